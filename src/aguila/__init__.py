@@ -1,0 +1,3 @@
+"""Aguila: the complete AG-UI stack for Python."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Layer: codec. Bytes to protocol objects and back, without I/O."""

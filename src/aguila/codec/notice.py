@@ -1,0 +1,43 @@
+"""Layer: codec. What we tell a developer about input that was tolerated.
+
+Every tolerance is reported, never silent: material stripped (PROC-3), an old shape translated (VER-18), a
+patch that did not apply (SNAP-9). The receiver of notices is a plain callable; the default logs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+_log = logging.getLogger("aguila")
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was tolerated: by which rule, where, and what it means.
+
+    ``rule`` is a rule id of the protocol (``"PROC-3"``) or the name of a compatibility rule
+    (``"thinking-events"``); ``path`` is a JSON Pointer within the event or document; ``event_type`` the type
+    of the event it was found in, where there is one.
+    """
+
+    rule: str
+    message: str
+    path: str = ""
+    event_type: str | None = None
+
+    def __str__(self) -> str:
+        """The notice as one line for a log."""
+        subject = f"{self.event_type}: " if self.event_type else ""
+        at = f" at {self.path!r}" if self.path else ""
+        return f"{subject}{self.message}{at} [{self.rule}]"
+
+
+Warn = Callable[[Notice], None]
+"""What receives notices."""
+
+
+def log_notice(notice: Notice) -> None:
+    """The default receiver: a warning of the ``aguila`` logger."""
+    _log.warning("%s", notice)

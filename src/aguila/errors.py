@@ -1,0 +1,142 @@
+"""The whole exception tree. No layer below it; every layer may raise from it.
+
+::
+
+    AguilaError
+    ├── ProtocolError            the peer sent what the protocol forbids: .rule .path .index .event
+    │   ├── DecodeError          bytes or a value that are not what they should be (also a ValueError)
+    │   └── SequenceError        well-formed events in an order that is forbidden
+    ├── EncodeError              an object of ours that cannot be written (also a ValueError)
+    ├── IllegalStep              we asked an EventWriter for what the protocol forbids at this point
+    ├── PatchError               a JSON Patch that does not apply; the document is unchanged
+    ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
+    ├── StreamTruncated          the stream ended before the run did
+    ├── HTTPRejected             the server refused before any stream: .status .code .body
+    └── MissingExtra             an optional part of Aguila is not installed (also an ImportError)
+
+A ``ProtocolError`` is the peer's fault, an ``EncodeError`` or ``IllegalStep`` is ours, and a ``RunFailed`` is
+nobody's: the run failed and said so in order (LIFE-21).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aguila.protocol import Event
+
+
+class AguilaError(Exception):
+    """The root of everything Aguila raises on purpose."""
+
+
+class ProtocolError(AguilaError):
+    """The peer broke the protocol.
+
+    ``rule`` is the id of the rule in the protocol digest (``"CHK-3"``), ``path`` a JSON Pointer to the
+    offending value within its event or document, ``index`` the position of the event or frame in its stream,
+    ``event`` the event itself where there is one. What was delivered before stays delivered: where a
+    conversation was being built, it is in ``conversation``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str,
+        path: str = "",
+        index: int | None = None,
+        event: Event | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.rule = rule
+        self.path = path
+        self.index = index
+        self.event = event
+        self.conversation: Any = None
+
+    def __str__(self) -> str:
+        where = "" if self.index is None else f"event {self.index}: "
+        at = f" at {self.path!r}" if self.path else ""
+        return f"{where}{self.message}{at} [{self.rule}]"
+
+
+class DecodeError(ProtocolError, ValueError):
+    """What arrived is not a well-formed event, message or document."""
+
+
+class SequenceError(ProtocolError):
+    """Well-formed events arrived in an order that the protocol forbids."""
+
+
+class EncodeError(AguilaError, ValueError):
+    """An object cannot be written as it is; ``path`` points to what is wrong with it."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{message} at {path!r}" if path else message)
+        self.message = message
+        self.path = path
+
+
+class IllegalStep(AguilaError):
+    """A writer was asked for an event that the protocol forbids at this point of the stream."""
+
+    def __init__(self, message: str, *, rule: str) -> None:
+        super().__init__(f"{message} [{rule}]")
+        self.message = message
+        self.rule = rule
+
+
+class PatchError(AguilaError):
+    """A JSON Patch does not apply. The document it was meant for is unchanged.
+
+    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, operation: Any = None, path: str = "") -> None:
+        super().__init__(message if index is None else f"operation {index}: {message}")
+        self.message = message
+        self.index = index
+        self.operation = operation
+        self.path = path
+
+
+class RunFailed(AguilaError):
+    """The run ended with RUN_ERROR. ``message`` and ``code`` are the producer's words."""
+
+    def __init__(self, message: str, *, code: str | None = None, event: Event | None = None) -> None:
+        super().__init__(message if code is None else f"{message} ({code})")
+        self.message = message
+        self.code = code
+        self.event = event
+        self.conversation: Any = None
+
+
+class StreamTruncated(AguilaError):
+    """The stream ended without a terminal event: the run neither succeeded nor failed (TRN-7)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.conversation: Any = None
+
+
+class HTTPRejected(AguilaError):
+    """The server refused the request before any stream began (SSE-9)."""
+
+    def __init__(self, status: int, *, code: str | None = None, message: str = "", body: Any = None) -> None:
+        super().__init__(f"HTTP {status}" + (f" {code}" if code else "") + (f": {message}" if message else ""))
+        self.status = status
+        self.code = code
+        self.message = message
+        self.body = body
+
+
+class MissingExtra(AguilaError, ImportError):
+    """An optional part of Aguila needs a package that is not installed."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        super().__init__(f"this needs {package}: install it with  pip install 'aguila[{extra}]'")
+        self.extra = extra
+        self.package = package

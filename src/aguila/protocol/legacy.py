@@ -1,0 +1,102 @@
+"""Layer: protocol. Shapes that left the protocol before 1.0, and the names parts had then.
+
+We read them (``aguila.codec.compat`` translates them into today's shapes) and write them only to a peer
+that is known to be old. They are no part of ``Event`` or ``ContentPart``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from aguila.protocol._base import AnyJSON, Maybe, Tagged
+from aguila.protocol.capabilities import SubagentInfo
+from aguila.protocol.events import BaseEvent
+from aguila.protocol.parts import (
+    AudioPart,
+    ContentPart,
+    DataSource,
+    DocumentPart,
+    ImagePart,
+    PartSource,
+    TextPart,
+    UrlSource,
+    VideoPart,
+)
+
+
+class BinaryInputContent(Tagged, tag_field="type", tag="binary", frozen=True, kw_only=True):
+    """A file of any kind, as parts were before images, audio, video and documents had their own (ERA-3).
+
+    Holds ``data`` (base64), ``url`` or ``id``; where several are given, the first of these counts.
+    """
+
+    type: ClassVar[Literal["binary"]] = "binary"
+    mime_type: str
+    id: Maybe[str] = None
+    url: Maybe[str] = None
+    data: Maybe[str] = None
+    filename: Maybe[str] = None
+
+
+class ThinkingStartEvent(BaseEvent, frozen=True, kw_only=True):
+    """Opened a span of thinking; now REASONING_START (ERA-2)."""
+
+    type: ClassVar[Literal["THINKING_START"]] = "THINKING_START"
+    title: Maybe[str] = None
+
+
+class ThinkingTextMessageStartEvent(BaseEvent, frozen=True, kw_only=True):
+    """Opened a thinking message; now REASONING_MESSAGE_START."""
+
+    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_START"]] = "THINKING_TEXT_MESSAGE_START"
+
+
+class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
+    """More thinking text; now REASONING_MESSAGE_CONTENT."""
+
+    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_CONTENT"]] = "THINKING_TEXT_MESSAGE_CONTENT"
+    delta: str
+
+
+class ThinkingTextMessageEndEvent(BaseEvent, frozen=True, kw_only=True):
+    """Closed a thinking message; now REASONING_MESSAGE_END."""
+
+    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_END"]] = "THINKING_TEXT_MESSAGE_END"
+
+
+class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
+    """Closed a span of thinking; now REASONING_END."""
+
+    type: ClassVar[Literal["THINKING_END"]] = "THINKING_END"
+
+
+class MetaEvent(BaseEvent, frozen=True, kw_only=True):
+    """A side note such as feedback, drafted and never adopted; read as RAW with source ``meta``."""
+
+    type: ClassVar[Literal["META"]] = "META"
+    meta_type: str
+    payload: Maybe[AnyJSON] = None
+
+
+LegacyEvent = (
+    ThinkingStartEvent
+    | ThinkingTextMessageStartEvent
+    | ThinkingTextMessageContentEvent
+    | ThinkingTextMessageEndEvent
+    | ThinkingEndEvent
+    | MetaEvent
+)
+"""Any retired event."""
+
+# What the parts were called before 1.0 renamed them. Same classes, same bytes.
+InputContent = ContentPart
+InputContentPart = ContentPart
+TextInputContent = TextPart
+ImageInputContent = ImageInputPart = ImagePart
+AudioInputContent = AudioInputPart = AudioPart
+VideoInputContent = VideoInputPart = VideoPart
+DocumentInputContent = DocumentInputPart = DocumentPart
+SubAgentInfo = SubagentInfo
+InputContentSource = PartSource
+InputContentDataSource = DataSource
+InputContentUrlSource = UrlSource

@@ -1,0 +1,126 @@
+"""Layer: protocol. What starts a run and what ends one (IN, INT, LIFE, USE)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from aguila.protocol._base import AnyJSON, Count, Maybe, Metadata, Tagged, Wire
+from aguila.protocol.messages import Message
+
+PROTOCOL_VERSION = "1.1"
+"""The protocol version that Aguila speaks and declares (VER-1, VER-2)."""
+
+State = Any
+"""The state an agent shares with its user interface: any JSON value."""
+
+ResumeStatus = Literal["resolved", "cancelled"]
+"""Whether an interrupt was answered or given up."""
+
+
+class Tool(Wire, frozen=True, kw_only=True):
+    """A tool that the front end offers. ``parameters`` is a JSON Schema by convention."""
+
+    name: str
+    description: str
+    parameters: Maybe[AnyJSON] = None
+    metadata: Maybe[Metadata] = None
+
+
+class Context(Wire, frozen=True, kw_only=True):
+    """A fact that the application wants the model to see (IN-10)."""
+
+    description: str
+    value: str
+
+
+class ResumeEntry(Wire, frozen=True, kw_only=True):
+    """The answer to one interrupt, or word that there will be none (INT-7, INT-8)."""
+
+    interrupt_id: str
+    status: ResumeStatus
+    payload: Maybe[AnyJSON] = None
+    metadata: Maybe[Metadata] = None
+
+
+class RunAgentInput(Wire, frozen=True, kw_only=True):
+    """The request for one run: the whole history shown to the agent, and what it may use (IN-5)."""
+
+    thread_id: str
+    run_id: str
+    messages: list[Message]
+    protocol_version: Maybe[str] = None
+    parent_run_id: Maybe[str] = None
+    state: Maybe[AnyJSON] = None
+    tools: Maybe[list[Tool]] = None
+    context: Maybe[list[Context]] = None
+    forwarded_props: Maybe[AnyJSON] = None
+    resume: Maybe[list[ResumeEntry]] = None
+
+
+class Interrupt(Wire, frozen=True, kw_only=True):
+    """A question that a run stopped to ask (INT-4)."""
+
+    id: str
+    reason: str
+    message: Maybe[str] = None
+    tool_call_id: Maybe[str] = None
+    response_schema: Maybe[dict[str, Any]] = None
+    expires_at: Maybe[str] = None
+    metadata: Maybe[Metadata] = None
+    subagent_run_id: Maybe[str] = None
+
+
+class RunFinishedSuccessOutcome(Tagged, tag_field="type", tag="success", frozen=True, kw_only=True):
+    """The run did what it could. Calls left to the front end are listed (FT-3)."""
+
+    type: ClassVar[Literal["success"]] = "success"
+    pending_tool_call_ids: Maybe[list[str]] = None
+
+
+class RunFinishedInterruptOutcome(Tagged, tag_field="type", tag="interrupt", frozen=True, kw_only=True):
+    """The run stopped to ask; it goes on in a later run that answers every interrupt (INT-1)."""
+
+    type: ClassVar[Literal["interrupt"]] = "interrupt"
+    interrupts: Annotated[list[Interrupt], msgspec.Meta(min_length=1)]
+
+
+class RunFinishedCancelledOutcome(Tagged, tag_field="type", tag="cancelled", frozen=True, kw_only=True):
+    """The run was stopped on purpose: neither success nor failure (LIFE-8, LIFE-11)."""
+
+    type: ClassVar[Literal["cancelled"]] = "cancelled"
+
+
+RunFinishedOutcome = RunFinishedSuccessOutcome | RunFinishedInterruptOutcome | RunFinishedCancelledOutcome
+"""How a run that did not fail ended. Absent means success (LIFE-3)."""
+
+
+class SubagentFinishedSuccessOutcome(Tagged, tag_field="type", tag="success", frozen=True, kw_only=True):
+    """The subagent did its work."""
+
+    type: ClassVar[Literal["success"]] = "success"
+
+
+class SubagentFinishedSuspendedOutcome(Tagged, tag_field="type", tag="suspended", frozen=True, kw_only=True):
+    """The subagent waits for interrupts to be answered; it may go on in a later run (SUB-7)."""
+
+    type: ClassVar[Literal["suspended"]] = "suspended"
+    interrupt_ids: Maybe[list[str]] = None
+
+
+SubagentFinishedOutcome = SubagentFinishedSuccessOutcome | SubagentFinishedSuspendedOutcome
+"""How a subagent's invocation ended. Absent means success."""
+
+
+class TokenUsage(Wire, frozen=True, kw_only=True):
+    """Tokens of one (provider, model). Parts are within the totals; unknown is absent, never 0 (USE-2 to USE-5)."""
+
+    provider: Maybe[str] = None
+    model: Maybe[str] = None
+    input_tokens: Maybe[Count] = None
+    output_tokens: Maybe[Count] = None
+    total_tokens: Maybe[Count] = None
+    reasoning_tokens: Maybe[Count] = None
+    cached_input_tokens: Maybe[Count] = None
+    cache_write_input_tokens: Maybe[Count] = None

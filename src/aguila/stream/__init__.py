@@ -1,0 +1,1 @@
+"""Layer: stream. What a stream of events means, without I/O, clock or randomness."""
