@@ -1,1 +1,21 @@
-"""Layer: codec. Bytes to protocol objects and back, without I/O."""
+"""Layer: codec. Bytes to protocol objects and back, without I/O.
+
+Below: ``aguila.protocol``. Above: ``aguila.stream`` says what the decoded events mean. JSON is here; the framings are
+``aguila.codec.sse``, ``aguila.codec.jsonl`` and ``aguila.codec.protobuf``.
+"""
+
+from aguila.codec.json import EventDecoder, decode, decode_event, encode, encode_event
+from aguila.codec.notice import Notice, Warn
+from aguila.codec.text import MAX_DEPTH, MAX_SIZE
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_SIZE",
+    "EventDecoder",
+    "Notice",
+    "Warn",
+    "decode",
+    "decode_event",
+    "encode",
+    "encode_event",
+]

@@ -1,0 +1,389 @@
+"""Layer: codec. JSON to protocol objects and back.
+
+Below: ``text`` (plain JSON), ``compat`` (older shapes), ``enforce`` (what a receiver strips and refuses).
+Above: ``sse``, ``jsonl`` and ``protobuf`` bring the bytes, or the raw objects, that end here.
+
+Decoding tries the typed decoder first: it refuses unknown members, nulls and wrong types at C speed, so input that
+is exactly right costs one call. Only what it refuses takes the path of the receiver rules: compatibility boundary,
+stripping with notices, and the final verdict (PROC-7, PROC-8). Both paths end in the same types.
+What JSON itself leaves open is decided in ``text``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
+
+import msgspec
+
+from aguila.codec.compat import Compat, Level
+from aguila.codec.enforce import is_patch, refused, strip
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.shape import Choice, shape_of
+from aguila.codec.text import MAX_DEPTH, MAX_SIZE, check_limits, encode_surrogates, load, refuse_non_finite
+from aguila.codec.values import is_array, is_object
+from aguila.errors import DecodeError, EncodeError
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    AgentCapabilities,
+    ContentPart,
+    Event,
+    Interrupt,
+    Message,
+    MessagesSnapshotEvent,
+    ReasoningMessageStartEvent,
+    ResumeEntry,
+    RunAgentInput,
+    RunFinishedOutcome,
+    RunStartedEvent,
+    StateDeltaEvent,
+    SubagentFinishedOutcome,
+    UserMessage,
+    replace,
+)
+from aguila.protocol.events import IMPLIED_REASONING_ROLE
+from aguila.protocol.parts import TextPart, is_plain_text
+
+T = TypeVar("T")
+
+_EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
+_EVENT_SHAPE = shape_of(Event)
+assert isinstance(_EVENT_SHAPE, Choice)  # noqa: S101
+_EVENT_RECORDS: Final = _EVENT_SHAPE.options
+_decode_event_exactly = msgspec.json.Decoder(Event).decode
+_encode = msgspec.json.Encoder().encode
+
+
+# Decoding
+
+
+class EventDecoder:
+    """Turns raw events, one at a time, into typed ones: the compatibility boundary and enforcement of a stream.
+
+    Stateful, because older shapes refer to earlier events, and one of them may become two events. ``new_id`` mints
+    the ids that older shapes lack; without it ids are derived from the run's. ``warn`` receives a ``Notice`` for
+    everything that was tolerated (default: the ``aguila`` logger). ``strict`` accepts exactly the schema.
+    """
+
+    def __init__(
+        self,
+        *,
+        compat: Level = "standard",
+        warn: Warn | None = None,
+        new_id: Callable[[], str] | None = None,
+        strict: bool = False,
+        max_size: int = MAX_SIZE,
+    ) -> None:
+        self._warn = warn or log_notice
+        self._strict = strict
+        self._compat = Compat("off" if strict else compat, self._warn, new_id)
+        self._max_size = max_size
+        self._fed = 0
+        # What has to look at an event after the typed decoder accepted it; a class that is absent is done.
+        self._after: dict[type[Any], Callable[[Any], bool]] = dict(_CHECKS)
+        if not strict and compat != "off":
+            for cls in Compat.OBSERVED:
+                self._after[cls] = self._observing(_CHECKS.get(cls))
+
+    def _observing(self, check: Callable[[Any], bool] | None) -> Callable[[Any], bool]:
+        observe = self._compat.observe
+
+        def checked(event: Event) -> bool:
+            if check is not None and not check(event):
+                return False
+            observe(event)
+            return True
+
+        return checked
+
+    def feed(self, data: bytes | str | dict[str, Any]) -> list[Event]:
+        """The events that one raw event stands for: mostly one, none if its type is unknown, two for some old shapes.
+
+        Raises ``DecodeError`` (with rule, path, and the index of the event among those fed) for what is not a
+        well-formed event.
+        """
+        index = self._fed
+        self._fed = index + 1
+        if data.__class__ is dict:
+            return self._enforced(data, index)  # type: ignore[arg-type]
+        if len(data) > MAX_DEPTH:  # nothing shorter can be too deep or too large
+            check_limits(data, self._max_size, index)  # type: ignore[arg-type]
+        try:
+            event = _decode_event_exactly(data)  # type: ignore[arg-type]
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return self._inexact(data, index)  # type: ignore[arg-type]
+        check = self._after.get(event.__class__)
+        if check is None or check(event):
+            return [event]
+        return self._inexact(data, index)  # type: ignore[arg-type]
+
+    def _inexact(self, data: bytes | str, index: int) -> list[Event]:
+        raw = load(data, strict=self._strict, warn=self._warn, index=index)
+        if not is_object(raw):
+            raise DecodeError("an event must be a JSON object", rule="ENV-1", index=index)
+        return self._enforced(raw, index)
+
+    def _enforced(self, raw: dict[str, Any], index: int) -> list[Event]:
+        try:
+            upgraded = [raw] if self._strict else self._compat.upgrade(raw)
+            events: list[Event] = []
+            for item in upgraded:
+                event = _enforce_event(item, self._strict, self._warn)
+                if event is not None:
+                    if event.__class__ in Compat.OBSERVED:
+                        self._compat.observe(event)
+                    events.append(event)
+            return events
+        except DecodeError as error:
+            error.index = index
+            raise
+
+
+def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | None:
+    type_ = raw.get("type")
+    if not isinstance(type_, str) or not type_:
+        raise DecodeError("an event must say its type", rule="ENV-1", path="/type")
+    record = _EVENT_RECORDS.get(type_)
+    if record is None:
+        if strict:
+            raise DecodeError(f"there is no event {type_!r}", rule="PROC-3", path="/type")
+        warn(Notice(rule="PROC-3", message="dropped an event of an unknown type", path="/type", event_type=type_))
+        return None
+    stripped, notices, recognised = strip(raw, record, type_)
+    if strict and notices:
+        raise _unknown(notices[0])
+    if strict and not recognised:
+        raise DecodeError("unknown value in a required place", rule="PROC-4")
+    if not recognised:
+        warn(
+            Notice(
+                rule="PROC-4", message="dropped an event with an unknown value in a required place", event_type=type_
+            )
+        )
+        return None
+    event: Any = _convert(stripped, record.cls)
+    check = _CHECKS.get(event.__class__)
+    if check is not None and not check(event):  # a patch was checked while stripping: only the role is left
+        raise DecodeError("required member is missing", rule="RSN-3", path="/role")
+    for notice in notices:
+        warn(notice)
+    return event
+
+
+def _unknown(notice: Notice) -> DecodeError:
+    return DecodeError(notice.message.removeprefix("removed an "), rule=notice.rule, path=notice.path)
+
+
+def _convert(raw: Any, type_: Any) -> Any:
+    try:
+        return msgspec.convert(raw, type_)
+    except msgspec.ValidationError as error:
+        raise refused(error) from None
+
+
+def _has_role(event: ReasoningMessageStartEvent) -> bool:
+    return event.role is not IMPLIED_REASONING_ROLE
+
+
+# What the typed decoder cannot say: JSON Patch operations are dicts to it, and an implied role has a default.
+_CHECKS: Final[dict[type[Any], Callable[[Any], bool]]] = {
+    StateDeltaEvent: lambda event: is_patch(event.delta),
+    ActivityDeltaEvent: lambda event: is_patch(event.patch),
+    ReasoningMessageStartEvent: _has_role,
+}
+
+
+def decode_event(
+    data: bytes | str, *, strict: bool = False, compat: Level = "standard", warn: Warn | None = None
+) -> Event | None:
+    """One event by itself; None if its type is unknown (dropped with a notice).
+
+    For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
+    """
+    if len(data) <= MAX_DEPTH:  # a short event that is exactly right needs no decoder object
+        with suppress(msgspec.DecodeError, UnicodeError):
+            event = _decode_event_exactly(data)
+            check = _CHECKS.get(event.__class__)
+            if check is None or check(event):
+                return event
+    events = EventDecoder(compat=compat, warn=warn, strict=strict).feed(data)
+    if not events:
+        return None
+    if len(events) > 1 and warn is not None:
+        warn(
+            Notice(
+                rule="split-event",
+                message="an older event stands for several; only the first is returned here, EventDecoder gives all",
+                event_type=events[0].type,
+            )
+        )
+    return events[0]
+
+
+_exact: dict[Any, Callable[[bytes | str], Any]] = {}
+
+_KINDS: Final[dict[Any, str]] = {
+    RunAgentInput: "RunAgentInput",
+    ResumeEntry: "ResumeEntry",
+    AgentCapabilities: "AgentCapabilities",
+    Interrupt: "Interrupt",
+    **dict.fromkeys((Message, *get_args(Message)), "Message"),
+    **dict.fromkeys((ContentPart, *get_args(ContentPart)), "ContentPart"),
+    **dict.fromkeys((RunFinishedOutcome, SubagentFinishedOutcome), "Outcome"),
+}
+
+
+@overload
+def decode(data: bytes | str, *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ...) -> Event | None: ...
+@overload
+def decode(
+    data: bytes | str, type: type[T], *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ...
+) -> T: ...
+@overload
+def decode(
+    data: bytes | str, type: Any, *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ...
+) -> Any: ...
+def decode(
+    data: bytes | str,
+    type: Any = Event,  # noqa: A002  # the name is part of the interface
+    *,
+    strict: bool = False,
+    compat: Level = "standard",
+    warn: Warn | None = None,
+    max_size: int = MAX_SIZE,
+) -> Any:
+    """``data`` as a protocol type, a union of them, or a list of either.
+
+    By the receiver's rules: older shapes are upgraded as far as ``compat`` says, unknown material is stripped with
+    notices, malformed values raise ``DecodeError`` with rule and path. With ``strict`` exactly the schema is accepted.
+    A single event of an unknown type gives None, as with ``decode_event``; any other unknown document raises.
+    """
+    if type is Event:
+        return decode_event(data, strict=strict, compat=compat, warn=warn)
+    warn = warn or log_notice
+    if get_origin(type) is list and get_args(type) == (Event,):
+        return _decode_events(data, strict, compat, warn, max_size)
+    if type in _EVENT_CLASSES:
+        event = decode_event(data, strict=strict, compat=compat, warn=warn)
+        if event.__class__ is not type:
+            found = "an unknown event" if event is None else event.type
+            raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
+        return event
+    if len(data) > MAX_DEPTH:
+        check_limits(data, max_size, None)
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        return _exactly(type)(data)
+    raw = load(data, strict=strict, warn=warn)
+    if not strict:
+        raw = _upgrade(raw, type, Compat(compat, warn))
+    return _enforce_document(raw, type, strict, warn)
+
+
+def _upgrade(raw: Any, type_: Any, compat: Compat) -> Any:
+    if get_origin(type_) is list and is_array(raw):
+        return [_upgrade(item, get_args(type_)[0], compat) for item in raw]
+    kind = _KINDS.get(type_)
+    return raw if kind is None else compat.upgrade_document(raw, kind)
+
+
+def _enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
+    stripped, notices, recognised = strip(raw, shape_of(type_))
+    if strict and notices:
+        raise _unknown(notices[0])
+    if not recognised:
+        raise DecodeError("the document as a whole is of no known kind", rule="PROC-4")
+    if type_ is RunAgentInput and is_object(raw):
+        _refuse_lost_answers(raw, stripped)
+    value = _convert(stripped, _told_apart(type_))
+    for notice in notices:
+        warn(notice)
+    return value
+
+
+def _refuse_lost_answers(raw: dict[str, Any], stripped: dict[str, Any]) -> None:
+    """A resume entry with an unknown status must not silently uncover its interrupt (AMB-9)."""
+    before, after = raw.get("resume"), stripped.get("resume")
+    if is_array(before) and is_array(after) and len(after) < len(before):
+        raise DecodeError("a resume entry has an unknown status", rule="AMB-9", path="/resume")
+
+
+def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
+    if len(data) > MAX_DEPTH:
+        check_limits(data, max_size, None)
+    raw = load(data, strict=strict, warn=warn)
+    if not is_array(raw):
+        raise DecodeError("expected a JSON array of events", rule="ENV-1")
+    decoder = EventDecoder(compat=compat, warn=warn, strict=strict)
+    events: list[Event] = []
+    for index, item in enumerate(raw):
+        if not is_object(item):
+            raise DecodeError("an event must be a JSON object", rule="ENV-1", path=f"/{index}", index=index)
+        events += decoder.feed(item)
+    return events
+
+
+def _exactly(type_: Any) -> Callable[[bytes | str], Any]:
+    decoder = _exact.get(type_)
+    if decoder is None:
+        decoder = _exact[type_] = msgspec.json.Decoder(_told_apart(type_)).decode
+    return decoder
+
+
+def _told_apart(type_: Any) -> Any:
+    """``type_``, in a union with a sibling nobody can name if it has a discriminator: msgspec demands it only then."""
+    config = getattr(type_, "__struct_config__", None)
+    if config is None or config.tag is None:
+        return type_
+    sibling = msgspec.defstruct("Sibling", [], tag_field=config.tag_field, tag="\x00")
+    return Union[type_, sibling]  # noqa: UP007  # built at run time
+
+
+# Encoding
+
+
+def encode(obj: Any) -> bytes:
+    """A protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
+
+    Absent fields are left out, required nulls are written, a user message whose only part is plain text is written
+    as a string. Values that msgspec knows how to write as JSON (dates, UUIDs, dataclasses) are. Raises ``EncodeError``
+    for NaN and Infinity, for objects with no JSON form, and for nesting too deep to write.
+    """
+    if obj.__class__ in _RESPELLED:
+        obj = _respell(obj)
+    try:
+        data = _encode(obj)
+    except UnicodeEncodeError:
+        return encode_surrogates(obj)
+    except RecursionError:
+        raise EncodeError("nested too deep to write") from None
+    except TypeError as error:
+        raise EncodeError(str(error)) from None
+    # msgspec writes NaN and Infinity as null: only output with a null in it can hold one.
+    if b"null" in data:
+        refuse_non_finite(msgspec.to_builtins(obj), "")
+    return data
+
+
+def encode_event(event: Event) -> bytes:
+    """An event as compact JSON in UTF-8; see ``encode``."""
+    return encode(event)
+
+
+def _respell(obj: Any) -> Any:
+    if isinstance(obj, UserMessage):
+        if is_plain_text(obj.content):
+            part: Any = obj.content[0]
+            assert isinstance(part, TextPart)  # noqa: S101
+            return replace(obj, content=part.text)
+        return obj
+    if is_array(obj):
+        return [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
+    if isinstance(obj, RunStartedEvent):
+        return obj if obj.input is None else replace(obj, input=_respell(obj.input))
+    if any(message.__class__ is UserMessage and is_plain_text(message.content) for message in obj.messages):
+        return replace(obj, messages=[_respell(message) for message in obj.messages])
+    return obj
+
+
+_RESPELLED: Final = frozenset({UserMessage, MessagesSnapshotEvent, RunStartedEvent, RunAgentInput, list})

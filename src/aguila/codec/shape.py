@@ -1,0 +1,122 @@
+"""Layer: codec. The shape of every protocol type, derived once from the types themselves.
+
+Below: ``aguila.protocol``. Above: ``enforce`` walks raw JSON along these shapes. There is no second copy of the
+schema: a field added to a type is described here at once.
+
+A shape answers one question about a raw value: what in it does the protocol not describe? It does not judge
+described values; msgspec does that afterwards, at C speed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect as mi
+
+from aguila.protocol._base import Phantom
+from aguila.protocol.events import ActivityDeltaEvent, StateDeltaEvent
+
+
+class Opaque:
+    """Any JSON, or a scalar: nothing in it to strip."""
+
+
+class Integer:
+    """An integer: JSON Schema counts 5.0 as one, and JavaScript peers write it so (PY-5)."""
+
+
+class OneOf:
+    """A string out of several: an unknown one is unrecognised, not malformed (AMB-1)."""
+
+    def __init__(self, values: frozenset[str]) -> None:
+        self.values = values
+
+
+class Listing:
+    """A list whose elements have a shape; an unrecognised element is dropped alone (PROC-4)."""
+
+    def __init__(self, item: Shape) -> None:
+        self.item = item
+
+
+class Patch:
+    """A JSON Patch: unknown operations are dropped, malformed ones fatal, extra members kept (SNAP-8, PROC-5)."""
+
+
+class Record:
+    """A closed object: its described members, which of them are required, and its discriminator."""
+
+    def __init__(self, cls: type[msgspec.Struct], tag_field: str | None) -> None:
+        self.cls = cls
+        self.tag_field = tag_field
+        self.members: dict[str, Shape] = {}
+        self.required: set[str] = set()
+
+
+class Choice:
+    """Objects told apart by one member; an unknown or missing value of it is unrecognised (PROC-4, AMB-3)."""
+
+    def __init__(self, tag_field: str, options: dict[str, Record]) -> None:
+        self.tag_field = tag_field
+        self.options = options
+
+
+Shape = Opaque | Integer | OneOf | Listing | Patch | Record | Choice
+
+_OPAQUE, _INTEGER, _PATCH = Opaque(), Integer(), Patch()
+_PATCH_MEMBERS = {(StateDeltaEvent, "delta"), (ActivityDeltaEvent, "patch")}
+_records: dict[type[msgspec.Struct], Record] = {}
+
+
+@cache
+def shape_of(type_: Any) -> Shape:
+    """The shape of a protocol type, of a union of them, or of a list of either."""
+    return _shape(mi.type_info(type_))
+
+
+def _shape(info: mi.Type) -> Shape:
+    match info:
+        case mi.StructType():
+            return _record(info)
+        case mi.UnionType(types=types):
+            return _union(types)
+        case mi.ListType(item_type=item):
+            return Listing(_shape(item))
+        case mi.LiteralType(values=values) if len(values) > 1:
+            return OneOf(frozenset(str(value) for value in values))
+        case mi.IntType():
+            return _INTEGER
+        case _:
+            return _OPAQUE
+
+
+def _record(info: mi.StructType) -> Record:
+    known = _records.get(info.cls)
+    if known is not None:
+        return known
+    record = _records[info.cls] = Record(info.cls, info.tag_field)
+    for field in info.fields:
+        is_patch = (info.cls, field.name) in _PATCH_MEMBERS
+        record.members[field.encode_name] = _PATCH if is_patch else _shape(field.type)
+        if field.required:
+            record.required.add(field.encode_name)
+    if info.tag_field is not None:
+        record.members[info.tag_field] = _OPAQUE
+    return record
+
+
+def _union(types: tuple[mi.Type, ...]) -> Shape:
+    records = [_record(t) for t in types if isinstance(t, mi.StructType) and t.cls is not Phantom]
+    if len(records) > 1:
+        tag_field = records[0].tag_field
+        assert tag_field is not None, "a union of objects has a discriminator"  # noqa: S101
+        return Choice(tag_field, {str(r.cls.__struct_config__.tag): r for r in records})
+    if records:
+        return records[0]
+    lists = [t for t in types if isinstance(t, mi.ListType)]
+    # `str | list[part]`: the string needs no look. An opaque value's list holds Any and is opaque too.
+    if len(lists) == 1 and not isinstance(lists[0].item_type, mi.AnyType):
+        return _shape(lists[0])
+    return _OPAQUE
