@@ -1,0 +1,58 @@
+# Two commands do all set-up on a fresh machine that has Python 3.11 or later: `make run` and `make test`.
+# Node 20 or later is needed for the interop tests, which run the official JavaScript packages as peers.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ENV := $(VENV)/.installed
+NODE_DIR := tests/interop/node
+NODE_ENV := $(NODE_DIR)/node_modules/.package-lock.json
+JOBS ?= auto
+
+.PHONY: run test check format bench fuzz faults peers node clean
+
+run: $(ENV)
+	@$(BIN)/python -m aguila
+
+test: $(ENV) node
+	$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+check: $(ENV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_proto.py --check
+	$(BIN)/python scripts/diagrams.py --check
+
+format: $(ENV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench node
+	$(BIN)/python -m benchmarks $(ARGS)
+
+fuzz: $(ENV)
+	$(BIN)/python tests/fuzz/run.py --target all --seconds $(or $(SECONDS_EACH),600)
+
+$(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; PYTHON=... chooses one")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.bench: $(ENV) requirements/bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	@touch $@
+
+# Without Node the interop tests say so: they are skipped, or fail when CI=true.
+node:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE_ENV); else echo "npm not found: the interop tests will not run"; fi
+
+$(NODE_ENV): $(NODE_DIR)/package.json $(NODE_DIR)/package-lock.json
+	cd $(NODE_DIR) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(NODE_DIR)/node_modules dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,77 @@
+"""The wheel, installed with nothing but what it declares, has every base layer in it."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BASE_LAYERS = [
+    "aguila",
+    "aguila.errors",
+    "aguila.protocol",
+    "aguila.protocol.legacy",
+    "aguila.codec",
+    "aguila.codec.sse",
+    "aguila.codec.jsonl",
+    "aguila.codec.negotiate",
+    "aguila.stream",
+]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def bare_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    constraints = ROOT / "requirements" / "constraints.txt"
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(constraints), str(wheel)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return python
+
+
+def test_the_wheel_holds_the_type_marker_and_the_licence(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "aguila/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not any(name.startswith("tests/") for name in names)
+
+
+def test_a_bare_install_has_msgspec_and_nothing_else(bare_python: Path) -> None:
+    listed = subprocess.run(
+        [bare_python, "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
+    )
+    names = {line.split("==")[0].lower() for line in listed.stdout.split() if "==" in line}
+    assert names - {"pip", "setuptools"} == {"aguila", "msgspec"}
+
+
+@pytest.mark.parametrize("layer", BASE_LAYERS)
+def test_a_bare_install_imports_the_layer(bare_python: Path, layer: str) -> None:
+    done = subprocess.run([bare_python, "-W", "error", "-c", f"import {layer}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_extra_is_an_error_that_names_it(bare_python: Path) -> None:
+    code = "from aguila.codec.protobuf import ProtobufEncoder; ProtobufEncoder()"
+    done = subprocess.run([bare_python, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "aguila[protobuf]" in done.stderr
