@@ -1,0 +1,300 @@
+"""Layer: stream. What differs between two JSON documents, as a JSON Patch.
+
+Below: pointers from ``aguila.codec``, and msgspec for fingerprints. Above: ``patch`` offers ``make_patch`` beside
+``apply_patch``. It never changes a document, and its cost grows with the size of the documents, not its square.
+
+How it works. The two documents are walked side by side. At each container the members or elements that came and
+went become operations at once; pairs of containers that stayed are walked later. So when an operation is written,
+everything above it already has its final shape, and every path counts in the coordinates of the new document.
+When a container is done, its operations are one stretch at the end of the list: if writing the container anew is
+shorter than that stretch, it takes its place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from aguila.codec.pointer import escape_token
+
+_ABSENT: Any = object()
+_NO_LIMIT = 1 << 62
+
+# Typed Any so that isinstance leaves documents Any: narrowed to dict[Unknown, Unknown] they would need casts,
+# which are calls, in loops that run for every value.
+_OBJECT: Any = dict
+_ARRAY: Any = list
+_CONTAINER: Any = (dict, list)
+
+_ALIGNMENT_EFFORT = 1 << 16
+"""About how many pairs of equal elements the alignment of two lists looks at, where elements repeat."""
+
+_STRETCH = 64
+"""How many elements of two lists are compared at a glance."""
+
+_GLANCES = 8
+"""How often the documents may be encoded as a whole, or as much of their parts, to find what is equal."""
+
+# What an operation costs on the wire besides its path and value, with the comma after it.
+_COST_WITH_VALUE = len('{"op":"replace","path":"","value":},')
+_COST_OF_REMOVE = len('{"op":"remove","path":""},')
+
+# MessagePack rather than JSON: it is faster, and it does not write NaN as null.
+_encoder = msgspec.msgpack.Encoder()
+_canonical = msgspec.msgpack.Encoder(order="deterministic")
+# What msgspec does not write: half surrogates, integers beyond 64 bits, extreme depth, what is not JSON.
+_NOT_WRITTEN = (ValueError, OverflowError, RecursionError, TypeError)
+
+
+def same_json(a: Any, b: Any) -> bool:
+    """Whether two values are the same JSON: the order of members is free, 1 is 1.0, but True is not 1."""
+    if a is b:
+        return True
+    pending: list[tuple[Any, Any]] = [(a, b)]  # a stack of our own: documents may be deeper than Python's
+    while pending:
+        a, b = pending.pop()
+        if isinstance(a, _OBJECT):
+            if not isinstance(b, _OBJECT) or len(a) != len(b):
+                return False
+            for key, value in a.items():
+                other = b.get(key, _ABSENT)
+                if other is not value:
+                    if other is _ABSENT:
+                        return False
+                    pending.append((value, other))
+        elif isinstance(a, _ARRAY):
+            if not isinstance(b, _ARRAY) or len(a) != len(b):
+                return False
+            pending.extend(zip(a, b, strict=True))
+        # JSON has one type of number and a separate boolean; Python's True == 1 is the trap (PY-13).
+        elif a is not b and (a != b or (type(a) is bool) is not (type(b) is bool)):
+            return False
+    return True
+
+
+def is_guarded(tokens: Sequence[str]) -> bool:
+    """Whether a path passes ``__proto__`` or ``constructor/prototype``: JavaScript peers refuse to patch these."""
+    return "__proto__" in tokens or ("constructor", "prototype") in pairwise(tokens)
+
+
+def make_patch(old: Any, new: Any) -> list[dict[str, Any]]:
+    """A small patch that turns the old document into the new one; empty if they are the same JSON.
+
+    Its operations are ``add``, ``remove`` and ``replace``. Their values are those of the new document, not copies.
+    """
+    diff = _Diff()
+    diff.pair(old, new, "")
+    diff.run()
+    return diff.operations
+
+
+def _encoded(value: Any) -> bytes | None:
+    try:
+        return _encoder.encode(value)
+    except _NOT_WRITTEN:
+        return None
+
+
+def _same_at_a_glance(a: Any, b: Any) -> bool:
+    """Whether two values are written alike. If so they are the same JSON; if not, only ``same_json`` can tell."""
+    encoded = _encoded(a)
+    return encoded is not None and encoded == _encoded(b)
+
+
+class _Diff:
+    """One comparison: the operations so far, what they cost on the wire, and what is still to be compared."""
+
+    def __init__(self) -> None:
+        self.operations: list[dict[str, Any]] = []
+        self.cost = 0
+        # Pairs of containers to compare: old, new, path. In between, with None for old, containers whose parts
+        # have all been compared: new, path, and how many operations there were before it and at what cost.
+        self.pending: list[tuple[Any, Any, str, int, int]] = []
+        # Containers of the new document, by id, are at least this long. It keeps the sizes from being measured
+        # again at every level: what a changed part cost was already compared with the size of that part.
+        self.at_least: dict[int, int] = {}
+        # How many bytes may still be encoded to skip what is equal at C speed. Each glance at a pair that differs
+        # is followed by glances at its parts, so without a limit a deep document would cost its depth times its size.
+        self.glances = _NO_LIMIT
+
+    def run(self) -> None:
+        pending = self.pending
+        while pending:
+            old, new, path, count, cost = pending.pop()
+            if old is None:
+                self.settle(new, path, count, cost)
+                continue
+            if self.glances > 0 and (encoded := _encoded(new)) is not None:
+                if encoded == _encoded(old):
+                    continue
+                self.glances = min(self.glances, _GLANCES * len(encoded)) - len(encoded)
+            pending.append((None, new, path, len(self.operations), self.cost))
+            first = len(pending)
+            if isinstance(new, _OBJECT):
+                self.compare_objects(old, new, path)
+            else:
+                self.compare_arrays(old, new, path)
+            pending[first:] = pending[: first - 1 : -1]  # so that they are popped in their order
+
+    def pair(self, old: Any, new: Any, path: str) -> None:
+        """Compare what is at one path in both."""
+        kind = _OBJECT if isinstance(new, _OBJECT) else _ARRAY
+        if isinstance(new, kind) and isinstance(old, kind):
+            self.pending.append((old, new, path, 0, 0))
+        elif not same_json(old, new):
+            self.emit("replace", path, new)
+
+    def compare_objects(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
+        guarded = "prototype" if path.endswith("/constructor") else "__proto__"
+        if any(name in side for name in ("__proto__", guarded) for side in (old, new)):
+            if not same_json(old, new):
+                self.emit("replace", path, new)  # a path to the member itself would be refused, see is_guarded
+            return
+        for key in old:
+            if key not in new:
+                self.emit("remove", f"{path}/{escape_token(key)}")
+        for key, value in new.items():
+            before = old.get(key, _ABSENT)
+            if before is value:
+                continue
+            if before is _ABSENT:
+                self.emit("add", f"{path}/{escape_token(key)}", value)
+            else:
+                self.pair(before, value, f"{path}/{escape_token(key)}")
+
+    def compare_arrays(self, old: list[Any], new: list[Any], path: str) -> None:
+        start, old_end, new_end = 0, len(old), len(new)
+        while start + _STRETCH <= min(old_end, new_end) and _same_at_a_glance(
+            old[start : start + _STRETCH], new[start : start + _STRETCH]
+        ):
+            start += _STRETCH
+        while start < old_end and start < new_end and same_json(old[start], new[start]):
+            start += 1
+        while start + _STRETCH <= min(old_end, new_end) and _same_at_a_glance(
+            old[old_end - _STRETCH : old_end], new[new_end - _STRETCH : new_end]
+        ):
+            old_end -= _STRETCH
+            new_end -= _STRETCH
+        while start < old_end and start < new_end and same_json(old[old_end - 1], new[new_end - 1]):
+            old_end -= 1
+            new_end -= 1
+        kept = _alignment(old[start:old_end], new[start:new_end])
+        kept.append((old_end - start, new_end - start))
+        i = j = start
+        for old_offset, new_offset in kept:
+            # Between two elements that were kept, others gave way to others: in place as far as both have some.
+            # All to the left has its final shape, so indexes are those of the new list.
+            olds, news = start + old_offset - i, start + new_offset - j
+            both = min(olds, news)
+            for step in range(both):
+                self.pair(old[i + step], new[j + step], f"{path}/{j + step}")
+            for _ in range(olds - both):
+                self.emit("remove", f"{path}/{j + both}")
+            for step in range(both, news):
+                self.emit("add", f"{path}/{j + step}", new[j + step])
+            i, j = start + old_offset + 1, start + new_offset + 1
+
+    def emit(self, name: str, path: str, value: Any = _ABSENT) -> None:
+        if value is _ABSENT:
+            self.operations.append({"op": name, "path": path})
+            self.cost += _COST_OF_REMOVE + len(path)
+        else:
+            self.operations.append({"op": name, "path": path, "value": value})
+            self.cost += _COST_WITH_VALUE + len(path) + self.size(value, _NO_LIMIT)
+
+    def settle(self, new: Any, path: str, count: int, cost: int) -> None:
+        """Replace the container as a whole instead, if that is shorter than the operations within it."""
+        spent = self.cost - cost
+        if spent == 0:
+            return
+        overhead = _COST_WITH_VALUE + len(path)
+        size = self.size(new, spent - overhead)
+        if size + overhead < spent:
+            del self.operations[count:]
+            self.operations.append({"op": "replace", "path": path, "value": new})
+            self.cost = cost + overhead + size
+        self.at_least[id(new)] = max(size, 2)
+
+    def size(self, value: Any, limit: int) -> int:
+        """About how long the value is on the wire. From the limit on, it stops counting."""
+        total = 0
+        pending = [value]
+        while pending and total < limit:
+            node = pending.pop()
+            if isinstance(node, str):
+                total += 3 + len(node)
+            elif isinstance(node, _CONTAINER):
+                known = self.at_least.get(id(node))
+                if known is not None:
+                    total += known
+                elif total + len(node) >= limit:
+                    return limit  # every element takes a byte or more: no need to look at each
+                elif isinstance(node, _OBJECT):
+                    total += 3 + 3 * len(node) + sum(map(len, node))
+                    pending.extend(node.values())
+                else:
+                    total += 3
+                    pending.extend(node)
+            else:
+                total += 1 + len(repr(node))  # True, None and numbers are about as long in Python as in JSON
+        return min(total, limit)
+
+
+def _alignment(old: list[Any], new: list[Any]) -> list[tuple[int, int]]:
+    """Which elements of the old list to keep as which of the new: as many as can stay in order.
+
+    The longest common subsequence, found as the longest rising chain of equal pairs (Hunt and Szymanski), which
+    takes n log n where elements seldom repeat. Where they do, an element is only compared with its likes of about
+    the same ordinal: that may keep fewer than possible, and bounds the work.
+    """
+    if not old or not new or len(old) == len(new) == 1:
+        return []
+    places: dict[Any, list[int]] = {}
+    for j, value in enumerate(new):
+        places.setdefault(_fingerprint(value), []).append(j)
+    window = max(1, _ALIGNMENT_EFFORT // len(old))
+    seen: dict[Any, int] = {}
+    ends: list[int] = []  # ends[k] is where the chain of k + 1 pairs that ends first ends, chains[k] its last link
+    chains: list[Any] = []
+    for i, value in enumerate(old):
+        key = _fingerprint(value)
+        likes = places.get(key)
+        if likes is None:
+            continue
+        if len(likes) > window:
+            ordinal = seen.get(key, 0)
+            seen[key] = ordinal + 1
+            first = min(max(0, ordinal - window // 2), len(likes) - window)
+            likes = likes[first : first + window]
+        for j in reversed(likes):  # from the right, so that no two pairs of this element are in one chain
+            k = bisect_left(ends, j)
+            link = (i, j, chains[k - 1] if k else None)
+            if k == len(ends):
+                ends.append(j)
+                chains.append(link)
+            elif j < ends[k]:
+                ends[k] = j
+                chains[k] = link
+    kept: list[tuple[int, int]] = []
+    link = chains[-1] if chains else None
+    while link is not None:
+        kept.append((link[0], link[1]))
+        link = link[2]
+    kept.reverse()
+    return kept
+
+
+def _fingerprint(value: Any) -> Any:
+    """A key that two elements have in common only if they are the same JSON."""
+    if isinstance(value, bool):
+        return (value, "boolean")
+    if not isinstance(value, _CONTAINER):
+        return value
+    try:
+        return (_canonical.encode(value),)
+    except _NOT_WRITTEN:
+        return object()  # like nothing else: it is compared in place, and only the size of the patch can suffer
