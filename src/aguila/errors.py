@@ -12,6 +12,14 @@
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
     ├── StreamTruncated          the stream ended before the run did
     ├── HTTPRejected             the server refused before any stream: .status .code .body
+    ├── StoreError               the event log refused or could not
+    │   ├── ThreadBusy           another run is on: .run
+    │   ├── RunExists            the run id is taken on this thread: .run
+    │   ├── StaleLease           someone else has ended or taken over the run
+    │   ├── InterruptTaken       an interrupt was answered, or is being answered, by another run: .interrupt_id
+    │   ├── NotFound             no such thread, run or file in this scope
+    │   ├── CursorExpired        the log no longer holds what the cursor asks for, or never did
+    │   └── StoreUnavailable     the disk is full, the database is locked, the store is closed
     └── MissingExtra             an optional part of Aguila is not installed (also an ImportError)
 
 A ``ProtocolError`` is the peer's fault, an ``EncodeError`` or ``IllegalStep`` is ours, and a ``RunFailed`` is
@@ -131,6 +139,50 @@ class HTTPRejected(AguilaError):
         self.code = code
         self.message = message
         self.body = body
+
+
+class StoreError(AguilaError):
+    """The event log refused an operation, or could not carry it out. Nothing of the operation was done."""
+
+
+class ThreadBusy(StoreError):
+    """A run is going on, and a thread has one at a time. ``run`` is its record."""
+
+    def __init__(self, message: str, *, run: Any) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class RunExists(StoreError):
+    """The run id was used on this thread before (ENV-11). ``run`` is the record of that run."""
+
+    def __init__(self, message: str, *, run: Any) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class StaleLease(StoreError):
+    """The run is closed, or belongs to another owner now: what this owner still wanted to write is refused."""
+
+
+class InterruptTaken(StoreError):
+    """An interrupt can be answered once; another run has answered it or is about to."""
+
+    def __init__(self, message: str, *, interrupt_id: str) -> None:
+        super().__init__(message)
+        self.interrupt_id = interrupt_id
+
+
+class NotFound(StoreError):
+    """There is no such thread, run or file in this scope; whether another scope has one is not said."""
+
+
+class CursorExpired(StoreError):
+    """The log does not hold what comes after the cursor: it was pruned, or the cursor is not of this log."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot work now: disk full, database locked, or closed."""
 
 
 class MissingExtra(AguilaError, ImportError):

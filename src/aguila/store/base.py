@@ -1,0 +1,290 @@
+"""Layer: store. The contract of the event log: what every store promises, whoever implements it.
+
+Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``. A store keeps bytes in order; it knows what a
+run, an interrupt and a lease are, and nothing of HTTP or of agents. ``tests/store/contract.py`` holds every store to
+this page.
+
+A thread is an append-only log of events, numbered from 1 without gaps. Every call carries the scope it may see: a
+thread id is not a credential, and nothing can be read or counted across scopes.
+
+* ``begin`` claims a run id (once per thread), its interrupts, and appends the run's first events, in one transaction.
+* ``append`` is atomic and ordered. It carries a lease; a lease that was taken over, or whose run is closed, is
+  refused in the same transaction, so that an owner that slept through its lease cannot write after someone else ended
+  its run.
+* What ``append`` has returned is durable, and visible to ``read`` and ``tail`` everywhere.
+* ``tail`` hands over from stored to live events without a gap or a repeat.
+* A run's owner renews its lease; ``expired`` finds runs whose owner did not, and ``take_over`` gives one of the
+  finders the right to end it.
+* An interrupt goes from open to claimed (by a run that answers it) to settled. A claim that was not settled when its
+  run closes, or is taken over, is open again.
+
+Times are seconds since the epoch, passed in by the store's ``clock``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import msgspec
+
+Outcome = Literal["success", "interrupt", "cancelled", "error"]
+"""How a run ended."""
+
+InterruptStatus = Literal["open", "claimed", "settled"]
+"""Whether an interrupt still waits for its answer."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to write a run's events. A higher epoch makes every lower one stale."""
+
+    scope: str
+    thread_id: str
+    run_id: str
+    epoch: int
+    owner: str
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the store knows of a run. ``input`` is the exact body it was asked for with."""
+
+    scope: str
+    thread_id: str
+    run_id: str
+    parent_run_id: str | None
+    input: bytes
+    fingerprint: str
+    first: int
+    last: int
+    outcome: Outcome | None
+    owner: str
+    epoch: int
+    lease_until: float
+    cancel_requested: bool
+    started_at: float
+    ended_at: float | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run has no terminal event yet."""
+        return self.outcome is None
+
+
+class InterruptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An interrupt that a run raised. ``body`` is its JSON as it was sent."""
+
+    interrupt_id: str
+    run_id: str
+    status: InterruptStatus
+    body: bytes
+    claimed_by: str | None = None
+
+
+class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of threads shows of each."""
+
+    thread_id: str
+    created_at: float
+    updated_at: float
+    last: int
+    runs: int
+    is_running: bool
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Events ``first`` to ``last`` of a thread, as the JSON that was appended."""
+
+    first: int
+    events: Sequence[bytes]
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last event."""
+        return self.first + len(self.events) - 1
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What closing a run does, in the transaction of its terminal event.
+
+    ``interrupts`` are the (id, JSON) pairs it leaves open; ``session`` replaces the thread's private session value.
+    """
+
+    outcome: Outcome
+    interrupts: Sequence[tuple[str, bytes]] = ()
+    session: bytes | None = None
+
+
+class Blob(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored file. The id is derived from its content, so that storing it twice stores it once."""
+
+    blob_id: str
+    media_type: str
+    filename: str | None
+    size: int
+    created_at: float
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How much to keep; None keeps everything. Whole idle threads are removed, oldest first, never a running one."""
+
+    max_age: float | None = None
+    max_threads: int | None = None
+    max_bytes: int | None = None
+
+
+class Store(ABC):
+    """An event log with leases, interrupts, sessions and files. See the module for what it promises."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Make the store ready; calling it again does nothing. Raises ``StoreUnavailable``."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what was accepted and release everything; tails end. Calling it again does nothing."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless the store can write now."""
+
+    # Runs
+
+    @abstractmethod
+    async def begin(
+        self,
+        scope: str,
+        thread_id: str,
+        run_id: str,
+        *,
+        owner: str,
+        lease_seconds: float,
+        input: bytes,  # noqa: A002
+        fingerprint: str,
+        events: Sequence[bytes],
+        parent_run_id: str | None = None,
+        claims: Sequence[str] = (),
+    ) -> tuple[Lease, Batch]:
+        """Start a run: claim its id and the interrupts it answers, and append its first events.
+
+        Raises ``RunExists``, ``ThreadBusy`` or ``InterruptTaken`` (also for an interrupt this thread never raised).
+        """
+
+    @abstractmethod
+    async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
+        """Append events of a run, and close it if ``end`` is given. Durable when it returns. Raises ``StaleLease``."""
+
+    @abstractmethod
+    async def renew(self, lease: Lease, lease_seconds: float) -> bool:
+        """Keep a lease alive; gives whether cancelling was asked for. Raises ``StaleLease``."""
+
+    @abstractmethod
+    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+        """Record that the run has used these answers: they can never be given again. Raises ``StaleLease``."""
+
+    @abstractmethod
+    async def expired(self) -> Sequence[RunRecord]:
+        """Runs, in every scope, whose lease has run out."""
+
+    @abstractmethod
+    async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
+        """The right to end a run whose lease has run out; None if it is closed, renewed or taken by someone else."""
+
+    @abstractmethod
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """Ask the run's owner, wherever it is, to cancel it; does nothing to a closed run. Raises ``NotFound``."""
+
+    @abstractmethod
+    async def cancel_requested(self, lease: Lease) -> None:
+        """Return when cancelling this run is asked for, from any process, or its lease is stale."""
+
+    @abstractmethod
+    async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """One run. Raises ``NotFound``."""
+
+    @abstractmethod
+    async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
+        """The runs of a thread in the order they began; none for a thread that does not exist."""
+
+    # The log
+
+    @abstractmethod
+    async def last(self, scope: str, thread_id: str) -> int:
+        """The sequence number of the newest event. Raises ``NotFound`` if there is no such thread."""
+
+    @abstractmethod
+    async def read(
+        self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
+    ) -> Sequence[Batch]:
+        """Stored events after a sequence number, in order, about ``limit`` of them at most (whole batches, the first
+        and last cut to what was asked for); none if there is nothing after it.
+
+        Raises ``NotFound``, or ``CursorExpired`` if the log does not hold all events after ``after``, or ends before
+        it.
+        """
+
+    @abstractmethod
+    def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
+        """Stored events after a sequence number and then every further one, as it becomes durable, from any process.
+
+        Never ends by itself while the store is open and the thread exists. A reader that is slow holds nobody up and
+        costs no memory: it is served from the store again. Raises as ``read`` does.
+        """
+
+    # Threads
+
+    @abstractmethod
+    async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
+        """The summary of one thread. Raises ``NotFound``."""
+
+    @abstractmethod
+    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
+        """Threads of a scope, last updated first, ``before`` being the thread id that ended the previous page."""
+
+    @abstractmethod
+    async def delete_thread(self, scope: str, thread_id: str) -> None:
+        """Remove a thread with everything in it, its files too.
+
+        Raises ``NotFound``, or ``ThreadBusy`` while a run is on.
+        """
+
+    @abstractmethod
+    async def prune(self, retention: Retention) -> int:
+        """Remove idle threads beyond what is to be kept, in every scope; gives how many."""
+
+    # Interrupts, session, recorded effects
+
+    @abstractmethod
+    async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+        """The interrupts raised on a thread, in the order they were raised, settled ones included."""
+
+    @abstractmethod
+    async def session(self, scope: str, thread_id: str) -> bytes | None:
+        """The thread's private session value, as the last closed run left it."""
+
+    @abstractmethod
+    async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
+        """Remember the result of a side effect under the run that the chain of resumes began with. The first one stays.
+
+        Raises ``StaleLease``.
+        """
+
+    @abstractmethod
+    async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+        """All results recorded under a root run."""
+
+    # Files
+
+    @abstractmethod
+    async def put_blob(
+        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+    ) -> Blob:
+        """Store a file; with a thread it is removed with that thread (unless another thread holds it too)."""
+
+    @abstractmethod
+    async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+        """A file with its content. Raises ``NotFound``."""
+
+    @abstractmethod
+    async def delete_blob(self, scope: str, blob_id: str) -> None:
+        """Remove a file. Raises ``NotFound``."""
