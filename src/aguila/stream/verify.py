@@ -192,7 +192,7 @@ class Verifier:
     def _remember_owners(self, messages: Iterable[Message], *, overwrite: bool) -> None:
         for message in messages:
             owner = message.subagent_run_id
-            owned = [(_BUCKET_OF_ROLE.get(message.role, "message"), message.id)]
+            owned: list[tuple[Bucket, str]] = [(_BUCKET_OF_ROLE.get(message.role, "message"), message.id)]
             if isinstance(message, AssistantMessage) and message.tool_calls is not None:
                 # A call belongs to whom its message belongs to (SUB-10).
                 owned += [("tool call", call.id) for call in message.tool_calls if isinstance(call, ToolCall)]
@@ -353,8 +353,8 @@ def _open_tool_call(v: Verifier, event: ToolCallStartEvent) -> None:
             if item_id in calls and calls[item_id] != owner:
                 v._fail(
                     "SUB-10",
-                    f"tool call {item_id!r} belongs to {_who(calls[item_id])}, but message {parent!r} that now carries it"
-                    f" to {_who(owner)}; keep a call on messages of its owner",
+                    f"tool call {item_id!r} belongs to {_who(calls[item_id])}, but message {parent!r} that now"
+                    f" carries it to {_who(owner)}; keep a call on messages of its owner",
                     event,
                 )
         elif tag != messages[parent]:
@@ -480,7 +480,7 @@ def _messages_snapshot(v: Verifier, event: MessagesSnapshotEvent) -> None:
     v._remember_owners(event.messages, overwrite=True)
 
 
-_BUCKET_OF_ROLE = {"reasoning": "reasoning", "activity": "activity"}
+_BUCKET_OF_ROLE: dict[str, Bucket] = {"reasoning": "reasoning", "activity": "activity"}
 _ITEM_CLOSED_BY: dict[type[Any], Item] = {cls: item for item in ITEMS for cls in item.closers}
 
 _BETWEEN_RUNS: dict[type[Any], _Handler] = {
