@@ -1,0 +1,76 @@
+"""Layer: codec. What the writer and the reader of protobuf share: the messages of ``agui.proto`` and their slots.
+
+Everything here is read off the generated descriptors, so that a slot is written down once, in ``agui.proto``; the
+exceptions are which of the opaque slots hold a Struct, and which payloads may be null.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from aguila.codec._generated import agui_pb2
+from aguila.protocol import Event, EventType
+
+# Metadata is a Struct on events, messages, tool calls, tools and resume entries, and a Value on parts and interrupts.
+_STRUCTS = frozenset(
+    {
+        "BaseEvent.metadata",
+        "Message.metadata",
+        "Message.activity_content",
+        "ToolCall.metadata",
+        "Tool.metadata",
+        "ResumeEntry.metadata",
+        "ActivitySnapshotEvent.content",
+    }
+)
+
+NULLABLE = frozenset({"StateSnapshotEvent.snapshot", "CustomEvent.value", "RawEvent.event"})
+"""Required payloads, in which null is a value and not absence (ENV-7)."""
+
+_SCALARS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_INT64)
+
+
+class Slots:
+    """The slots of one message by what they hold. Names are those of ``agui.proto``, which are our attribute names."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.new: Any = message_class(name)
+        fields: list[Any] = list(self.new.DESCRIPTOR.fields)
+        opaque = [f.name for f in fields if f.type == FieldDescriptor.TYPE_BYTES]
+        self.scalars: tuple[str, ...] = tuple(f.name for f in fields if f.type in _SCALARS and not f.is_repeated)
+        self.structs: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" in _STRUCTS)
+        self.values: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" not in _STRUCTS)
+        self.json_names: dict[str, str] = {f.name: f.json_name for f in fields}
+        self.numbers: dict[int, str] = {f.number: f.name for f in fields}
+        # Strings without presence: on this wire an absent one reads as empty (PB-12).
+        self.implicit: tuple[str, ...] = tuple(
+            f.name for f in fields if f.type == FieldDescriptor.TYPE_STRING and not f.has_presence and not f.is_repeated
+        )
+
+
+def message_class(name: str) -> Any:
+    """The generated class of a message; a nested one is named with its parent (``ToolCall.Function``)."""
+    found: Any = agui_pb2
+    for step in name.split("."):
+        found = getattr(found, step)
+    return found
+
+
+_ARMS: dict[str, int] = {f.name.upper(): f.number for f in message_class("Event").DESCRIPTOR.fields}
+_TYPES: dict[str, int] = dict(agui_pb2.EventType.items())
+
+EVENTS: tuple[tuple[type[Any], EventType, int, int], ...] = tuple(
+    (cls, cls.type, _ARMS[cls.type], _TYPES[cls.type]) for cls in get_args(Event)
+)
+"""Every event: its class, its type, its arm in the envelope, and the number of its type."""
+
+TYPE_NAMES: dict[int, str] = {number: name for name, number in _TYPES.items()}
+OPERATIONS: dict[str, int] = {name.lower(): number for name, number in agui_pb2.JsonPatchOperationType.items()}
+"""JSON Patch operations by name."""
+
+OPERATION_NAMES: dict[int, str] = {number: name for name, number in OPERATIONS.items()}
+PARTS: tuple[str, ...] = tuple(f.name for f in message_class("InputContent").DESCRIPTOR.fields)
+SOURCES: tuple[str, ...] = tuple(f.name for f in message_class("InputContentSource").DESCRIPTOR.fields)
