@@ -1,0 +1,230 @@
+"""Layer: codec, compatibility. The walk: finds the described objects in raw input and applies the rules to them.
+
+Below: ``rules`` (what each old shape becomes) and ``shape`` (where described objects are). Above: ``json`` calls this
+for raw input that is not exactly valid already, before unknown material is stripped (PROC-8), so that a stream of
+today never pays for it. It goes only along described members: what is opaque is never looked into.
+
+Levels: ``off`` has no rules. ``standard`` has those that contradict no conformance stream. ``wide`` adds those that
+soften a known field's value: it is for peers known to be old, such as one that declares no protocol version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, ClassVar, get_args
+
+from aguila import protocol
+from aguila.codec.compat.memory import Level, Memory, Raw, Rule
+from aguila.codec.compat.rules import RULES
+from aguila.codec.notice import Warn, log_notice
+from aguila.codec.shape import Choice, Listing, Record, Shape, shape_of
+from aguila.codec.values import is_array, is_object
+from aguila.protocol import legacy
+
+Plan = Mapping[str, tuple[Rule, ...]]
+"""The rules of one stage by the place they look at."""
+
+_UNIONS: dict[str, Any] = {
+    "ContentPart": protocol.ContentPart,
+    "Message": protocol.Message,
+    "RunFinishedOutcome": protocol.RunFinishedOutcome,
+    "SubagentFinishedOutcome": protocol.SubagentFinishedOutcome,
+    "PartSource": protocol.PartSource,
+}
+_UNION_OF: dict[type[Any], str] = {cls: name for name, union in _UNIONS.items() for cls in get_args(union)}
+
+
+@cache
+def _plans(level: Level) -> tuple[Plan, ...]:
+    """The rules of a level, stage by stage. A later stage relies on what the earlier ones made of the input."""
+    plans: list[Plan] = []
+    for stage in ("spelling", "shape", "nulls"):
+        plan: dict[str, tuple[Rule, ...]] = {}
+        for rule in RULES:
+            if rule.stage == stage and (level == "wide" or rule.level == level):
+                for place in rule.places:
+                    plan[place] = (*plan.get(place, ()), rule)
+        if plan:
+            plans.append(plan)
+    return tuple(plans)
+
+
+@cache
+def _events() -> dict[str, Record]:
+    """Every event by its type, the retired ones included."""
+    today, retired = shape_of(protocol.Event), shape_of(legacy.LegacyEvent)
+    assert isinstance(today, Choice)  # noqa: S101
+    assert isinstance(retired, Choice)  # noqa: S101
+    return {**retired.options, **today.options}
+
+
+@cache
+def _document(kind: str) -> Shape | None:
+    """The shape of a document by the name of its type; ``Message[]`` is a list. None for what has no rules."""
+    if kind.endswith("[]"):
+        item = _document(kind[:-2])
+        return None if item is None else Listing(item)
+    type_ = protocol.RunFinishedOutcome if kind == "Outcome" else getattr(protocol, kind, None)
+    if type_ in _UNION_OF:
+        type_ = _UNIONS[_UNION_OF[type_]]  # an ImagePart may have been a binary part
+    shape = None if type_ is None else shape_of(type_)
+    return shape if isinstance(shape, Choice | Record) else None
+
+
+@cache
+def _binary() -> Record:
+    shape = shape_of(legacy.BinaryInputContent)
+    assert isinstance(shape, Record)  # noqa: S101
+    return shape
+
+
+def _place(shape: Shape) -> str:
+    if isinstance(shape, Listing):
+        return _place(shape.item) + "[]"
+    if isinstance(shape, Choice):
+        return _UNION_OF.get(next(iter(shape.options.values())).cls, "")
+    return shape.cls.__name__ if isinstance(shape, Record) else ""
+
+
+class Compat:
+    """Translates one stream, or one document, of an older peer.
+
+    Each rule that applies is reported once per instance, by name. ``new_id`` makes the ids that an old shape lacks;
+    without it they are derived from the run's id and a count, so that the same input gives the same output.
+    """
+
+    OBSERVED: ClassVar[frozenset[type[Any]]] = frozenset(
+        {
+            protocol.RunStartedEvent,
+            protocol.RunFinishedEvent,
+            protocol.RunErrorEvent,
+            protocol.ActivitySnapshotEvent,
+        }
+    )
+    """The events that ``observe`` wants to see."""
+
+    def __init__(
+        self, level: Level = "standard", warn: Warn = log_notice, new_id: Callable[[], str] | None = None
+    ) -> None:
+        self.level: Level = level
+        self._plans = () if level == "off" else _plans(level)
+        self._memory = Memory(warn, new_id)
+
+    def observe(self, event: protocol.Event) -> None:
+        """Take note of an event that needed no translation. Only types in ``OBSERVED`` make a difference."""
+        memory = self._memory
+        if isinstance(event, protocol.RunStartedEvent):
+            memory.start_run(event.run_id)
+        elif isinstance(event, protocol.RunFinishedEvent | protocol.RunErrorEvent):
+            memory.run_id = None
+        elif isinstance(event, protocol.ActivitySnapshotEvent):
+            memory.activities[event.message_id] = event.activity_type
+
+    def upgrade(self, raw: Raw) -> list[Raw]:
+        """One raw event as the events of today that say the same: one, or none, or two.
+
+        Never changes ``raw``; gives it back as it is where no rule applies.
+        """
+        events = [raw]
+        for plan in self._plans:
+            events = [result for event in events for result in self._event(event, plan)]
+        for event in events:
+            self._remember(event)
+        return events
+
+    def upgrade_document(self, raw: Any, kind: str) -> Any:
+        """What is no event, by the name of its type (``"RunAgentInput"``, ``"Message[]"``, ``"Outcome"``).
+
+        Never changes ``raw``; gives it back as it is where no rule applies, or where no type has that name.
+        """
+        shape = _document(kind)
+        if shape is None:
+            return raw
+        self._memory.event_type = None
+        for plan in self._plans:
+            raw = self._value(raw, shape, plan, "")
+        return raw
+
+    def _event(self, raw: Raw, plan: Plan) -> list[Raw]:
+        memory = self._memory
+        type_ = raw.get("type")
+        if not isinstance(type_, str):
+            return [raw]
+        memory.event_type = type_
+        memory.following = []
+        record = _events().get(type_)
+        event: Raw | None = raw
+        for place in ("*", "Event", "" if record is None else record.cls.__name__):
+            event = self._rules(event, place, plan, "", record)
+            if event is None:
+                return []
+        # A rule may have made another event of it, with members of its own.
+        record = _events().get(event["type"])
+        if record is not None:
+            event = self._members(event, record, plan, "")
+        return [event, *memory.following]
+
+    def _rules(self, value: Any, place: str, plan: Plan, path: str, record: Record | None = None) -> Any:
+        memory = self._memory
+        for rule in plan.get(place, ()):
+            memory.rule, memory.path, memory.record = rule, path, record
+            value = rule.apply(value, memory)
+            if value is None:
+                break
+        return value
+
+    def _value(self, raw: Any, shape: Shape, plan: Plan, path: str) -> Any:
+        if isinstance(shape, Record):
+            if not is_object(raw):
+                return raw
+            raw = self._rules(raw, "*", plan, path, shape)
+            raw = self._rules(raw, shape.cls.__name__, plan, path, shape)
+            return self._members(raw, shape, plan, path)
+        if isinstance(shape, Choice):
+            place = _place(shape)
+            raw = self._rules(raw, place, plan, path)
+            tag: Any = raw.get(shape.tag_field) if is_object(raw) else None
+            record = shape.options.get(tag) if isinstance(tag, str) else None
+            if record is None and tag == "binary" and place == "ContentPart":
+                record = _binary()
+            return raw if record is None else self._value(raw, record, plan, path)
+        if isinstance(shape, Listing):
+            raw = self._rules(raw, _place(shape), plan, path)
+            return self._items(raw, shape.item, plan, path) if is_array(raw) else raw
+        return raw
+
+    def _members(self, raw: Raw, record: Record, plan: Plan, path: str) -> Raw:
+        changed: Raw | None = None
+        for name, shape in record.members.items():
+            if name not in raw or not isinstance(shape, Record | Choice | Listing):
+                continue
+            before = raw[name]
+            after = self._value(before, shape, plan, f"{path}/{name}")
+            if after is not before:
+                changed = dict(raw) if changed is None else changed
+                changed[name] = after
+        return raw if changed is None else changed
+
+    def _items(self, raw: list[Any], shape: Shape, plan: Plan, path: str) -> list[Any]:
+        changed: list[Any] | None = None
+        for i, before in enumerate(raw):
+            after = self._value(before, shape, plan, f"{path}/{i}")
+            if after is not before:
+                changed = list(raw) if changed is None else changed
+                changed[i] = after
+        return raw if changed is None else changed
+
+    def _remember(self, event: Raw) -> None:
+        """What ``observe`` does, for an event that is still raw and perhaps malformed."""
+        memory = self._memory
+        type_ = event.get("type")
+        if type_ == "RUN_STARTED":
+            if isinstance(run_id := event.get("runId"), str):
+                memory.start_run(run_id)
+        elif type_ in ("RUN_FINISHED", "RUN_ERROR"):
+            memory.run_id = None
+        elif type_ == "ACTIVITY_SNAPSHOT":
+            activity, kind = event.get("messageId"), event.get("activityType")
+            if isinstance(activity, str) and isinstance(kind, str):
+                memory.activities[activity] = kind

@@ -1,0 +1,160 @@
+"""Layer: codec, compatibility. Rules about what travels within events and inputs: answers, parts, messages, tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aguila.codec.compat.memory import Memory, Raw, keep, without
+from aguila.codec.values import is_array, is_object
+
+
+def interrupt_payload(raw: Raw, memory: Memory) -> Raw:
+    """An interrupt was an id and a payload; a function's name in it made it an approval, anything else a question."""
+    member = "payload" if "payload" in raw else "value"
+    if member not in raw or "reason" in raw:
+        return raw
+    memory.hit(member)
+    payload = raw[member]
+    asked = payload if is_object(payload) else {}
+    interrupt = {**without(raw, member), "payload": payload}
+    if isinstance(asked.get("functionName"), str):
+        interrupt["reason"] = "tool_call"
+        interrupt.setdefault("toolCallId", raw.get("id"))
+    else:
+        interrupt["reason"] = "input_required"
+        if isinstance(prompt := asked.get("prompt"), str):
+            interrupt.setdefault("message", prompt)
+    return keep(interrupt, "payload")
+
+
+def single_resume(resume: Any, memory: Memory) -> Any:
+    """One answer needed no list, and some peers wrap the list in an object."""
+    if not is_object(resume):
+        return resume
+    memory.hit()
+    for member in ("interrupts", "interrupt"):
+        if is_array(resume.get(member)):
+            return resume[member]
+    return [resume]
+
+
+_RESUME_ALIASES = {
+    "interruptId": ("interrupt_id", "id", "toolCallId", "tool_call_id"),
+    "payload": ("value", "response"),
+}
+
+
+def resume_aliases(raw: Raw, memory: Memory) -> Raw:
+    """Other names that peers have for the two members of an answer."""
+    entry = raw
+    for member, aliases in _RESUME_ALIASES.items():
+        alias = next((name for name in aliases if name in raw), None)
+        if alias is not None and member not in raw:
+            memory.hit(alias)
+            entry = {**without(entry, alias), member: raw[alias]}
+    return entry
+
+
+def resume_status(raw: Raw, memory: Memory) -> Raw:
+    """An answer had no status: to send one was to resolve."""
+    if "status" in raw or not isinstance(raw.get("interruptId"), str):
+        return raw
+    memory.hit("status")
+    return {**raw, "status": "resolved"}
+
+
+def binary_part(value: Any, memory: Memory) -> Any:
+    """One kind of part held every kind of file (ERA-3). A malformed one is left to be dropped as unknown.
+
+    Some peers send an attachment both ways: in a list, a binary part that repeats a media part is dropped.
+    """
+    if is_array(value):
+        return _without_twins(value, memory)
+    media = _media_part(value)
+    if media is None:
+        return value
+    memory.hit()
+    return media
+
+
+def _without_twins(parts: list[Any], memory: Memory) -> list[Any]:
+    binary = {i: media for i, part in enumerate(parts) if (media := _media_part(part)) is not None}
+    if not binary:
+        return parts
+    present: set[tuple[str | None, ...]] = set()
+    for part in parts:
+        if is_object(part) and (key := _attachment(part)) is not None:
+            present.add(key)
+            present.add((*key[:-1], None))  # a binary part without filename is matched by one with any
+    twins = [i for i, media in binary.items() if _attachment(media) in present]
+    if not twins:
+        return parts
+    memory.hit(str(twins[0]), "a binary part that repeats a media part beside it is dropped")
+    dropped = frozenset(twins)
+    return [part for i, part in enumerate(parts) if i not in dropped]
+
+
+def _media_part(part: Any) -> Raw | None:
+    """What a binary part is today; None for another part, a malformed one, or one that refers to nothing."""
+    if not is_object(part) or part.get("type") != "binary":
+        return None
+    mime = part.get("mimeType")
+    given = {name: part[name] for name in ("data", "url", "id", "filename") if part.get(name) is not None}
+    if not isinstance(mime, str) or not all(isinstance(value, str) for value in given.values()):
+        return None
+    filename = given.pop("filename", None)
+    # In the order data, url, id; an empty string counts only where there is nothing better.
+    chosen = next((name for name in given if given[name] != ""), next(iter(given), None))
+    if chosen is None:
+        return None
+    source = {"type": "file" if chosen == "id" else chosen, "value": given.pop(chosen), "mimeType": mime}
+    family, slash, _ = mime.partition("/")
+    kind = family if slash and family in ("image", "audio", "video") else "document"
+    media: Raw = {"type": kind, "source": source, **given}
+    metadata = part.get("metadata", {})
+    if metadata is not None and (metadata or filename is not None):
+        if filename is not None and is_object(metadata):
+            metadata = {**metadata, "filename": filename}
+        media["metadata"] = metadata
+    return keep(media, *given)
+
+
+def _attachment(media: Raw) -> tuple[str | None, ...] | None:
+    """What makes two media parts the same attachment; None where one is not well enough formed to tell."""
+    source, metadata = media.get("source"), media.get("metadata")
+    if not is_object(source):
+        return None
+    key = (media.get("type"), source.get("type"), source.get("value"), source.get("mimeType"))
+    filename = metadata.get("filename") if is_object(metadata) else None
+    is_told = all(isinstance(value, str) for value in key)
+    return (*key, filename if isinstance(filename, str) else None) if is_told else None
+
+
+def message_id(value: Any, memory: Memory) -> Any:
+    """Ids of messages were optional. In a list a message is named by its place, so that it is the same next time."""
+    if is_array(value):
+        missing = {i for i, message in enumerate(value) if is_object(message) and message.get("id") is None}
+        if not missing:
+            return value
+        memory.hit(f"{min(missing)}/id")
+        return [{**m, "id": memory.message_id(i)} if i in missing else m for i, m in enumerate(value)]
+    if not is_object(value) or value.get("id") is not None:
+        return value
+    memory.hit("id")
+    return {**value, "id": memory.message_id(None)}
+
+
+def tool_description(raw: Raw, memory: Memory) -> Raw:
+    """Descriptions of tools were optional."""
+    if raw.get("description") is not None:
+        return raw
+    memory.hit("description")
+    return {**raw, "description": ""}
+
+
+def subagents_alias(raw: Raw, memory: Memory) -> Raw:
+    """The capability was spelled with a capital."""
+    if "subAgents" not in raw or "subagents" in raw:
+        return raw
+    memory.hit("subAgents")
+    return {("subagents" if name == "subAgents" else name): value for name, value in raw.items()}

@@ -1,0 +1,168 @@
+"""Layer: codec, compatibility. Rules about events: steps, activities, thinking, META, outcomes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aguila.codec.compat.memory import Memory, Raw, keep, without
+from aguila.codec.values import is_array, is_object
+
+
+def step_by_id(raw: Raw, memory: Memory) -> Raw:
+    """Steps once had ids, parents and results, and ended without a name; today they pair by name (STEP-4)."""
+    step_id = raw.get("stepId")
+    if not isinstance(step_id, str):
+        return raw
+    memory.hit("stepId")
+    if raw["type"] == "STEP_FINISHED":
+        name = memory.steps.pop(step_id, step_id)
+        if "stepName" not in raw:
+            raw = {**raw, "stepName": name}
+    elif isinstance(name := raw.get("stepName"), str):
+        memory.steps[step_id] = name
+    return keep(raw, "stepId", "parentStepId", "status", "result")
+
+
+def activity_id(raw: Raw, memory: Memory) -> Raw:
+    """Activities once had an id and a state of any kind; today they are messages with an object for content."""
+    activity = raw.get("activityId")
+    if not isinstance(activity, str) or "messageId" in raw:
+        return raw
+    memory.hit("activityId")
+    event = {**without(raw, "activityId"), "messageId": activity}
+    if raw["type"] == "ACTIVITY_SNAPSHOT":
+        if "state" in raw and "content" not in raw:
+            state = event.pop("state")
+            event["content"] = state if is_object(state) else {"value": state}
+        return event
+    if "delta" in raw and "patch" not in raw:
+        event["patch"] = event.pop("delta")
+    if "activityType" not in raw:
+        event["activityType"] = memory.activities.get(activity, "unknown")
+    return event
+
+
+_REASONING_TYPES = {
+    "THINKING_START": "REASONING_START",
+    "THINKING_TEXT_MESSAGE_START": "REASONING_MESSAGE_START",
+    "THINKING_TEXT_MESSAGE_CONTENT": "REASONING_MESSAGE_CONTENT",
+    "THINKING_TEXT_MESSAGE_END": "REASONING_MESSAGE_END",
+    "THINKING_END": "REASONING_END",
+}
+
+
+def thinking(raw: Raw, memory: Memory) -> Raw:
+    """Thinking had no ids: each span and each message is given one, and what follows in it gets the same (ERA-2)."""
+    old: str = raw["type"]
+    memory.hit("type")
+    event = {**raw, "type": _REASONING_TYPES[old]}
+    opens = old.endswith("_START")
+    is_span = old in ("THINKING_START", "THINKING_END")
+    if "messageId" not in raw:
+        current = memory.span if is_span else memory.message
+        if opens or current is None:
+            if not opens:
+                # It gets an id all the same, and then fails verification, whose verdict this is.
+                memory.hit("type", "thinking goes on that was never started")
+            current = memory.reasoning_id()
+        event["messageId"] = current
+    still_open = None if old.endswith("_END") else event["messageId"]
+    if is_span:
+        memory.span = still_open
+    else:
+        memory.message = still_open
+    if old == "THINKING_TEXT_MESSAGE_START":
+        event["role"] = "reasoning"
+    return keep(event, "title") if old == "THINKING_START" else event
+
+
+def reasoning_role(raw: Raw, memory: Memory) -> Raw:
+    """A draft gave reasoning messages the role of the assistant."""
+    if raw.get("role") != "assistant":
+        return raw
+    memory.hit("role")
+    return {**raw, "role": "reasoning"}
+
+
+def encrypted_content(raw: Raw, memory: Memory) -> Raw:
+    """A draft put the encrypted value on the start of the span; today it is an event that follows."""
+    value, span = raw.get("encryptedContent"), raw.get("messageId")
+    if not isinstance(value, str) or not isinstance(span, str):
+        return raw
+    memory.hit("encryptedContent")
+    sealed = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": span, "encryptedValue": value}
+    envelope = {name: raw[name] for name in ("timestamp", "subagentRunId") if name in raw}
+    memory.following.append({**sealed, **envelope})
+    return without(raw, "encryptedContent")
+
+
+def meta_event(raw: Raw, memory: Memory) -> Raw | None:
+    """A side note of a draft. RAW and not CUSTOM: it must not close the chunk streams that are open around it."""
+    if memory.run_id is None:
+        memory.hit("type", "META outside of a run is dropped: RAW is legal only within one")
+        return None
+    memory.hit("type")
+    envelope = ("timestamp", "rawEvent", "metadata", "subagentRunId")
+    kept = {name: raw[name] for name in envelope if name in raw}
+    return {"type": "RAW", "event": without(raw, *envelope), "source": "meta", **kept}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_timestamp(raw: Raw, memory: Memory) -> Raw:
+    """A date in ISO 8601 is read as milliseconds since 1970, and as UTC where it does not say otherwise."""
+    text = raw.get("timestamp")
+    if not isinstance(text, str):
+        return raw
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return raw  # no date either: malformed, and refused as such
+    memory.hit("timestamp")
+    return {**raw, "timestamp": milliseconds}
+
+
+def custom_value(raw: Raw, memory: Memory) -> Raw:
+    """A CUSTOM event could once be a name alone."""
+    if "value" in raw:
+        return raw
+    memory.hit("value")
+    return {**raw, "value": None}
+
+
+def sibling_interrupt(raw: Raw, memory: Memory) -> Raw:
+    """Interrupts once stood beside the outcome, which was the string ``interrupt`` or was left out."""
+    outcome = raw.get("outcome", "interrupt")
+    is_bare_object = is_object(outcome) and outcome.get("type") == "interrupt" and "interrupts" not in outcome
+    if not is_bare_object and outcome != "interrupt":
+        return raw
+    for member in ("interrupt", "interrupts"):
+        found = raw.get(member)
+        interrupts: list[Any] = [found] if is_object(found) else found if is_array(found) else []
+        if interrupts:
+            break
+    else:
+        return raw
+    memory.hit(member)
+    rest = without(raw, "interrupt", "interrupts")
+    return {**rest, "outcome": {"type": "interrupt", "interrupts": [_with_reason(item) for item in interrupts]}}
+
+
+def _with_reason(interrupt: Any) -> Any:
+    """Beside an outcome an interrupt could be an id alone. One with a payload is read by a rule of its own."""
+    if not is_object(interrupt) or interrupt.keys() & {"reason", "payload", "value"}:
+        return interrupt
+    return {**interrupt, "reason": "input_required"}
+
+
+def string_outcome(outcome: Any, memory: Memory) -> Any:
+    """Outcomes were strings. ``interrupt`` alone does not say what was asked: it stays, and is refused."""
+    if outcome != "success" and outcome != "cancelled":
+        return outcome
+    memory.hit()
+    return {"type": outcome}

@@ -1,0 +1,116 @@
+"""Layer: codec, compatibility. What a rule is, what it knows besides the value in hand, and what rules share.
+
+Below: notices and shapes. Above: the rules. Holds no rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from aguila.codec.notice import Notice, Warn
+from aguila.codec.shape import Record
+from aguila.codec.values import is_object
+
+Raw = dict[str, Any]
+Level = Literal["off", "standard", "wide"]
+Stage = Literal["spelling", "shape", "nulls"]
+
+KEPT = "aguila"
+"""The metadata key under which members without a place of their own are kept."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One older shape and its translation.
+
+    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` are the names of what it looks at:
+    a wire type, a union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every
+    described object. ``apply`` returns the value it was given if it has nothing to do; for an event, None drops it.
+    """
+
+    name: str
+    level: Literal["standard", "wide"]
+    rows: tuple[int, ...]
+    summary: str
+    places: tuple[str, ...]
+    apply: Callable[[Any, Memory], Any]
+    stage: Stage = "shape"
+
+
+class Memory:
+    """Where a rule is, and what went before in the stream."""
+
+    def __init__(self, warn: Warn, new_id: Callable[[], str] | None) -> None:
+        self._warn = warn
+        self._new_id = new_id
+        self._reasoning_ids = 0
+        self._lone_messages = 0
+        self._said: set[tuple[str, str]] = set()
+        # Where we are: the walk says so before each rule.
+        self.rule: Rule
+        self.path = ""
+        self.event_type: str | None = None
+        self.record: Record | None = None
+        # What went before.
+        self.run_id: str | None = None
+        self.span: str | None = None
+        self.message: str | None = None
+        self.steps: dict[str, str] = {}
+        self.activities: dict[str, str] = {}
+        # Events that the current one turned out to hold besides itself.
+        self.following: list[Raw] = []
+
+    def hit(self, member: str = "", message: str | None = None) -> None:
+        """Report that the current rule applied. Each sentence of a rule is said once."""
+        message = self.rule.summary if message is None else message
+        said = (self.rule.name, message)
+        if said not in self._said:
+            self._said.add(said)
+            path = f"{self.path}/{member}" if member else self.path
+            self._warn(Notice(rule=self.rule.name, message=message, path=path, event_type=self.event_type))
+
+    def start_run(self, run_id: str) -> None:
+        """Forget what belonged to the run before."""
+        self.run_id = run_id
+        self.span = self.message = None
+        self.steps.clear()
+
+    def reasoning_id(self) -> str:
+        """An id for a span or a message of reasoning that came without one."""
+        if self._new_id is not None:
+            return self._new_id()
+        self._reasoning_ids += 1
+        return f"{'legacy' if self.run_id is None else self.run_id}-reasoning-{self._reasoning_ids}"
+
+    def message_id(self, index: int | None) -> str:
+        """An id for a message that came without one.
+
+        By its position, so that a history sent again gets the same ids again (ENV-12).
+        """
+        if self._new_id is not None:
+            return self._new_id()
+        if index is None:
+            index = self._lone_messages
+            self._lone_messages += 1
+        return f"legacy-message-{index + 1}"
+
+
+def without(raw: Raw, *names: str) -> Raw:
+    """A copy that lacks some members."""
+    return {name: value for name, value in raw.items() if name not in names}
+
+
+def keep(raw: Raw, *names: str) -> Raw:
+    """A copy with some members moved into ``metadata["aguila"]``; nulls among them are left out.
+
+    Metadata that is malformed stays as it is, and so do the members: both are for enforcement to judge.
+    """
+    metadata = raw.get("metadata", {})
+    before = metadata.get(KEPT, {}) if is_object(metadata) else None
+    if not is_object(metadata) or not is_object(before):
+        return raw
+    kept = {name: raw[name] for name in names if raw.get(name) is not None}
+    rest = without(raw, *names)
+    return {**rest, "metadata": {**metadata, KEPT: {**before, **kept}}} if kept else rest

@@ -1,0 +1,87 @@
+"""Layer: codec, compatibility. Rules about names and nulls, which apply to described objects of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aguila.codec.compat.memory import Memory, Raw, without
+from aguila.codec.values import is_object
+from aguila.protocol import ReasoningMessageStartEvent
+
+_PART_TYPES = frozenset({"text", "image", "audio", "video", "document", "binary"})
+
+# Members of older shapes that no type describes any more, so that their snake_case is known too.
+_OLD_MEMBERS: dict[str, frozenset[str]] = {
+    "StepStartedEvent": frozenset({"stepId", "parentStepId"}),
+    "StepFinishedEvent": frozenset({"stepId", "parentStepId"}),
+    "ActivitySnapshotEvent": frozenset({"activityId"}),
+    "ActivityDeltaEvent": frozenset({"activityId"}),
+    "ReasoningStartEvent": frozenset({"encryptedContent"}),
+    "ThinkingTextMessageStartEvent": frozenset({"messageId"}),
+    "ThinkingTextMessageContentEvent": frozenset({"messageId"}),
+    "ThinkingTextMessageEndEvent": frozenset({"messageId"}),
+    "MultiAgentCapabilities": frozenset({"subAgents"}),
+}
+
+
+def part_type_case(part: Any, memory: Memory) -> Any:
+    """``"Text"`` is the part type ``text``."""
+    if not is_object(part):
+        return part
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind in _PART_TYPES or kind.lower() not in _PART_TYPES:
+        return part
+    memory.hit("type")
+    return {**part, "type": kind.lower()}
+
+
+def snake_case(raw: Raw, memory: Memory) -> Raw:
+    """Described members only: what is opaque, and what is unknown, keeps its names."""
+    record = memory.record
+    if record is None:
+        return raw
+    old = _OLD_MEMBERS.get(record.cls.__name__, frozenset())
+    renamed: dict[str, str] = {}
+    for name in raw:
+        if "_" not in name or name in record.members:
+            continue
+        camel = _camel(name)
+        if camel not in raw and (camel in record.members or camel in old):
+            memory.hit(name)
+            renamed[name] = camel
+    return {renamed.get(name, name): value for name, value in raw.items()} if renamed else raw
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in tail)
+
+
+def drop_null(member: str) -> Callable[[Raw, Memory], Raw]:
+    """The rule that reads a null under one name as absence."""
+
+    def apply(raw: Raw, memory: Memory) -> Raw:
+        if member not in raw or raw[member] is not None:
+            return raw
+        memory.hit(member)
+        return without(raw, member)
+
+    return apply
+
+
+def null_optional(raw: Raw, memory: Memory) -> Raw:
+    """A null is read as absence wherever absence is allowed; a null that is required data stays (ENV-7)."""
+    record = memory.record
+    if record is None:
+        return raw
+    nulls = [
+        name
+        for name, value in raw.items()
+        if value is None and name in record.members and name not in record.required and name != record.tag_field
+    ]
+    if record.cls is ReasoningMessageStartEvent and "role" in nulls:
+        nulls.remove("role")  # implied in a constructor, required on the wire (RSN-3)
+    for name in nulls:
+        memory.hit(name)
+    return without(raw, *nulls) if nulls else raw
