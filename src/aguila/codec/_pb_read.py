@@ -67,10 +67,7 @@ def read_event(data: bytes, warn: Warn) -> JSON | None:
         raise DecodeError(f"base_event says {said} and the arm says {type_}", rule="PB-7", path="/type")
     context = Context(type_, warn)
     out = record.read(message, "", context)
-    for field, value in base.ListFields():
-        if field.number == _TYPE_SLOT:
-            continue
-        _put(out, _BASE, field.number, value, "", context)
+    out.update(_BASE.read(base, "", context))
     out["type"] = type_
     if record.finish is not None:
         record.finish(out, "", context)
@@ -91,22 +88,38 @@ class _Record:
         slots = Slots(name)
         self.new = slots.new
         self.finish = finish
-        opaque: dict[str, Read] = {**dict.fromkeys(slots.values, _value), **dict.fromkeys(slots.structs, _struct)}
-        named: dict[str, Read] = {**opaque, **(readers or {})}
-        self.readers: dict[int, tuple[str, Read | None]] = {
-            number: (slots.json_names[slot], named.get(slot)) for number, slot in slots.numbers.items()
-        }
-        self.implicit: JSON = {slots.json_names[slot]: "" for slot in slots.implicit}
         self.always = always
+        named: dict[str, Read] = {**dict.fromkeys(slots.values, _value), **dict.fromkeys(slots.structs, _struct)}
+        named.update(readers or {})
+        # Slots by the question that tells whether they hold something, with their names in JSON. Asking each is
+        # cheaper than ListFields, which makes a descriptor for every slot it lists.
+        plain = [(slot, slots.json_names[slot]) for slot in slots.scalars if slot not in named]
+        self.implicit = [(slot, key) for slot, key in plain if slot in slots.implicit]
+        self.optional = [(slot, key) for slot, key in plain if slot not in slots.implicit]
+        shaped = [(slot, slots.json_names[slot], read) for slot, read in named.items()]
+        self.repeated = [entry for entry in shaped if entry[0] in slots.repeated]
+        self.singular = [entry for entry in shaped if entry[0] not in slots.repeated]
 
     def read(self, message: Any, path: str, context: Context) -> JSON:
         """The members of a message, before ``finish`` reshapes them."""
-        out = self.implicit.copy()
+        out: JSON = {}
         for name in self.always:
             out[name] = []
-        # ListFields names what is there; asking for each slot in turn would cost more than the event.
-        for field, value in message.ListFields():
-            _put(out, self, field.number, value, path, context)
+        for slot, name in self.implicit:
+            out[name] = getattr(message, slot)
+        has = message.HasField
+        for slot, name in self.optional:
+            if has(slot):
+                out[name] = getattr(message, slot)
+        for slot, name, read in self.singular:
+            if has(slot):
+                out[name] = read(getattr(message, slot), f"{path}/{name}", context)
+        for slot, name, read in self.repeated:
+            values = getattr(message, slot)
+            if len(values):
+                result = read(values, f"{path}/{name}", context)
+                if result is not UNSET:
+                    out[name] = result
         return out
 
     def __call__(self, message: Any, path: str, context: Context) -> JSON:
@@ -114,16 +127,6 @@ class _Record:
         if self.finish is not None:
             self.finish(out, path, context)
         return out
-
-
-def _put(out: JSON, record: _Record, number: int, value: Any, path: str, context: Context) -> None:
-    name, read = record.readers[number]
-    if read is None:
-        out[name] = value
-        return
-    result = read(value, f"{path}/{name}", context)
-    if result is not UNSET:
-        out[name] = result
 
 
 # Open JSON
@@ -157,10 +160,6 @@ def _each(read: Read) -> Read:
 
 def _strings(items: Any, path: str, context: Context) -> list[str]:
     return list(items)
-
-
-def _skip(value: Any, path: str, context: Context) -> Any:
-    return UNSET
 
 
 # Content
@@ -268,7 +267,7 @@ def _operation(message: Any, path: str, context: Context) -> JSON:
 _ROLES = frozenset({"developer", "system", "assistant", "user", "tool", "activity", "reasoning"})
 _MULTIMODAL = frozenset({"user", "tool"})
 
-_PART = {kind: _Record(f"{kind.capitalize()}InputPart", {"source": _skip}) for kind in PARTS}
+_PART = {kind: _Record(f"{kind.capitalize()}InputPart") for kind in PARTS}
 _SOURCE = {kind: _Record(f"InputContent{kind.capitalize()}Source") for kind in SOURCES}
 _OPERATION = _Record("JsonPatchOperation")
 _FUNCTION = _Record("ToolCall.Function")
@@ -291,7 +290,6 @@ _INPUT = _Record(
 )
 _USAGE = _each(_Record("Usage"))
 _BASE = _Record("BaseEvent")
-_TYPE_SLOT = 1
 
 _SPECIAL: dict[str, dict[str, Any]] = {
     "RUN_STARTED": {"readers": {"input": _INPUT}},
@@ -314,8 +312,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 
 def _event_record(cls: type[Any], type_: str) -> _Record:
     special = _SPECIAL.get(type_, {})
-    readers = {"base_event": _skip, **special.get("readers", {})}
-    return _Record(cls.__name__, readers, always=special.get("always", ()), finish=special.get("finish"))
+    return _Record(cls.__name__, special.get("readers"), always=special.get("always", ()), finish=special.get("finish"))
 
 
 _RECORDS: dict[int, tuple[str, int, _Record]] = {

@@ -44,7 +44,7 @@ class Slots:
         self.structs: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" in _STRUCTS)
         self.values: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" not in _STRUCTS)
         self.json_names: dict[str, str] = {f.name: f.json_name for f in fields}
-        self.numbers: dict[int, str] = {f.number: f.name for f in fields}
+        self.repeated = frozenset(f.name for f in fields if f.is_repeated)
         # Strings without presence: on this wire an absent one reads as empty (PB-12).
         self.implicit: tuple[str, ...] = tuple(
             f.name for f in fields if f.type == FieldDescriptor.TYPE_STRING and not f.has_presence and not f.is_repeated

