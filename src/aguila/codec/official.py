@@ -1,0 +1,109 @@
+"""Layer: codec. Objects of the official ``ag_ui.core`` to ours and back. Needs the ``official`` extra, when called.
+
+Below: ``aguila.protocol``, ``json`` (the receiver's rules). Nothing below or beside it imports this module, and it
+imports neither ``ag_ui`` nor pydantic before ``to_official`` is called.
+
+Both directions go through the JSON form of the object, so both sides' own rules hold. What is lost or changed:
+
+====================================  ============================================================================
+``encrypted_value_type`` (1.1)        the official 1.0 models do not define it but keep what they do not define: it
+                                      is there as ``model.encryptedValueType`` and comes back. An extra spelled
+                                      ``encrypted_value_type`` is an unknown member and is stripped
+other members unknown to us           an official model keeps them; stripped here, each with a notice (PROC-3)
+optional members that are null        absent; required nulls and nulls inside opaque JSON are values and stay (PY-7)
+a JSON Patch operation                a plain dict here, a model there; members of its own are kept (PROC-5)
+opaque values that are not JSON       (dates, models, sets as ``raw_event``) become the JSON that pydantic makes of them
+subclasses of official models         become the protocol type they extend
+====================================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any, Final, get_args
+
+import msgspec
+
+import aguila.protocol
+from aguila.codec.json import EventDecoder, _enforce_document
+from aguila.codec.notice import Warn, log_notice
+from aguila.errors import DecodeError, EncodeError, MissingExtra
+from aguila.protocol import Event, EventType, Message
+from aguila.protocol._base import Wire
+
+_EVENTS: Final = {"BaseEvent", *(cls.__name__ for cls in get_args(Event))}
+_OPERATIONS: Final = {f"{op}Operation" for op in ("Add", "Remove", "Replace", "Move", "Copy", "Test")}
+_LIKE_EVERY_OFFICIAL: Final = {"GeneratedBaseModel", "ConfiguredBaseModel", "Attributable"}
+
+
+def is_official(obj: object) -> bool:
+    """Whether an object is of ``ag_ui``, or of a class derived from one of its classes. Imports nothing."""
+    return _official_name(type(obj)) is not None
+
+
+def from_official(model: Any, *, warn: Warn | None = None) -> Any:
+    """An object of ``ag_ui.core`` as ours: an event, message, part, input, declaration, patch operation or enum member.
+
+    Reads it as if it had arrived: members that the protocol does not describe are stripped with a notice to ``warn``
+    (default: the ``aguila`` logger), and a value that the schema refuses raises ``DecodeError``, since the official
+    models accept some. Raises ``TypeError`` for an object that is not official, ``EncodeError`` for one that has no
+    JSON form.
+    """
+    name = _official_name(model.__class__)
+    if name is None:
+        raise TypeError(f"not an object of ag_ui: {model!r}")
+    if name == "EventType":
+        return EventType(model.value)
+    try:
+        raw: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+    except ValueError as error:
+        raise EncodeError(f"{name} has no JSON form: {error}") from error
+    if name in _OPERATIONS:
+        return raw
+    warn = warn or log_notice
+    if name in _EVENTS:
+        events = EventDecoder(compat="off", warn=warn).feed(raw)
+        if len(events) != 1:
+            raise DecodeError("the protocol has no such event", rule="PROC-3", path="/type")
+        return events[0]
+    ours: Any = Message if name == "BaseMessage" else getattr(aguila.protocol, name, None)
+    if ours is None:
+        raise TypeError(f"the protocol has no {name}")
+    return _enforce_document(raw, ours, strict=False, warn=warn)
+
+
+def to_official(obj: Any) -> Any:
+    """One of our objects, an ``EventType`` or a patch operation (a dict) as an object of ``ag_ui.core``.
+
+    Raises ``MissingExtra`` without the official package, ``EncodeError`` for what its models refuse or do not know
+    (the retired events), ``TypeError`` for what is no protocol object.
+    """
+    if not isinstance(obj, (Wire, dict, EventType)):
+        raise TypeError(f"not a protocol object: {obj!r}")
+    try:
+        core: Any = importlib.import_module("ag_ui.core")
+    except ImportError as error:
+        raise MissingExtra("official", "ag-ui-protocol") from error
+    if isinstance(obj, EventType):
+        return core.EventType(obj.value)
+    try:
+        if isinstance(obj, dict):  # ag_ui.core does not export the operations: an event makes one
+            return core.StateDeltaEvent(delta=[obj]).delta[0]
+        model = getattr(core, type(obj).__name__, None)
+        if model is None:
+            raise EncodeError(f"ag_ui.core has no {type(obj).__name__}")
+        return model.model_validate(msgspec.to_builtins(obj))
+    except EncodeError:
+        raise
+    except (TypeError, ValueError) as error:  # not JSON, or refused by pydantic
+        raise EncodeError(str(error)) from error
+
+
+@cache
+def _official_name(cls: type) -> str | None:
+    """The name of the official class that ``cls`` is or extends."""
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == "ag_ui" and base.__name__ not in _LIKE_EVERY_OFFICIAL:
+            return base.__name__
+    return None
