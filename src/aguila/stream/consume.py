@@ -1,0 +1,126 @@
+"""Layer: stream. The whole consumer: from what arrives to what it means, in the order the protocol fixes (PROC).
+
+Below: every other module of this layer, and the codec. Above: the client, the server's projections, the tests and the
+command line all read streams through this, so that nobody ever sees two answers::
+
+    raw event -> compatibility boundary -> enforcement -> chunk expansion -> verification -> reduction
+
+Middleware of the client works on raw events, before ``Consumer.feed`` (PROC-7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from aguila.codec.compat import Level
+from aguila.codec.json import EventDecoder
+from aguila.codec.notice import Warn, log_notice
+from aguila.errors import ProtocolError, StreamTruncated
+from aguila.protocol import Event, Message, RunStartedEvent
+from aguila.stream.chunks import ChunkExpander
+from aguila.stream.conversation import Conversation
+from aguila.stream.reduce import Reducer
+from aguila.stream.verify import Verifier
+from aguila.stream.version import version_notice
+
+Raw = bytes | str | dict[str, Any] | Event
+"""One event as it may arrive: JSON, a plain object, or typed already."""
+
+
+class Consumer:
+    """Reads one stream. ``feed`` gives what an application may see of each event; ``conversation`` what it all means.
+
+    ``messages`` and ``state`` are what the run started from. With ``producer`` the stream is held to the producer's
+    duties as well. ``warn`` receives a ``Notice`` for everything tolerated.
+    """
+
+    def __init__(
+        self,
+        *,
+        messages: Sequence[Message] = (),
+        state: Any = None,
+        compat: Level = "standard",
+        producer: bool = False,
+        warn: Warn | None = None,
+        new_id: Callable[[], str] | None = None,
+        reducer: Reducer | None = None,
+    ) -> None:
+        self._warn = warn or log_notice
+        self._decoder = EventDecoder(compat=compat, warn=self._warn, new_id=new_id)
+        self._expander = ChunkExpander()
+        self._verifier = Verifier(producer=producer)
+        self._reducer = reducer or Reducer(messages=messages, state={} if state is None else state, warn=self._warn)
+        self._index = 0
+
+    @property
+    def conversation(self) -> Conversation:
+        """What the stream means so far; a view that later events do not change."""
+        return self._reducer.conversation
+
+    def feed(self, raw: Raw) -> list[Event]:
+        """The events, expanded and verified, that one raw event stands for; none if it was dropped.
+
+        Raises ``ProtocolError`` for what a consumer must refuse. What was delivered before stays in ``conversation``.
+        """
+        delivered: list[Event] = []
+        index = self._index
+        self._index = index + 1
+        try:
+            for event in self._decoder.feed(raw) if isinstance(raw, bytes | str | dict) else (raw,):
+                if event.__class__ is RunStartedEvent:
+                    self._declare(event)
+                for expanded in self._expander.feed(event):
+                    self._verifier.feed(expanded)
+                    self._reducer.feed(expanded)
+                    delivered.append(expanded)
+        except ProtocolError as error:
+            error.index = index
+            error.conversation = self.conversation
+            raise
+        return delivered
+
+    def close(self) -> Conversation:
+        """The stream has ended. Gives the conversation if its last run did too.
+
+        Raises ``StreamTruncated`` otherwise (TRN-7), or ``ProtocolError`` if the producer is held to its duties.
+        """
+        try:
+            end = self._verifier.close()
+        except ProtocolError as error:
+            error.index = self._index
+            error.conversation = self.conversation
+            raise
+        if end == "truncated":
+            truncated = StreamTruncated("the stream ended without a terminal event: the run was cut off")
+            truncated.conversation = self.conversation
+            raise truncated
+        return self.conversation
+
+    def _declare(self, event: Event) -> None:
+        assert isinstance(event, RunStartedEvent)  # noqa: S101
+        notice = version_notice(event.protocol_version)
+        if notice is not None:
+            self._warn(notice)
+
+
+def consume(
+    events: Iterable[Raw],
+    *,
+    messages: Sequence[Message] = (),
+    state: Any = None,
+    compat: Level = "standard",
+    producer: bool = False,
+    warn: Warn | None = None,
+    new_id: Callable[[], str] | None = None,
+) -> Conversation:
+    """What a whole stream means to a consumer that started from ``messages`` and ``state`` (``{}`` unless given).
+
+    Raises ``ProtocolError`` for what the protocol calls fatal and ``StreamTruncated`` if the stream ends before its
+    run; both carry what was delivered until then in ``conversation``. A RUN_ERROR is no exception here: it is in
+    ``run_error``.
+    """
+    consumer = Consumer(messages=messages, state=state, compat=compat, producer=producer, warn=warn, new_id=new_id)
+    for raw in events:
+        consumer.feed(raw)
+    return consumer.close()

@@ -1,0 +1,95 @@
+"""The official conformance streams through our consumer, in process.
+
+What is relaxed, with reasons, and which rule of ours stands for which first-party wording, is in
+``tests/support/conformance.py`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conformance import PRODUCER_DUTIES, REFUSED_BY, RELAXED, STREAMS, Seen, expectations, failures, load_cases
+
+from aguila.codec import Notice, decode, encode
+from aguila.codec.downgrade import downgrade_input, strip_subagents
+from aguila.errors import ProtocolError, StreamTruncated
+from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, RunErrorEvent
+from aguila.stream.consume import Consumer
+
+CASES = load_cases()
+pytestmark = pytest.mark.skipif(
+    not CASES, reason=f"the official conformance streams are not at {STREAMS.name}/ beside us"
+)
+
+
+def consume_case(case: dict[str, Any]) -> Seen:
+    seen = Seen()
+
+    def warn(notice: Notice) -> None:
+        seen.notices.append(str(notice))
+
+    peer = case.get("client", {}).get("maxProtocolVersion")
+    given = case.get("input", {})
+    messages = decode(json.dumps(given.get("messages", [])), list[Message], warn=warn)
+    first = next((event for event in case["stream"] if event["type"] == "RUN_STARTED"), {})
+    request = RunAgentInput(
+        thread_id=first.get("threadId", "t"),
+        run_id=first.get("runId", "r"),
+        protocol_version=PROTOCOL_VERSION,
+        messages=messages,
+        forwarded_props=given.get("forwardedProps"),
+    )
+    if peer is not None:
+        request = downgrade_input(request, peer, warn)
+    seen.request = json.loads(encode(request))
+    consumer = Consumer(messages=messages, warn=warn, producer=case["name"] in PRODUCER_DUTIES)
+    try:
+        for raw in case["stream"]:
+            for reduced in [raw] if peer is None else strip_subagents(raw, peer, warn):
+                delivered = consumer.feed(reduced)
+                seen.events += [json.loads(encode(event)) for event in delivered]
+                seen.run_error = next(
+                    (event.message for event in delivered if isinstance(event, RunErrorEvent)), seen.run_error
+                )
+        consumer.close()
+    except ProtocolError as error:
+        seen.rule, seen.error = error.rule, str(error)
+    except StreamTruncated as error:
+        seen.rule, seen.error = "TRN-7", str(error)
+    seen.messages = [json.loads(encode(message)) for message in consumer.conversation.messages]
+    seen.state = consumer.conversation.state
+    return seen
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_official_stream_is_read_as_it_should_be(case: dict[str, Any]) -> None:
+    assert failures(case, consume_case(case)) == []
+
+
+def test_every_official_stream_is_there_and_asserts_something() -> None:
+    assert len(CASES) == 77
+    assert [case["name"] for case in CASES if not expectations(case)] == []
+
+
+def test_every_row_of_our_tables_names_a_case() -> None:
+    names = {case["name"] for case in CASES}
+    assert set(REFUSED_BY) | set(RELAXED) | PRODUCER_DUTIES <= names
+
+
+def test_the_producers_duties_are_no_reason_for_a_consumer_to_refuse() -> None:
+    for case in CASES:
+        if case["name"] in PRODUCER_DUTIES:
+            consumer = Consumer(warn=lambda notice: None)
+            for raw in case["stream"]:
+                consumer.feed(raw)
+            consumer.close()
+
+
+def test_the_admitted_gap_about_roles_is_read_right_side_up() -> None:
+    case = next(case for case in CASES if case["name"] == "unknown-enum-value-role-fatal")
+    seen = consume_case(case)
+    assert seen.rule is None
+    assert [message["role"] for message in seen.messages] == ["assistant"]
+    assert seen.notices
