@@ -183,6 +183,18 @@ class ChunkExpander:
         self._lanes.clear()
         return []
 
+    def forget(self, lane: Lane) -> None:
+        """Drop the item of this lane: whoever calls this has ended it."""
+        self._lanes.pop(lane, None)
+
+    def save(self) -> dict[Lane, _OpenItem]:
+        """What is open, to go back to with ``restore`` if the expanded events turn out to be refused."""
+        return dict(self._lanes)
+
+    def restore(self, saved: dict[Lane, _OpenItem]) -> None:
+        """Be as when ``save`` was called."""
+        self._lanes = saved
+
     def _end_lanes(self, event: Any) -> Sequence[Event]:
         cls = event.__class__
         if cls in _OF_ONE_LANE:

@@ -53,12 +53,14 @@ End = Literal["finished", "truncated"]
 """How a stream ended: with its last run closed (by RUN_FINISHED or RUN_ERROR), or before that (AMB-5)."""
 
 Owner = str | None
+_MESSAGE: Bucket = "message"
+_TOOL_CALL: Bucket = "tool call"
 _Key = str | tuple[Owner, str]
 _Handler = Callable[["Verifier", Any], None]
 
 
 class OpenItem(NamedTuple):
-    """Something that was opened and not closed yet. ``owner`` is the tag its opener carried."""
+    """Something that was opened and not closed yet. ``owner`` is the tag to continue or close it with."""
 
     item: Item
     id: str
@@ -133,7 +135,7 @@ class Verifier:
     def open_items(self) -> list[OpenItem]:
         """What is open, in the order in which to close it: contents before what holds them, newest first."""
         return [
-            OpenItem(item, key if isinstance(key, str) else key[1], owner)
+            OpenItem(item, key, self.tag_of(item, key)) if isinstance(key, str) else OpenItem(item, key[1], owner)
             for item in ITEMS
             for key, owner in reversed(self._open[item].items())
         ]
@@ -147,9 +149,12 @@ class Verifier:
         """Whether this item is open. ``owner`` matters for steps only, which are open once per owner."""
         return ((owner, item_id) if item.keyed_by_owner else item_id) in self._open[item]
 
-    def opener_tag(self, item: Item, item_id: str) -> Owner:
-        """The tag that an open item's opener carried; ``None`` also when it is not open."""
-        return self._open[item].get(item_id)
+    def tag_of(self, item: Item, item_id: str) -> Owner:
+        """The tag to continue or close an open item with: its opener's, or none where a snapshot gave it away."""
+        tag = self._open[item].get(item_id)
+        if tag is None or item.bucket is None or self._owners[item.bucket].get(item_id) == tag:
+            return tag
+        return None
 
     def reopen(self, end: Event) -> None:
         """Take back the end of an item that was just fed, for a writer that sends several events or none."""
@@ -192,10 +197,11 @@ class Verifier:
     def _remember_owners(self, messages: Iterable[Message], *, overwrite: bool) -> None:
         for message in messages:
             owner = message.subagent_run_id
-            owned: list[tuple[Bucket, str]] = [(_BUCKET_OF_ROLE.get(message.role, "message"), message.id)]
+            bucket = _BUCKET_OF_ROLE.get(message.role, _MESSAGE)
+            owned: list[tuple[Bucket, str]] = [(bucket, message.id)]
             if isinstance(message, AssistantMessage) and message.tool_calls is not None:
                 # A call belongs to whom its message belongs to (SUB-10).
-                owned += [("tool call", call.id) for call in message.tool_calls if isinstance(call, ToolCall)]
+                owned += [(_TOOL_CALL, call.id) for call in message.tool_calls if isinstance(call, ToolCall)]
             for bucket, item_id in owned:
                 if overwrite:
                     self._owners[bucket][item_id] = owner
