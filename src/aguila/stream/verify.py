@@ -53,8 +53,6 @@ End = Literal["finished", "truncated"]
 """How a stream ended: with its last run closed (by RUN_FINISHED or RUN_ERROR), or before that (AMB-5)."""
 
 Owner = str | None
-_MESSAGE: Bucket = "message"
-_TOOL_CALL: Bucket = "tool call"
 _Key = str | tuple[Owner, str]
 _Handler = Callable[["Verifier", Any], None]
 
@@ -197,16 +195,15 @@ class Verifier:
     def _remember_owners(self, messages: Iterable[Message], *, overwrite: bool) -> None:
         for message in messages:
             owner = message.subagent_run_id
-            bucket = _BUCKET_OF_ROLE.get(message.role, _MESSAGE)
-            owned: list[tuple[Bucket, str]] = [(bucket, message.id)]
+            self._own(_BUCKET_OF_ROLE.get(message.role, "message"), message.id, owner, overwrite)
             if isinstance(message, AssistantMessage) and message.tool_calls is not None:
-                # A call belongs to whom its message belongs to (SUB-10).
-                owned += [(_TOOL_CALL, call.id) for call in message.tool_calls if isinstance(call, ToolCall)]
-            for bucket, item_id in owned:
-                if overwrite:
-                    self._owners[bucket][item_id] = owner
-                else:
-                    self._owners[bucket].setdefault(item_id, owner)
+                for call in message.tool_calls:
+                    if isinstance(call, ToolCall):  # it belongs to whom its message belongs to (SUB-10)
+                        self._own("tool call", call.id, owner, overwrite)
+
+    def _own(self, bucket: Bucket, item_id: str, owner: Owner, overwrite: bool) -> None:
+        if overwrite or item_id not in self._owners[bucket]:
+            self._owners[bucket][item_id] = owner
 
     def _end_items(self) -> None:
         """The end of a run is the end of all it had open (LIFE-13)."""
