@@ -21,6 +21,7 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.shape import Choice, Listing, Record, Shape, shape_of
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import legacy
+from aguila.protocol._base import Wire
 
 Plan = Mapping[str, tuple[Rule, ...]]
 """The rules of one stage by the place they look at."""
@@ -65,11 +66,14 @@ def _document(kind: str) -> Shape | None:
     if kind.endswith("[]"):
         item = _document(kind[:-2])
         return None if item is None else Listing(item)
-    type_ = protocol.RunFinishedOutcome if kind == "Outcome" else getattr(protocol, kind, None)
-    if type_ in _UNION_OF:
-        type_ = _UNIONS[_UNION_OF[type_]]  # an ImagePart may have been a binary part
-    shape = None if type_ is None else shape_of(type_)
-    return shape if isinstance(shape, Choice | Record) else None
+    type_: Any = _UNIONS.get("RunFinishedOutcome" if kind == "Outcome" else kind)
+    if type_ is None:
+        type_ = getattr(protocol, kind, None)
+        if not isinstance(type_, type) or not issubclass(type_, Wire) or issubclass(type_, protocol.BaseEvent):
+            return None
+        # An ImagePart may have been a binary part: what is told apart from siblings is looked for among them.
+        type_ = _UNIONS[_UNION_OF[type_]] if type_ in _UNION_OF else type_
+    return shape_of(type_)
 
 
 @cache

@@ -121,7 +121,7 @@ def iso_timestamp(raw: Raw, memory: Memory) -> Raw:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
+    except ValueError:
         return raw  # no date either: malformed, and refused as such
     memory.hit("timestamp")
     return {**raw, "timestamp": milliseconds}
