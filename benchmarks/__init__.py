@@ -1,0 +1,1 @@
+"""Benchmarks: every figure next to its peer, measured in the same run."""
