@@ -1,0 +1,234 @@
+"""Layer: codec. What we send, in the words of a peer that is known to be older (VER-11 to VER-16, ERA-4).
+
+Below: the wire types. Above: a client that was told the version of its server, a server that was told that of its
+client. Nobody guesses downward: a version that is absent or cannot be interpreted means a current peer (VER-4, VER-11),
+and for a current peer every function here gives back the object it was given.
+
+A downgrade is pure: it changes no outcome, no id and no order (VER-12), and makes nothing up; at most it supplies the
+empty value that an older schema requires (VER-13). What is lost is reported under the rule VER-16; what only repeats
+what the old peer knows anyway goes silently (VER-15).
+
+====== ========================================================== ====================================================
+peer   loses, with a notice                                       is spared, silently
+====== ========================================================== ====================================================
+1.0    ``encryptedValueType``                                     a newer ``protocolVersion`` on RUN_STARTED
+0.x                                                               ``protocolVersion``
+0.0.57 SUBAGENT_* events, parts with a ``file`` source, and       ``subagentRunId``
+       parts of tool messages that are not text
+0.0.47 metadata (but ``filename``) and id of a media part, a      media parts and their sources: they are ``binary``
+       kind that its MIME type does not tell
+0.0.39 parts that are not text, ``parentRunId``                   absent content: it is the empty string
+====== ========================================================== ====================================================
+
+Each row holds for that version and those before it, except that what has an older form is not lost.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.values import is_object
+from aguila.protocol import (
+    ActivityMessage,
+    AssistantMessage,
+    ContentPart,
+    DataSource,
+    Event,
+    FileSource,
+    Message,
+    MessagesSnapshotEvent,
+    ReasoningEncryptedValueEvent,
+    RunAgentInput,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunStartedEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
+    SubagentStartedEvent,
+    TextPart,
+    ToolMessage,
+    UrlSource,
+    UserMessage,
+    replace,
+)
+from aguila.protocol.legacy import BinaryInputContent
+from aguila.protocol.parts import MediaPart
+
+Version = tuple[int, int, int]
+
+_VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+_CURRENT: Final[Version] = (1, 1, 0)
+_FIRST: Final[Version] = (1, 0, 0)  # the first that knows of versions
+_NO_SUBAGENTS: Final[Version] = (0, 0, 57)
+_BINARY_PARTS: Final[Version] = (0, 0, 47)
+_TEXT_ONLY: Final[Version] = (0, 0, 39)
+
+
+def _version(text: str | None) -> Version:
+    """A protocol version (``1.0``) or the library version of a peer from before there were any (``0.0.39``)."""
+    found = None if text is None else _VERSION.fullmatch(text)
+    return _CURRENT if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+def downgrade_input(input: RunAgentInput, peer_version: str | None, warn: Warn = log_notice) -> RunAgentInput:  # noqa: A002
+    """An input for a server of that version; the same object if there is nothing to change."""
+    peer = _version(peer_version)
+    return input if peer >= _CURRENT else _input(input, peer, _Losses(peer_version, warn), "")
+
+
+def downgrade_event(event: Event, peer_version: str | None, warn: Warn = log_notice) -> Event | None:
+    """An event for a client of that version; the same object if there is nothing to change, None if it is lost."""
+    peer = _version(peer_version)
+    if peer >= _CURRENT:
+        return event
+    losses = _Losses(peer_version, warn, event.type)
+    if isinstance(event, RunStartedEvent):
+        # A translator declares what it emits (VER-9), and never a version that it does not speak.
+        if event.protocol_version is not None and (peer < _FIRST or _version(event.protocol_version) > peer):
+            event = replace(event, protocol_version=None if peer < _FIRST else f"{peer[0]}.{peer[1]}")
+        if event.input is not None:
+            echo = _input(event.input, peer, losses, "/input")
+            event = event if echo is event.input else replace(event, input=echo)
+    elif isinstance(event, MessagesSnapshotEvent):
+        messages = _each_message(event.messages, peer, losses, "/messages")
+        event = event if messages is event.messages else replace(event, messages=messages)
+    elif isinstance(event, ReasoningEncryptedValueEvent) and event.encrypted_value_type is not None:
+        losses.report("encryptedValueType", "/encryptedValueType")
+        event = replace(event, encrypted_value_type=None)
+    return strip_subagents(event, warn) if peer <= _NO_SUBAGENTS else event
+
+
+def strip_subagents(event: Event, warn: Warn = log_notice) -> Event | None:
+    """An event as if there were no subagents: what they did is the agent's own, SUBAGENT_* events are dropped.
+
+    For either direction: a peer up to 0.0.57 can neither read subagents nor, if it is taken at its word, mean them.
+    """
+    if isinstance(event, SubagentStartedEvent | SubagentFinishedEvent | SubagentErrorEvent):
+        message = f"dropping {event.type}: the peer's version has no subagents; a peer of 1.0 or later has"
+        warn(Notice(rule="VER-16", message=message, event_type=event.type))
+        return None
+    if isinstance(event, RunStartedEvent):
+        if event.input is None:
+            return event
+        messages = [_unattributed(message) for message in event.input.messages]
+        if all(new is old for new, old in zip(messages, event.input.messages, strict=True)):
+            return event
+        return replace(event, input=replace(event.input, messages=messages))
+    if isinstance(event, MessagesSnapshotEvent):
+        messages = [_unattributed(message) for message in event.messages]
+        if all(new is old for new, old in zip(messages, event.messages, strict=True)):
+            return event
+        return replace(event, messages=messages)
+    if isinstance(event, RunFinishedEvent):
+        outcome = event.outcome
+        if not isinstance(outcome, RunFinishedInterruptOutcome):
+            return event
+        interrupts = [_unattributed(interrupt) for interrupt in outcome.interrupts]
+        if all(new is old for new, old in zip(interrupts, outcome.interrupts, strict=True)):
+            return event
+        return replace(event, outcome=replace(outcome, interrupts=interrupts))
+    return _unattributed(event)
+
+
+def _unattributed(obj: Any) -> Any:
+    """RUN_ERROR is the one thing that comes here and has no such member."""
+    return obj if getattr(obj, "subagent_run_id", None) is None else replace(obj, subagent_run_id=None)
+
+
+class _Losses:
+    """Reports what a peer of some version will not see, and what would change that (VER-16)."""
+
+    def __init__(self, peer_version: str | None, warn: Warn, event_type: str | None = None) -> None:
+        self._peer = peer_version
+        self._warn = warn
+        self._event_type = event_type
+
+    def report(self, what: str, path: str) -> None:
+        message = f"{what} is lost: the peer's version, {self._peer}, cannot read it; a newer one can"
+        self._warn(Notice(rule="VER-16", message=message, path=path, event_type=self._event_type))
+
+
+def _input(input: RunAgentInput, peer: Version, losses: _Losses, path: str) -> RunAgentInput:  # noqa: A002
+    changes: dict[str, Any] = {}
+    if peer < _FIRST and input.protocol_version is not None:
+        changes["protocol_version"] = None  # an old strict parser may refuse the member (VER-1)
+    if peer <= _TEXT_ONLY and input.parent_run_id is not None:
+        losses.report("parentRunId", f"{path}/parentRunId")
+        changes["parent_run_id"] = None
+    messages = _each_message(input.messages, peer, losses, f"{path}/messages")
+    if messages is not input.messages:
+        changes["messages"] = messages
+    return replace(input, **changes) if changes else input
+
+
+def _each_message(messages: list[Message], peer: Version, losses: _Losses, path: str) -> list[Message]:
+    """The same list if no message changes."""
+    changed = [_message(message, peer, losses, f"{path}/{i}") for i, message in enumerate(messages)]
+    return messages if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
+
+
+def _message(message: Message, peer: Version, losses: _Losses, path: str) -> Message:
+    changes: dict[str, Any] = {}
+    if not isinstance(message, ActivityMessage) and message.encrypted_value_type is not None:
+        losses.report("encryptedValueType", f"{path}/encryptedValueType")
+        changes["encrypted_value_type"] = None
+    if isinstance(message, AssistantMessage):
+        calls = message.tool_calls or []
+        if any(call.encrypted_value_type is not None for call in calls):  # type: ignore[union-attr]
+            losses.report("encryptedValueType", f"{path}/toolCalls")
+            changes["tool_calls"] = [replace(call, encrypted_value_type=None) for call in calls]
+        if peer <= _TEXT_ONLY and message.content is None:
+            changes["content"] = ""
+    if peer <= _NO_SUBAGENTS:
+        if message.subagent_run_id is not None:
+            changes["subagent_run_id"] = None
+        if isinstance(message, UserMessage | ToolMessage) and not isinstance(message.content, str):
+            content = _content(message, message.content, peer, losses, f"{path}/content")
+            if content is not message.content:
+                changes["content"] = content
+    return replace(message, **changes) if changes else message
+
+
+def _content(
+    message: UserMessage | ToolMessage, parts: list[ContentPart], peer: Version, losses: _Losses, path: str
+) -> str | list[Any]:
+    """Parts as the peer knows them: all of them, ``binary`` for every file, or text alone."""
+    if peer <= _TEXT_ONLY or isinstance(message, ToolMessage):
+        dropped = sorted({part.type for part in parts if not isinstance(part, TextPart)})
+        if dropped:
+            losses.report(f"content that is not text ({', '.join(dropped)})", path)
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+    # A caller who knows the peer may have put a binary part there: it stays.
+    media = {i: part for i, part in enumerate(parts) if isinstance(part, MediaPart)}
+    if peer <= _BINARY_PARTS:
+        binary = {i: _binary(part, losses, f"{path}/{i}") for i, part in media.items()}
+        return [binary.get(i, part) for i, part in enumerate(parts)] if binary else parts
+    files = {i for i, part in media.items() if isinstance(part.source, FileSource)}
+    for i in sorted(files):
+        losses.report("a part with a file source", f"{path}/{i}")
+    return [part for i, part in enumerate(parts) if i not in files] if files else parts
+
+
+def _binary(part: MediaPart, losses: _Losses, path: str) -> BinaryInputContent:
+    """A file as parts were up to 0.0.47: one kind for all, told apart by MIME type."""
+    source = part.source
+    mime = "" if source.mime_type is None else source.mime_type
+    family, slash, _ = mime.partition("/")
+    if part.type != (family if slash and family in ("image", "audio", "video") else "document"):
+        losses.report(f"that a part is {part.type}, with the MIME type {mime!r},", f"{path}/type")
+    metadata = part.metadata
+    filename = metadata.get("filename") if is_object(metadata) else None
+    filename = filename if isinstance(filename, str) else None
+    if metadata is not None and metadata != ({} if filename is None else {"filename": filename}):
+        losses.report("a part's metadata", f"{path}/metadata")
+    if part.id is not None:
+        losses.report("a part's id", f"{path}/id")
+    return BinaryInputContent(
+        mime_type=mime,
+        data=source.value if isinstance(source, DataSource) else None,
+        url=source.value if isinstance(source, UrlSource) else None,
+        id=None if isinstance(source, DataSource | UrlSource) else source.value,
+        filename=filename,
+    )
