@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -30,9 +31,14 @@ MAX_DEPTH: Final = 256
 """How deep JSON may nest. Far beyond any real payload, and safe for recursive code downstream."""
 
 _decode_any = msgspec.json.Decoder().decode
+_write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+# Nothing this short can nest deeper than MAX_DEPTH and be JSON: every level takes two bytes.
+SHORT: Final = 2 * MAX_DEPTH
+
+_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level up, one level down
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -41,37 +47,30 @@ def check_limits(data: bytes | str, max_size: int, index: int | None) -> None:
     if len(data) > max_size:
         message = f"{len(data)} bytes, more than the {max_size} allowed"
         raise DecodeError(message, rule="limit-size", index=index)
-    if isinstance(data, str):
-        deep = data.count("{") + data.count("[") > MAX_DEPTH and _depth(data.encode("utf-8", "replace")) > MAX_DEPTH
-    else:
-        deep = data.count(b"{") + data.count(b"[") > MAX_DEPTH and _depth(data) > MAX_DEPTH
-    if deep:
+    text = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if len(text.translate(None, _NOT_OPENING)) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}", rule="limit-depth", index=index)
 
 
 def _depth(data: bytes) -> int:
-    """How deep ``data`` nests, or an upper bound below the limit.
+    """How deep JSON text nests. Brackets within strings do not count: they could hide any depth.
 
-    Brackets inside strings only add noise, so the fast way counts them too: delete all else, then cancel matching pairs
-    round by round, each round one level. Only a residue (noise, or real depth) is worth the exact look.
+    Every step is one pass in C: a token by token scan would take longer than the decoding it guards. Text that is not
+    JSON may give any number; the parser refuses it.
     """
-    rest = data.translate(None, _NOT_BRACKETS)
-    for rounds in range(MAX_DEPTH):
-        shorter = rest.replace(b"[]", b"").replace(b"{}", b"")
-        if len(shorter) + rounds < MAX_DEPTH:
-            return len(shorter) + rounds
-        if len(shorter) == len(rest):
+    if b"\\" in data:  # escaped backslashes first: they escape nothing themselves
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Two quotes side by side begin and end nothing between them, whichever of them begins.
+    steps = data.translate(_STEPS, _NOT_STRUCTURE).replace(b'""', b"")
+    if b'"' in steps:
+        steps = b"".join(steps.split(b'"')[::2])
+    depth = 0
+    while len(steps) > MAX_DEPTH:  # take off the innermost level while that is most of the text
+        outer = steps.replace(b"\x01\xff", b"")
+        if len(outer) * 2 > len(steps):
             break
-        rest = shorter
-    depth = deepest = 0
-    for token in _TOKEN.finditer(data):
-        bracket = token[0]
-        if bracket in (b"[", b"{"):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif bracket in (b"]", b"}"):
-            depth -= 1
-    return deepest
+        steps, depth = outer, depth + 1
+    return depth + max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
 def load(data: bytes | str, *, strict: bool, warn: Warn, index: int | None = None) -> Any:
@@ -118,13 +117,21 @@ def encode_surrogates(obj: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def refuse_non_finite(value: Any, path: str) -> None:
-    """Raises ``EncodeError`` with the path of the first NaN or Infinity in a plain value."""
+def refuse_non_finite(obj: Any) -> None:
+    """Raises ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
+    value = msgspec.to_builtins(obj)
+    try:
+        _write_finite(value)
+    except ValueError:
+        _refuse_non_finite(value, "")
+
+
+def _refuse_non_finite(value: Any, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise EncodeError(f"{value} is not JSON", path=path)
     if is_object(value):
         for name, member in value.items():
-            refuse_non_finite(member, f"{path}/{escape_token(str(name))}")
+            _refuse_non_finite(member, f"{path}/{escape_token(str(name))}")
     elif is_array(value):
         for i, item in enumerate(value):
-            refuse_non_finite(item, f"{path}/{i}")
+            _refuse_non_finite(item, f"{path}/{i}")

@@ -1,0 +1,276 @@
+"""Layer: codec. Server-sent events: bytes of a stream to events and back, without I/O.
+
+Below: ``json`` judges what a frame holds. Above: the server writes with ``SSEEncoder``, the client reads with
+``SSEDecoder``; a proxy that must not judge reads frames with ``SSEParser``.
+
+We write LF only and one data line per event (SSE-5, SSE-4). We read what the SSE standard allows: LF, CR, CRLF, a byte
+order mark, data over several lines, comments, ids. ``event`` and ``retry`` mean nothing here (SSE-6). Lines are found
+in bytes, never in text: U+2028 and its like are ordinary characters (PY-2). However the bytes are cut, the result is
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from aguila.codec.compat import Level
+from aguila.codec.json import EventDecoder, encode, encode_events
+from aguila.codec.notice import Warn
+from aguila.codec.text import MAX_SIZE
+from aguila.errors import DecodeError, EncodeError
+from aguila.protocol import Event
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+# What a frame may hold besides its data: field names, ids, comments. The cap on the data itself is exact.
+_FRAME_OVERHEAD: Final = 4096
+
+
+# Writing
+
+
+class SSEEncoder:
+    """Events as frames of a ``text/event-stream`` body.
+
+    An id is what a reader sends back as ``Last-Event-ID``; one that holds LF, CR or NUL could not be read again and
+    raises ``EncodeError``, as does an event with no JSON form (see ``aguila.codec.encode``).
+    """
+
+    def encode(self, event: Event, id: str | int | None = None) -> bytes:  # noqa: A002  # the name of the SSE field
+        """One event as one frame."""
+        return self.encode_json(encode(event), id)
+
+    def encode_many(self, events: Iterable[Event], ids: Iterable[str | int] | None = None) -> bytes:
+        """Many events as one piece of the body; much cheaper than one by one. ``ids`` has one id for each event."""
+        lines = encode_events(events)  # LF ends an event and is nowhere else, so the framing is one replacement
+        if not lines:
+            return b""
+        if ids is None:
+            return b"data: " + lines[:-1].replace(b"\n", b"\n\ndata: ") + b"\n\n"
+        pairs = zip(ids, lines[:-1].split(b"\n"), strict=True)
+        return b"".join([b"id: %b\ndata: %b\n\n" % (_id(id_), line) for id_, line in pairs])
+
+    def encode_json(self, data: bytes, id: str | int | None = None) -> bytes:  # noqa: A002
+        """An event that is JSON already as one frame. The JSON is not checked, but put on one line."""
+        if b"\n" in data or b"\r" in data:
+            data = _on_one_line(data)
+        if id is None:
+            return b"data: %b\n\n" % data
+        return b"id: %b\ndata: %b\n\n" % (_id(id), data)
+
+    def comment(self, text: str = "") -> bytes:
+        """A comment: readers ignore it, proxies see that the stream is alive (SSE-7). Never an empty event (PY-12)."""
+        if not text:
+            return b":\n\n"
+        lines = text.encode("utf-8", "replace").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        return b"".join([b": %b\n" % line for line in lines]) + b"\n"
+
+
+def _on_one_line(data: bytes) -> bytes:
+    """The same JSON without line ends: in JSON they are only ever space between tokens."""
+    return data.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _id(id_: str | int) -> bytes:
+    if id_.__class__ is int:
+        return b"%d" % id_
+    text = str(id_)
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise EncodeError(f"the id {text!r} cannot be written: it holds LF, CR or NUL")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise EncodeError(f"the id {text!r} is not text") from None
+
+
+# Reading
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One frame that has data: the data lines joined by LF, and the last id that the stream gave up to here."""
+
+    data: bytes
+    id: str | None = None
+
+
+class SSEParser:
+    """Bytes of a stream to frames, judging nothing but their size.
+
+    ``max_size`` caps the data of one frame, and so the memory that an endless one can take: what is larger is a
+    ``DecodeError`` (``limit-size``). An error ends the stream: every later call raises it again. Frames that came
+    before it in the same bytes are not lost: they are returned, ``error`` holds what the next call will raise.
+    """
+
+    def __init__(self, *, max_size: int = MAX_SIZE) -> None:
+        self.error: DecodeError | None = None
+        self._max_size = max_size
+        self._limit = max_size + _FRAME_OVERHEAD
+        self._oversize = 0  # of the frame at which reading stopped
+        self._rest = bytearray()  # of the frame that has not ended yet
+        self._began = False  # whether it is too late for a byte order mark
+        self._after_cr = False  # the last byte was a CR: an LF after it belongs to it
+        self._id: bytes | None = None
+        self._count = 0
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last id that the stream gave, what a client would send as ``Last-Event-ID``; None before the first."""
+        return None if self._id is None else self._id.decode("utf-8", "replace")
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        return self._frames(data, closing=False)
+
+    def close(self) -> list[Frame]:
+        """The last frame, if the stream ended without its blank line."""
+        return self._frames(b"", closing=True)
+
+    def _frames(self, data: bytes, closing: bool) -> list[Frame]:
+        if self.error is not None:
+            raise self.error
+        frames: list[Frame] = []
+        for block in self._last_block() if closing else self._blocks(data):
+            content = self._data(block)
+            if content is None:
+                continue
+            if len(content) > self._max_size:
+                self._oversize = len(content)
+                break
+            frames.append(Frame(content, self.last_event_id))
+        self._count += len(frames)
+        if self._oversize:
+            self.error = self._too_large(self._count)
+            if not frames:
+                raise self.error
+        return frames
+
+    def _blocks(self, data: bytes) -> list[bytes]:
+        """What stands between blank lines, as far as it is complete, with LF as the only line end."""
+        if not self._began:
+            data = self._begin(data)
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[0] == 10:
+                data = data[1:]
+        if not data:
+            return []
+        if b"\r" in data:
+            self._after_cr = data[-1] == 13
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        rest = self._rest
+        if rest:
+            # A long frame may come in many small pieces: gather them, and look at them again only when it ends.
+            ends = b"\n\n" in data or (data[0] == 10 and rest[-1] == 10)
+            rest += data
+            if not ends:
+                if len(rest) > self._limit + 1:  # one more: a line end is not part of the frame
+                    self._oversize = len(rest)
+                return []
+            data = bytes(rest)
+        blocks = data.split(b"\n\n")
+        if len(data) > self._limit:
+            for i, block in enumerate(blocks):
+                if len(block) > self._limit:
+                    self._oversize = len(block)
+                    return blocks[:i]
+        self._rest = bytearray(blocks.pop())
+        return blocks
+
+    def _begin(self, data: bytes) -> bytes:
+        data = bytes(self._rest) + data
+        self._began = len(data) >= len(_BOM) or not _BOM.startswith(data)
+        self._rest = bytearray() if self._began else bytearray(data)
+        return data.removeprefix(_BOM) if self._began else b""
+
+    def _last_block(self) -> list[bytes]:
+        rest = bytes(self._rest)
+        self._rest = bytearray()
+        head, newline, line = rest.rpartition(b"\n")
+        if not line.startswith(b"data"):
+            # Data that was cut off shows by its JSON; a cut id looks like a whole one, so it must not count.
+            rest = head + newline
+        return [rest] if rest else []
+
+    def _data(self, block: bytes) -> bytes | None:
+        """The data of one block, None if it has no data line. Remembers the block's id."""
+        end = block.find(b"\n")
+        if end < 0:
+            if block.startswith(b"data: "):
+                return block[6:]
+        elif block.startswith(b"id: ") and block.startswith(b"data: ", end + 1) and block.find(b"\n", end + 1) < 0:
+            # What most servers write, ours too: one id, one line of data.
+            if b"\0" not in block[:end]:
+                self._id = block[4:end]
+            return block[end + 7 :]
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                data.append(value[1:] if value.startswith(b" ") else value)
+            elif name == b"id" and b"\0" not in value:
+                self._id = value[1:] if value.startswith(b" ") else value
+        return b"\n".join(data) if data else None
+
+    def _too_large(self, index: int) -> DecodeError:
+        message = f"a frame of {self._oversize} bytes or more, {self._max_size} are allowed"
+        return DecodeError(message, rule="limit-size", index=index)
+
+
+class SSEDecoder:
+    """Bytes of a stream to events: ``SSEParser`` for the frames, ``EventDecoder`` for what they hold.
+
+    The parameters are those of ``EventDecoder``. A frame that is no event (bad JSON, not an object, ``[DONE]``, an
+    empty ``data:``) is a ``DecodeError`` with rule, path, and the index of the frame. An error ends the stream: every
+    later call raises it again. Events that came before it in the same bytes are not lost: they are returned, and
+    ``error`` holds what the next call will raise.
+    """
+
+    def __init__(
+        self,
+        *,
+        compat: Level = "standard",
+        warn: Warn | None = None,
+        new_id: Callable[[], str] | None = None,
+        strict: bool = False,
+        max_size: int = MAX_SIZE,
+    ) -> None:
+        self.error: DecodeError | None = None
+        self._parser = SSEParser(max_size=max_size)
+        self._decoder = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size)
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last id that the stream gave, what a client would send as ``Last-Event-ID``; None before the first."""
+        return self._parser.last_event_id
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that these bytes complete. Unknown ones are dropped with a notice (PROC-3)."""
+        if self.error is not None:
+            raise self.error
+        return self._decode(self._parser._blocks(data))
+
+    def close(self) -> list[Event]:
+        """The last event, if the stream ended without its blank line; an incomplete one is a ``DecodeError``."""
+        if self.error is not None:
+            raise self.error
+        return self._decode(self._parser._last_block())
+
+    def _decode(self, blocks: list[bytes]) -> list[Event]:
+        events: list[Event] = []
+        parser, decoder = self._parser, self._decoder
+        try:
+            for block in blocks:
+                data = parser._data(block)
+                if data is not None:
+                    events += decoder.feed(data)
+        except DecodeError as error:
+            self.error = error
+        else:
+            if parser._oversize:
+                self.error = parser._too_large(decoder.fed)
+        if self.error is not None and not events:
+            raise self.error
+        return events
