@@ -83,12 +83,19 @@ def _binary() -> Record:
     return shape
 
 
+@cache
 def _place(shape: Shape) -> str:
     if isinstance(shape, Listing):
         return _place(shape.item) + "[]"
     if isinstance(shape, Choice):
         return _UNION_OF.get(next(iter(shape.options.values())).cls, "")
     return shape.cls.__name__ if isinstance(shape, Record) else ""
+
+
+@cache
+def _nested(record: Record) -> tuple[tuple[str, Shape], ...]:
+    """The members that hold described objects; all others end the walk."""
+    return tuple((name, s) for name, s in record.members.items() if isinstance(s, Record | Choice | Listing))
 
 
 class Compat:
@@ -200,8 +207,8 @@ class Compat:
 
     def _members(self, raw: Raw, record: Record, plan: Plan, path: str) -> Raw:
         changed: Raw | None = None
-        for name, shape in record.members.items():
-            if name not in raw or not isinstance(shape, Record | Choice | Listing):
+        for name, shape in _nested(record):
+            if name not in raw:
                 continue
             before = raw[name]
             after = self._value(before, shape, plan, f"{path}/{name}")
