@@ -2,3 +2,33 @@
 
 Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``.
 """
+
+from aguila.store.base import (
+    Batch,
+    Blob,
+    InterruptRecord,
+    InterruptStatus,
+    Lease,
+    Outcome,
+    Retention,
+    RunEnd,
+    RunRecord,
+    Store,
+    ThreadSummary,
+)
+from aguila.store.memory import MemoryStore
+
+__all__ = [
+    "Batch",
+    "Blob",
+    "InterruptRecord",
+    "InterruptStatus",
+    "Lease",
+    "MemoryStore",
+    "Outcome",
+    "Retention",
+    "RunEnd",
+    "RunRecord",
+    "Store",
+    "ThreadSummary",
+]

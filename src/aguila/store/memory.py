@@ -1,0 +1,530 @@
+"""Layer: store. The event log in memory: for tests, demos and agents whose threads may be forgotten.
+
+Below: ``aguila.store.base`` and ``feed``. It is bounded: beyond its limits the threads that were idle for longest are
+removed whole, never one with a run on. No method waits for anything, so each is atomic on its event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from aguila.errors import CursorExpired, InterruptTaken, NotFound, RunExists, StaleLease, StoreUnavailable, ThreadBusy
+from aguila.store._content import blob_id_of, join_events
+from aguila.store.base import (
+    Batch,
+    Blob,
+    InterruptRecord,
+    Lease,
+    Retention,
+    RunEnd,
+    RunRecord,
+    Store,
+    ThreadSummary,
+)
+from aguila.store.feed import Feed, Key, cut
+
+_replace = msgspec.structs.replace
+
+
+class _Thread:
+    """All of one thread. ``runs`` is in the order they began."""
+
+    __slots__ = (
+        "batches", "bytes", "created_at", "effects", "firsts", "interrupts", "key", "last", "lease_seconds",
+        "running", "runs", "session", "updated_at",
+    )  # fmt: skip
+
+    def __init__(self, key: Key, now: float) -> None:
+        self.key = key
+        self.created_at = self.updated_at = now
+        self.last = 0
+        self.bytes = 0
+        self.batches: list[Batch] = []
+        self.firsts: list[int] = []
+        self.runs: dict[str, RunRecord] = {}
+        self.running: str | None = None
+        self.lease_seconds = 0.0
+        self.interrupts: dict[str, InterruptRecord] = {}
+        self.session: bytes | None = None
+        self.effects: dict[str, dict[str, bytes]] = {}
+
+    def record_of(self, run_id: str) -> RunRecord:
+        run = self.runs[run_id]
+        return _replace(run, last=self.last) if run_id == self.running else run
+
+    def summary(self) -> ThreadSummary:
+        return ThreadSummary(
+            thread_id=self.key[1],
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            last=self.last,
+            runs=len(self.runs),
+            is_running=self.running is not None,
+        )
+
+
+class _File:
+    """A file and who holds it: the threads it goes away with, or nobody (``is_kept``)."""
+
+    __slots__ = ("blob", "data", "is_kept", "threads")
+
+    def __init__(self, blob: Blob, data: bytes) -> None:
+        self.blob = blob
+        self.data = data
+        self.is_kept = False
+        self.threads: set[Key] = set()
+
+
+class MemoryStore(Store):
+    """Keeps everything in this process, and forgets it when it is closed.
+
+    ``max_bytes`` (of events, inputs, sessions, results and files) and ``max_threads`` bound it. When nothing idle is
+    left to remove, a call that needs room raises ``StoreUnavailable``; closing a run always succeeds.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = 256 * 1024 * 1024,
+        max_threads: int = 10_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_threads = max_threads
+        self._clock = clock
+        self._feed: Feed | None = None
+        self._threads: dict[Key, _Thread] = {}  # the one that was updated last is the last
+        self._files: dict[Key, _File] = {}
+        self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
+        self._bytes = 0
+
+    async def open(self) -> None:
+        """See ``Store``."""
+        if self._feed is None:
+            self._feed = Feed(ring_bytes=0)  # the log itself is in memory
+
+    async def close(self) -> None:
+        """See ``Store``."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+            self._threads.clear()
+            self._files.clear()
+            self._held.clear()
+            self._bytes = 0
+
+    async def check(self) -> None:
+        """See ``Store``."""
+        self._open()
+
+    # Runs
+
+    async def begin(
+        self,
+        scope: str,
+        thread_id: str,
+        run_id: str,
+        *,
+        owner: str,
+        lease_seconds: float,
+        input: bytes,  # noqa: A002
+        fingerprint: str,
+        events: Sequence[bytes],
+        parent_run_id: str | None = None,
+        claims: Sequence[str] = (),
+    ) -> tuple[Lease, Batch]:
+        """See ``Store``."""
+        feed = self._open()
+        size = len(join_events(events))
+        key = (scope, thread_id)
+        thread = self._threads.get(key)
+        if thread is not None:
+            if run_id in thread.runs:
+                raise RunExists(f"run {run_id!r} exists", run=thread.record_of(run_id))
+            if thread.running is not None:
+                raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
+        for interrupt_id in claims:
+            interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
+            if interrupt is None or interrupt.status != "open":
+                raise InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
+        size += len(input)
+        self._make_room(size, new_thread=thread is None, keep=thread)
+        now = self._clock()
+        if thread is None:
+            thread = self._threads[key] = _Thread(key, now)
+        thread.running = run_id
+        thread.lease_seconds = lease_seconds
+        thread.runs[run_id] = RunRecord(
+            scope=scope,
+            thread_id=thread_id,
+            run_id=run_id,
+            parent_run_id=parent_run_id,
+            input=input,
+            fingerprint=fingerprint,
+            first=thread.last + 1,
+            last=thread.last,
+            outcome=None,
+            owner=owner,
+            epoch=1,
+            lease_until=now + lease_seconds,
+            cancel_requested=False,
+            started_at=now,
+            ended_at=None,
+        )
+        for interrupt_id in claims:
+            interrupt = thread.interrupts[interrupt_id]
+            thread.interrupts[interrupt_id] = _replace(interrupt, status="claimed", claimed_by=run_id)
+        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
+        batch = self._write(thread, events, size, now)
+        feed.publish(lease, batch, size)
+        return lease, batch
+
+    async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
+        """See ``Store``."""
+        feed = self._open()
+        size = len(join_events(events))
+        thread, run = self._hold(lease)
+        if end is None:
+            self._make_room(size, keep=thread)
+        now = self._clock()
+        batch = self._write(thread, events, size, now)
+        if end is None:
+            if run.lease_until <= now:
+                thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
+        else:
+            self._end(thread, run, end, now)
+        feed.publish(lease, batch, size, ended=end is not None)
+        return batch
+
+    async def renew(self, lease: Lease, lease_seconds: float) -> bool:
+        """See ``Store``."""
+        thread, run = self._hold(lease)
+        thread.lease_seconds = lease_seconds
+        thread.runs[run.run_id] = _replace(run, lease_until=self._clock() + lease_seconds)
+        return run.cancel_requested
+
+    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+        """See ``Store``."""
+        thread, run = self._hold(lease)
+        for interrupt_id in interrupt_ids:
+            interrupt = thread.interrupts.get(interrupt_id)
+            if interrupt is None or interrupt.claimed_by != run.run_id:
+                raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
+        for interrupt_id in interrupt_ids:
+            thread.interrupts[interrupt_id] = _replace(thread.interrupts[interrupt_id], status="settled")
+
+    async def expired(self) -> Sequence[RunRecord]:
+        """See ``Store``."""
+        self._open()
+        now = self._clock()
+        found: list[RunRecord] = []
+        for thread in self._threads.values():
+            if thread.running is None:
+                continue
+            run = thread.record_of(thread.running)
+            if run.lease_until <= now:
+                found.append(run)
+            elif run.lease_until > now + thread.lease_seconds:
+                # The clock was set back: give the owner one whole lease from now, or a dead one would hold on to it.
+                thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
+        return found
+
+    async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
+        """See ``Store``."""
+        feed = self._open()
+        thread = self._threads.get((run.scope, run.thread_id))
+        if thread is None or thread.running != run.run_id:
+            return None
+        current = thread.runs[run.run_id]
+        now = self._clock()
+        if (current.epoch, current.owner) != (run.epoch, run.owner) or current.lease_until > now:
+            return None
+        epoch = current.epoch + 1
+        thread.lease_seconds = lease_seconds
+        thread.runs[run.run_id] = _replace(current, owner=owner, epoch=epoch, lease_until=now + lease_seconds)
+        self._reopen_claims(thread, run.run_id)
+        lease = Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
+        feed.own(lease)
+        return lease
+
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+        feed = self._open()
+        thread = self._thread(scope, thread_id)
+        if run_id not in thread.runs:
+            raise NotFound(f"no run {run_id!r}")
+        if thread.running == run_id:
+            thread.runs[run_id] = _replace(thread.runs[run_id], cancel_requested=True)
+            feed.control((scope, thread_id))
+        return thread.record_of(run_id)
+
+    async def cancel_requested(self, lease: Lease) -> None:
+        """See ``Store``."""
+
+        async def is_over() -> bool:
+            try:
+                return self._hold(lease)[1].cancel_requested
+            except StaleLease:
+                return True
+
+        await self._open().controlled((lease.scope, lease.thread_id), is_over)
+
+    async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+        thread = self._thread(scope, thread_id)
+        if run_id not in thread.runs:
+            raise NotFound(f"no run {run_id!r}")
+        return thread.record_of(run_id)
+
+    async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        return [] if thread is None else [thread.record_of(run_id) for run_id in thread.runs]
+
+    # The log
+
+    async def last(self, scope: str, thread_id: str) -> int:
+        """See ``Store``."""
+        return self._thread(scope, thread_id).last
+
+    async def read(
+        self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
+    ) -> Sequence[Batch]:
+        """See ``Store``."""
+        return self._read(scope, thread_id, after, until, limit)[0]
+
+    def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
+        """See ``Store``."""
+
+        async def read(position: int) -> tuple[Sequence[Batch], int]:
+            return self._read(scope, thread_id, position, None, 1024)
+
+        return self._open().tail((scope, thread_id), after, read)
+
+    # Threads
+
+    async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
+        """See ``Store``."""
+        return self._thread(scope, thread_id).summary()
+
+    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
+        """See ``Store``."""
+        if before is not None:
+            self._thread(scope, before)
+        self._open()
+        found: list[ThreadSummary] = []
+        for key in reversed(self._threads):
+            if key[0] != scope:
+                continue
+            if before is not None:
+                if key[1] == before:
+                    before = None
+                continue
+            if len(found) >= limit:
+                break
+            found.append(self._threads[key].summary())
+        return found
+
+    async def delete_thread(self, scope: str, thread_id: str) -> None:
+        """See ``Store``."""
+        thread = self._thread(scope, thread_id)
+        if thread.running is not None:
+            raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
+        self._remove(thread)
+
+    async def prune(self, retention: Retention) -> int:
+        """See ``Store``."""
+        self._open()
+        now = self._clock()
+        threads = len(self._threads)
+        stored = sum(map(self._bytes_of, self._threads.values()))
+        removed = 0
+        for thread in list(self._threads.values()):
+            if thread.running is not None:
+                continue
+            if (
+                (retention.max_age is not None and thread.updated_at < now - retention.max_age)
+                or (retention.max_threads is not None and threads - removed > retention.max_threads)
+                or (retention.max_bytes is not None and stored > retention.max_bytes)
+            ):
+                stored -= self._bytes_of(thread)
+                self._remove(thread)
+                removed += 1
+        return removed
+
+    # Interrupts, session, recorded effects
+
+    async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        return [] if thread is None else list(thread.interrupts.values())
+
+    async def session(self, scope: str, thread_id: str) -> bytes | None:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        return None if thread is None else thread.session
+
+    async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
+        """See ``Store``."""
+        thread, _ = self._hold(lease)
+        if key in thread.effects.get(root_run_id, {}):
+            return
+        self._make_room(len(value), keep=thread)
+        thread.effects.setdefault(root_run_id, {})[key] = value
+        self._count(thread, len(value))
+
+    async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        return {} if thread is None else dict(thread.effects.get(root_run_id, {}))
+
+    # Files
+
+    async def put_blob(
+        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+    ) -> Blob:
+        """See ``Store``."""
+        self._open()
+        blob_id = blob_id_of(scope, data, media_type, filename)
+        file = self._files.get((scope, blob_id))
+        if file is None:
+            self._make_room(len(data), keep=None if thread_id is None else self._threads.get((scope, thread_id)))
+            blob = Blob(
+                blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock()
+            )
+            file = self._files[scope, blob_id] = _File(blob, data)
+            self._bytes += len(data)
+        if thread_id is None:
+            file.is_kept = True
+        else:
+            file.threads.add((scope, thread_id))
+            self._held.setdefault((scope, thread_id), set()).add(blob_id)
+        return file.blob
+
+    async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+        """See ``Store``."""
+        self._open()
+        file = self._files.get((scope, blob_id))
+        if file is None:
+            raise NotFound(f"no file {blob_id!r}")
+        return file.blob, file.data
+
+    async def delete_blob(self, scope: str, blob_id: str) -> None:
+        """See ``Store``."""
+        await self.blob(scope, blob_id)
+        file = self._files.pop((scope, blob_id))
+        self._bytes -= len(file.data)
+        for key in file.threads:
+            self._held[key].discard(blob_id)
+
+    # Inside
+
+    def _open(self) -> Feed:
+        if self._feed is None:
+            raise StoreUnavailable("the store is not open")
+        return self._feed
+
+    def _find(self, scope: str, thread_id: str) -> _Thread | None:
+        self._open()
+        return self._threads.get((scope, thread_id))
+
+    def _thread(self, scope: str, thread_id: str) -> _Thread:
+        thread = self._find(scope, thread_id)
+        if thread is None:
+            raise NotFound(f"no thread {thread_id!r}")
+        return thread
+
+    def _hold(self, lease: Lease) -> tuple[_Thread, RunRecord]:
+        """The thread and run of a lease that is good. Raises ``StaleLease``."""
+        feed = self._open()
+        thread = self._threads.get((lease.scope, lease.thread_id))
+        if thread is not None and thread.running == lease.run_id:
+            run = thread.runs[lease.run_id]
+            if (run.epoch, run.owner) == (lease.epoch, lease.owner):
+                return thread, run
+        feed.disown(lease)
+        raise StaleLease(f"run {lease.run_id!r} is closed or has another owner")
+
+    def _write(self, thread: _Thread, events: Sequence[bytes], size: int, now: float) -> Batch:
+        batch = Batch(thread.last + 1, tuple(events))
+        if batch.events:
+            thread.batches.append(batch)
+            thread.firsts.append(batch.first)
+            thread.last = batch.last
+        thread.updated_at = now
+        self._count(thread, size)
+        del self._threads[thread.key]
+        self._threads[thread.key] = thread
+        return batch
+
+    def _end(self, thread: _Thread, run: RunRecord, end: RunEnd, now: float) -> None:
+        thread.runs[run.run_id] = _replace(run, outcome=end.outcome, last=thread.last, ended_at=now)
+        thread.running = None
+        self._reopen_claims(thread, run.run_id)
+        for interrupt_id, body in end.interrupts:
+            thread.interrupts.pop(interrupt_id, None)  # raised again: it is the newest, and open
+            thread.interrupts[interrupt_id] = InterruptRecord(
+                interrupt_id=interrupt_id, run_id=run.run_id, status="open", body=body
+            )
+            self._count(thread, len(body))
+        if end.session is not None:
+            self._count(thread, len(end.session) - len(thread.session or b""))
+            thread.session = end.session
+
+    def _reopen_claims(self, thread: _Thread, run_id: str) -> None:
+        for interrupt in list(thread.interrupts.values()):
+            if interrupt.status == "claimed" and interrupt.claimed_by == run_id:
+                thread.interrupts[interrupt.interrupt_id] = _replace(interrupt, status="open", claimed_by=None)
+
+    def _read(
+        self, scope: str, thread_id: str, after: int, until: int | None, limit: int
+    ) -> tuple[Sequence[Batch], int]:
+        thread = self._thread(scope, thread_id)
+        if not 0 <= after <= thread.last:
+            raise CursorExpired(f"the log of thread {thread_id!r} does not reach back or up to {after}")
+        stop = thread.last if until is None else min(until, thread.last)
+        found: list[Batch] = []
+        count = 0
+        index = max(0, bisect_right(thread.firsts, after + 1) - 1)
+        while after < stop and count < limit:
+            batch = cut(thread.batches[index], after, stop)
+            found.append(batch)
+            count += len(batch.events)
+            after = batch.last
+            index += 1
+        return found, thread.last
+
+    # Room
+
+    def _count(self, thread: _Thread, size: int) -> None:
+        thread.bytes += size
+        self._bytes += size
+
+    def _bytes_of(self, thread: _Thread) -> int:
+        files = self._held.get(thread.key, ())
+        return thread.bytes + sum(len(self._files[thread.key[0], blob_id].data) for blob_id in files)
+
+    def _make_room(self, size: int, *, new_thread: bool = False, keep: _Thread | None = None) -> None:
+        """Remove idle threads until ``size`` more bytes fit. Raises ``StoreUnavailable``."""
+        while self._bytes + size > self._max_bytes or len(self._threads) + new_thread > self._max_threads:
+            for thread in self._threads.values():
+                if thread.running is None and thread is not keep:
+                    self._remove(thread)
+                    break
+            else:
+                raise StoreUnavailable("the memory store is full, and nothing in it is idle")
+
+    def _remove(self, thread: _Thread) -> None:
+        del self._threads[thread.key]
+        self._bytes -= thread.bytes
+        for blob_id in self._held.pop(thread.key, ()):
+            file = self._files[thread.key[0], blob_id]
+            file.threads.discard(thread.key)
+            if not file.threads and not file.is_kept:
+                del self._files[thread.key[0], blob_id]
+                self._bytes -= len(file.data)
+        self._open().look_again(thread.key)
