@@ -153,6 +153,11 @@ class Reducer:
         growing = self._by_id.get(message_id)
         return None if growing is None else growing.value()
 
+    def role_of(self, message_id: str) -> str | None:
+        """The role of the message of that id, or None if there is none."""
+        growing = self._by_id.get(message_id)
+        return None if growing is None else growing.role
+
     @property
     def conversation(self) -> Conversation:
         """The conversation as it is now. It is a value: later events change the next view, not this one."""
