@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from conformance import PRODUCER_DUTIES, REFUSED_BY, RELAXED, STREAMS, Seen, expectations, failures, load_cases
 
-from aguila.codec import Notice, decode, encode
+from aguila.codec import EventDecoder, Notice, decode, encode
 from aguila.codec.downgrade import downgrade_input, strip_subagents
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, RunErrorEvent
 from aguila.stream.consume import Consumer
+from aguila.stream.verify import verify
 
 CASES = load_cases()
 pytestmark = pytest.mark.skipif(
@@ -44,16 +45,22 @@ def consume_case(case: dict[str, Any]) -> Seen:
     if peer is not None:
         request = downgrade_input(request, peer, warn)
     seen.request = json.loads(encode(request))
-    consumer = Consumer(messages=messages, warn=warn, producer=case["name"] in PRODUCER_DUTIES)
+    consumer = Consumer(messages=messages, warn=warn)
+    stream: list[Any] = case["stream"]
+    if peer is not None:  # a peer from before subagents: what it says of them is taken out first (ERA-4)
+        decoder = EventDecoder(warn=warn)
+        decoded = [event for raw in stream for event in decoder.feed(raw)]
+        stream = [event for event in (strip_subagents(event, warn) for event in decoded) if event is not None]
     try:
-        for raw in case["stream"]:
-            for reduced in [raw] if peer is None else strip_subagents(raw, peer, warn):
-                delivered = consumer.feed(reduced)
-                seen.events += [json.loads(encode(event)) for event in delivered]
-                seen.run_error = next(
-                    (event.message for event in delivered if isinstance(event, RunErrorEvent)), seen.run_error
-                )
+        for raw in stream:
+            delivered = consumer.feed(raw)
+            seen.events += [json.loads(encode(event)) for event in delivered]
+            seen.run_error = next(
+                (event.message for event in delivered if isinstance(event, RunErrorEvent)), seen.run_error
+            )
         consumer.close()
+        if case["name"] in PRODUCER_DUTIES:
+            seen.rule, seen.error = broken_duty(case)
     except ProtocolError as error:
         seen.rule, seen.error = error.rule, str(error)
     except StreamTruncated as error:
@@ -63,6 +70,17 @@ def consume_case(case: dict[str, Any]) -> Seen:
     return seen
 
 
+def broken_duty(case: dict[str, Any]) -> tuple[str | None, str]:
+    """The duty the case is about, if it was found broken (some of these streams also declare no version, VER-2)."""
+    decoder = EventDecoder(warn=lambda notice: None)
+    events = [event for raw in case["stream"] for event in decoder.feed(raw)]
+    findings = verify(events, producer=True, collect=True).findings
+    for finding in findings:
+        if finding.rule == REFUSED_BY[case["name"]]:
+            return finding.rule, str(finding)
+    return None, f"found {findings}"
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_official_stream_is_read_as_it_should_be(case: dict[str, Any]) -> None:
     assert failures(case, consume_case(case)) == []
@@ -70,7 +88,8 @@ def test_the_official_stream_is_read_as_it_should_be(case: dict[str, Any]) -> No
 
 def test_every_official_stream_is_there_and_asserts_something() -> None:
     assert len(CASES) == 77
-    assert [case["name"] for case in CASES if not expectations(case)] == []
+    # The admitted gap about roles keeps nothing of its own; it has a test below.
+    assert [case["name"] for case in CASES if not expectations(case)] == ["unknown-enum-value-role-fatal"]
 
 
 def test_every_row_of_our_tables_names_a_case() -> None:

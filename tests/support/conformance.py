@@ -58,9 +58,13 @@ RELAXED = {
         {"request"},
         "the pages only permit downgrading: to a peer pinned to 0.0.47 we send the parts it knows (text and binary)",
     ),
+    "era-current-peer-keeps-modern-content": (
+        {"noWarnings"},
+        "SHOULD-level: we tell the developer that a binary part of the application's own input was translated",
+    ),
 }
 
-# Duties of the producer in 1.1, which no page asks a consumer to refuse: these run with producer=True.
+# Duties of the producer in 1.1, which no page asks a consumer to refuse: these are judged with producer=True.
 PRODUCER_DUTIES = {
     "duplicate-interrupt-id-fatal",
     "run-finished-wrong-run-id-fatal",
