@@ -182,7 +182,11 @@ class Emitter:
 
         Raises ``EncodeError`` if the new state is not JSON.
         """
-        patch = own_json(make_patch(self._state, state))
+        try:
+            patch = own_json(make_patch(self._state, state))
+        except (EncodeError, TypeError):
+            own_json(state)  # raises with the place in the state, not in the patch
+            raise
         if not patch:
             return []
         if patch[0]["path"] == "":
@@ -225,6 +229,7 @@ class Emitter:
     def _write(self, event: Event) -> Events:
         """Write one event and the ends of chunked items that it brings with it: all of it or nothing."""
         saved = self._expander.save()
+        opened = self._verifier.save_open() if saved else None
         written: Events = []
         try:
             for part in self._expander.feed(event):
@@ -233,8 +238,8 @@ class Emitter:
                 written.append(stamped)
         except SequenceError as error:
             # Only the event that brought the others can be refused: before it there are ends of items that were open.
-            for end in written:
-                self._verifier.reopen(end)
+            if opened is not None:
+                self._verifier.restore_open(opened)
             self._expander.restore(saved)
             _refuse(error)
         return written

@@ -154,10 +154,13 @@ class Verifier:
             return tag
         return None
 
-    def reopen(self, end: Event) -> None:
-        """Take back the end of an item that was just fed, for a writer that sends several events or none."""
-        item = _ITEM_CLOSED_BY[end.__class__]
-        self._open[item][getattr(end, item.id_field)] = end.subagent_run_id  # type: ignore[union-attr]
+    def save_open(self) -> dict[Item, dict[_Key, Owner]]:
+        """What is open, to go back to with ``restore_open``: for a writer that sends several events or none."""
+        return {item: keys.copy() for item, keys in self._open.items()}
+
+    def restore_open(self, saved: dict[Item, dict[_Key, Owner]]) -> None:
+        """Take back the ends of text messages, tool calls and reasoning messages fed since ``save_open``."""
+        self._open = saved
 
     def _enter(self, state: RunState) -> None:
         self._state = state
@@ -484,7 +487,6 @@ def _messages_snapshot(v: Verifier, event: MessagesSnapshotEvent) -> None:
 
 
 _BUCKET_OF_ROLE: dict[str, Bucket] = {"reasoning": "reasoning", "activity": "activity"}
-_ITEM_CLOSED_BY: dict[type[Any], Item] = {cls: item for item in ITEMS for cls in item.closers}
 
 _BETWEEN_RUNS: dict[type[Any], _Handler] = {
     RunStartedEvent: _start_run,
