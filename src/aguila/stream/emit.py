@@ -228,19 +228,22 @@ class Emitter:
 
     def _write(self, event: Event) -> Events:
         """Write one event and the ends of chunked items that it brings with it: all of it or nothing."""
-        saved = self._expander.save()
-        opened = self._verifier.save_open() if saved else None
+        lanes = self._expander.save()
+        items = None
         written: Events = []
         try:
-            for part in self._expander.feed(event):
+            parts = self._expander.feed(event)
+            if len(parts) > 1:
+                items = self._verifier.save_open()
+            for part in parts:
                 stamped = self._stamped(part)
                 self._verifier.feed(stamped)
                 written.append(stamped)
         except SequenceError as error:
             # Only the event that brought the others can be refused: before it there are ends of items that were open.
-            if opened is not None:
-                self._verifier.restore_open(opened)
-            self._expander.restore(saved)
+            if items is not None:
+                self._verifier.restore_open(items)
+            self._expander.restore(lanes)
             _refuse(error)
         return written
 
