@@ -66,14 +66,28 @@ def test_two_different_arms_are_fatal_and_the_last_does_not_win() -> None:
 
 
 def test_a_second_arm_hidden_by_an_overlong_tag_is_fatal() -> None:
-    overlong = b"\x9a\x80\x80\x80\x80\x01"  # arm 3 with a bit beyond 32, which readers cut off
+    arm_3 = field(3, base(2))
     with pytest.raises(DecodeError, match="arms 2 and 3"):
-        read(CONTENT + overlong + varint(4) + base(2))
+        read(CONTENT + b"\x9a\x80\x80\x80\x00" + arm_3[1:])
+    with pytest.raises(DecodeError, match="beyond 32 bits"):
+        read(CONTENT + b"\x9a\x80\x80\x80\x80\x01" + arm_3[1:])
 
 
 def test_occurrences_of_one_arm_merge() -> None:
     body = field(2, base(1), field(2, "first")) + field(2, field(2, "m"), field(3, "hello"))
     assert read(body) == ([HELLO], [])
+
+
+def test_occurrences_of_one_arm_that_are_no_messages_alone_do_not_become_one_together() -> None:
+    payload = base(1) + field(2, "m") + field(3, "hello")
+    with pytest.raises(DecodeError, match="occurrences"):
+        read(field(2, payload[:6]) + field(2, payload[6:]))
+
+
+def test_an_arm_that_is_a_number_is_no_event_but_still_a_second_arm() -> None:
+    assert read(CONTENT + number(2, 1)) == ([HELLO], [])
+    with pytest.raises(DecodeError, match="arms 2 and 3"):
+        read(CONTENT + number(3, 1))
 
 
 def test_occurrences_of_one_open_value_merge() -> None:

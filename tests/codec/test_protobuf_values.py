@@ -14,9 +14,18 @@ from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from protobuf_bytes import field, number
 
-from aguila.codec._pb_value import NotJSON, explain, read_struct, read_value, varint, write_struct, write_value
+from aguila.codec import _pb_value
+from aguila.codec._pb_value import NotJSON, explain, varint, write_struct, write_value
 from aguila.codec.text import MAX_DEPTH
 from aguila.testing import strategies
+
+
+def read_value(*occurrences: bytes) -> Any:
+    return _pb_value.read_value(occurrences)
+
+
+def read_struct(*occurrences: bytes) -> dict[str, Any]:
+    return _pb_value.read_struct(occurrences)
 
 
 def write(value: Any) -> bytes:
@@ -134,6 +143,14 @@ def test_occurrences_merge_as_protobuf_has_it() -> None:
     assert read_value(double(2) + field(3, "last")) == "last"
 
 
+def test_occurrences_that_are_no_messages_alone_do_not_become_one_together() -> None:
+    text = field(3, "long enough")
+    with pytest.raises(NotJSON, match="occurrences"):
+        read_value(text[:5], text[5:])
+    with pytest.raises(NotJSON, match="occurrences"):
+        read_struct(field(1, field(1, "a"), field(2, text[:5]), field(2, text[5:])))
+
+
 def test_of_two_entries_with_one_key_the_last_counts() -> None:
     entries = field(1, field(1, "a"), field(2, field(3, "x"))) + field(1, field(1, "a"), field(2, field(3, "y")))
     assert read_struct(entries) == {"a": "y"}
@@ -147,12 +164,13 @@ def test_unknown_fields_and_unusual_order_are_read() -> None:
     assert read_value(b"\x1a\x81\x00x") == "x"  # an overlong length
 
 
-def test_a_value_of_no_kind_is_absent_as_a_whole_and_null_inside() -> None:
+def test_a_value_of_no_kind_is_absent_and_null_where_it_holds_a_place() -> None:
     assert read_value(b"") is msgspec.UNSET
     assert read_value(number(77, 1)) is msgspec.UNSET
     assert read_value(field(6, field(1))) == [None]
-    assert read_struct(field(1, field(1, "a"))) == {"a": None}
-    assert read_struct(field(1)) == {"": None}
+    assert read_struct(field(1, field(1, "a"))) == {}
+    assert read_struct(field(1, field(1, "a"), field(2, number(77, 1)))) == {}
+    assert read_struct(field(1)) == {}
 
 
 @pytest.mark.parametrize(

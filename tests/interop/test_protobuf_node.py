@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from random import Random
 from typing import Any, get_args
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from node import run_node
+from protobuf_bytes import framed
 from protobuf_losses import after_protobuf
 
 from aguila.codec import encode
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder, decode_frame
+from aguila.errors import DecodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivityMessage,
@@ -302,9 +307,7 @@ def agree(events: list[Event]) -> None:
     documents = [msgspec.json.decode(encode(event)) for event in events]
     ours = [encoder.encode(event)[4:] for event in events]
     lines = [{"json": document, "bytes": body.hex()} for document, body in zip(documents, ours, strict=True)]
-    output = run_node("protobuf.mjs", "".join(msgspec.json.encode(line).decode() + "\n" for line in lines))
-    answers: list[Any] = [json.loads(line, parse_int=_as_double) for line in output.rstrip("\n").split("\n")]
-    assert len(answers) == len(events)
+    answers = ask(lines)
     for event, document, body, answer in zip(events, documents, ours, answers, strict=True):
         assert "error" not in answer, (answer, event)
         theirs = bytes.fromhex(answer["bytes"])
@@ -313,8 +316,50 @@ def agree(events: list[Event]) -> None:
         else:
             assert theirs.hex() == body.hex(), event
         assert answer["json"] == decode_frame(body), event
-        framed = len(theirs).to_bytes(4, "big") + theirs
-        assert ProtobufDecoder(compat="off", warn=_unexpected).feed(framed) == [after_protobuf(event)], event
+        assert ProtobufDecoder(compat="off", warn=_unexpected).feed(framed(theirs)) == [after_protobuf(event)], event
+
+
+def ask(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    output = run_node("protobuf.mjs", "".join(json.dumps(line) + "\n" for line in lines))
+    answers: list[Any] = [json.loads(line, parse_int=_as_double) for line in output.rstrip("\n").split("\n")]
+    assert len(answers) == len(lines)
+    return answers
+
+
+def test_of_damaged_frames_we_read_none_that_the_official_decoder_refuses_and_none_differently() -> None:
+    damaged = [damage(seed) for seed in range(8000)]
+    read_alike = 0
+    for body, answer in zip(damaged, ask([{"bytes": body.hex()} for body in damaged]), strict=True):
+        if "json" in answer:
+            # Ours may refuse more: strings that are not UTF-8, and numbers that JSON does not have.
+            with suppress(DecodeError):
+                assert decode_frame(body, warn=lambda notice: None) == answer["json"], body.hex()
+                read_alike += 1
+        elif answer["unknown"]:
+            assert decode_frame(body, warn=lambda notice: None) is None, body.hex()
+        else:
+            with pytest.raises(DecodeError):
+                ProtobufDecoder(compat="off", warn=lambda notice: None).feed(framed(body))
+    assert read_alike > 100
+
+
+def damage(seed: int) -> bytes:
+    """An encoded event with a few bytes changed, put in, taken out, or with the beginning of another at its end."""
+    random = Random(seed)
+    encoder = ProtobufEncoder()
+    body = bytearray(encoder.encode(random.choice(EVENTS))[4:])
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(body) + 1)
+        match random.randrange(4):
+            case 0:
+                body[at : at + 1] = random.randbytes(1)
+            case 1:
+                body[at:at] = random.randbytes(random.randint(1, 2))
+            case 2:
+                del body[at : at + random.randint(1, 3)]
+            case _:
+                body += encoder.encode(random.choice(EVENTS))[4 : random.randint(5, 40)]
+    return bytes(body)
 
 
 def _as_double(digits: str) -> int | float:

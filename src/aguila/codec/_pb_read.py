@@ -132,20 +132,16 @@ class _Record:
 # Open JSON
 
 
-def _joined(occurrences: Any) -> bytes:
-    return occurrences[0] if len(occurrences) == 1 else b"".join(occurrences)
-
-
 def _value(occurrences: Any, path: str, context: Context) -> Any:
     try:
-        return read_value(_joined(occurrences))
+        return read_value(occurrences)
     except NotJSON as error:
         raise DecodeError(str(error), rule="PB-7", path=path) from None
 
 
 def _struct(occurrences: Any, path: str, context: Context) -> Any:
     try:
-        return read_struct(_joined(occurrences))
+        return read_struct(occurrences)
     except NotJSON as error:
         raise DecodeError(str(error), rule="PB-7", path=path) from None
 
