@@ -25,10 +25,10 @@ _ABSENT: Any = object()
 _NO_LIMIT = 1 << 62
 
 # Typed Any so that isinstance leaves documents Any: narrowed to dict[Unknown, Unknown] they would need casts,
-# which are calls, in loops that run for every value.
+# which are calls, in loops that run for every value. Tuples occur in documents made by Python programs.
 _OBJECT: Any = dict
-_ARRAY: Any = list
-_CONTAINER: Any = (dict, list)
+_ARRAY: Any = (list, tuple)
+_CONTAINER: Any = (dict, list, tuple)
 
 _ALIGNMENT_EFFORT = 1 << 16
 """About how many pairs of equal elements the alignment of two lists looks at, where elements repeat."""
@@ -36,8 +36,11 @@ _ALIGNMENT_EFFORT = 1 << 16
 _STRETCH = 64
 """How many elements of two lists are compared at a glance."""
 
-_GLANCES = 8
-"""How often the documents may be encoded as a whole, or as much of their parts, to find what is equal."""
+_GLANCES = 64
+"""How many times the length of the document may be encoded in order to find the parts that are equal."""
+
+_COST_OF_FAILURE = 1024
+"""What an attempt to encode what cannot be encoded counts for."""
 
 # What an operation costs on the wire besides its path and value, with the comma after it.
 _COST_WITH_VALUE = len('{"op":"replace","path":"","value":},')
@@ -46,17 +49,15 @@ _COST_OF_REMOVE = len('{"op":"remove","path":""},')
 # MessagePack rather than JSON: it is faster, and it does not write NaN as null.
 _encoder = msgspec.msgpack.Encoder()
 _canonical = msgspec.msgpack.Encoder(order="deterministic")
-# What msgspec does not write: half surrogates, integers beyond 64 bits, extreme depth, what is not JSON.
-_NOT_WRITTEN = (ValueError, OverflowError, RecursionError, TypeError)
 
 
 def same_json(a: Any, b: Any) -> bool:
     """Whether two values are the same JSON: the order of members is free, 1 is 1.0, but True is not 1."""
-    if a is b:
-        return True
     pending: list[tuple[Any, Any]] = [(a, b)]  # a stack of our own: documents may be deeper than Python's
     while pending:
         a, b = pending.pop()
+        if a is b:
+            continue
         if isinstance(a, _OBJECT):
             if not isinstance(b, _OBJECT) or len(a) != len(b):
                 return False
@@ -71,7 +72,7 @@ def same_json(a: Any, b: Any) -> bool:
                 return False
             pending.extend(zip(a, b, strict=True))
         # JSON has one type of number and a separate boolean; Python's True == 1 is the trap (PY-13).
-        elif a is not b and (a != b or (type(a) is bool) is not (type(b) is bool)):
+        elif a != b or (type(a) is bool) is not (type(b) is bool):
             return False
     return True
 
@@ -86,23 +87,21 @@ def make_patch(old: Any, new: Any) -> list[dict[str, Any]]:
 
     Its operations are ``add``, ``remove`` and ``replace``. Their values are those of the new document, not copies.
     """
+    encoded = _encoded(_encoder, new)
+    if encoded is not None and encoded == _encoded(_encoder, old):
+        return []
     diff = _Diff()
+    diff.glances = _GLANCES * (len(encoded) if encoded is not None else diff.size(new, _NO_LIMIT))
     diff.pair(old, new, "")
     diff.run()
     return diff.operations
 
 
-def _encoded(value: Any) -> bytes | None:
+def _encoded(encoder: msgspec.msgpack.Encoder, value: Any) -> bytes | None:
     try:
-        return _encoder.encode(value)
-    except _NOT_WRITTEN:
-        return None
-
-
-def _same_at_a_glance(a: Any, b: Any) -> bool:
-    """Whether two values are written alike. If so they are the same JSON; if not, only ``same_json`` can tell."""
-    encoded = _encoded(a)
-    return encoded is not None and encoded == _encoded(b)
+        return encoder.encode(value)
+    except (ValueError, OverflowError, RecursionError, TypeError):
+        return None  # half surrogates, integers beyond 64 bits, extreme depth, or not JSON at all
 
 
 class _Diff:
@@ -114,12 +113,15 @@ class _Diff:
         # Pairs of containers to compare: old, new, path. In between, with None for old, containers whose parts
         # have all been compared: new, path, and how many operations there were before it and at what cost.
         self.pending: list[tuple[Any, Any, str, int, int]] = []
-        # Containers of the new document, by id, are at least this long. It keeps the sizes from being measured
-        # again at every level: what a changed part cost was already compared with the size of that part.
+        # What is known of the sizes of containers of the new document, by id: the size, or what it is at least. It
+        # keeps them from being measured on every level: what the operations within a part cost has been compared
+        # with the size of that part already.
+        self.sizes: dict[int, int] = {}
         self.at_least: dict[int, int] = {}
-        # How many bytes may still be encoded to skip what is equal at C speed. Each glance at a pair that differs
-        # is followed by glances at its parts, so without a limit a deep document would cost its depth times its size.
-        self.glances = _NO_LIMIT
+        # How many bytes may still be encoded to find at C speed what is equal. A glance at a pair that differs is
+        # followed by glances at its parts: without a limit a deep document would cost its depth times its size.
+        # When it is used up, containers count as different until their parts have been compared.
+        self.glances = 0
 
     def run(self) -> None:
         pending = self.pending
@@ -128,10 +130,6 @@ class _Diff:
             if old is None:
                 self.settle(new, path, count, cost)
                 continue
-            if self.glances > 0 and (encoded := _encoded(new)) is not None:
-                if encoded == _encoded(old):
-                    continue
-                self.glances = min(self.glances, _GLANCES * len(encoded)) - len(encoded)
             pending.append((None, new, path, len(self.operations), self.cost))
             first = len(pending)
             if isinstance(new, _OBJECT):
@@ -141,7 +139,7 @@ class _Diff:
             pending[first:] = pending[: first - 1 : -1]  # so that they are popped in their order
 
     def pair(self, old: Any, new: Any, path: str) -> None:
-        """Compare what is at one path in both."""
+        """Compare what is at one path in both: containers later, the rest at once."""
         kind = _OBJECT if isinstance(new, _OBJECT) else _ARRAY
         if isinstance(new, kind) and isinstance(old, kind):
             self.pending.append((old, new, path, 0, 0))
@@ -163,26 +161,31 @@ class _Diff:
                 continue
             if before is _ABSENT:
                 self.emit("add", f"{path}/{escape_token(key)}", value)
-            else:
+            elif not self.is_same(before, value):
                 self.pair(before, value, f"{path}/{escape_token(key)}")
 
     def compare_arrays(self, old: list[Any], new: list[Any], path: str) -> None:
         start, old_end, new_end = 0, len(old), len(new)
-        while start + _STRETCH <= min(old_end, new_end) and _same_at_a_glance(
+        while start + _STRETCH <= min(old_end, new_end) and self.is_same(
             old[start : start + _STRETCH], new[start : start + _STRETCH]
         ):
             start += _STRETCH
-        while start < old_end and start < new_end and same_json(old[start], new[start]):
+        while start < min(old_end, new_end) and self.is_same(old[start], new[start]):
             start += 1
-        while start + _STRETCH <= min(old_end, new_end) and _same_at_a_glance(
+        while start + _STRETCH <= min(old_end, new_end) and self.is_same(
             old[old_end - _STRETCH : old_end], new[new_end - _STRETCH : new_end]
         ):
             old_end -= _STRETCH
             new_end -= _STRETCH
-        while start < old_end and start < new_end and same_json(old[old_end - 1], new[new_end - 1]):
+        while start < min(old_end, new_end) and self.is_same(old[old_end - 1], new[new_end - 1]):
             old_end -= 1
             new_end -= 1
-        kept = _alignment(old[start:old_end], new[start:new_end])
+        kept: list[tuple[int, int]] = []
+        if start < min(old_end, new_end) and (old_end - start, new_end - start) != (1, 1):
+            kept = _alignment(
+                [self.fingerprint(value) for value in old[start:old_end]],
+                [self.fingerprint(value) for value in new[start:new_end]],
+            )
         kept.append((old_end - start, new_end - start))
         i = j = start
         for old_offset, new_offset in kept:
@@ -198,6 +201,29 @@ class _Diff:
                 self.emit("add", f"{path}/{j + step}", new[j + step])
             i, j = start + old_offset + 1, start + new_offset + 1
 
+    def is_same(self, old: Any, new: Any) -> bool:
+        """Whether two values are the same JSON; of containers, whether that can be seen at a glance."""
+        if not isinstance(new, _CONTAINER):
+            return same_json(old, new)
+        encoded = self.glance(_encoder, new)
+        return encoded is not None and encoded == _encoded(_encoder, old)
+
+    def fingerprint(self, value: Any) -> Any:
+        """A key that two elements have in common only if they are the same JSON."""
+        if isinstance(value, bool):
+            return (value, "boolean")
+        if not isinstance(value, _CONTAINER):
+            return value
+        encoded = self.glance(_canonical, value)
+        return object() if encoded is None else (encoded,)
+
+    def glance(self, encoder: msgspec.msgpack.Encoder, value: Any) -> bytes | None:
+        if self.glances <= 0:
+            return None
+        encoded = _encoded(encoder, value)
+        self.glances -= _COST_OF_FAILURE if encoded is None else len(encoded)
+        return encoded
+
     def emit(self, name: str, path: str, value: Any = _ABSENT) -> None:
         if value is _ABSENT:
             self.operations.append({"op": name, "path": path})
@@ -212,56 +238,69 @@ class _Diff:
         if spent == 0:
             return
         overhead = _COST_WITH_VALUE + len(path)
-        size = self.size(new, spent - overhead)
-        if size + overhead < spent:
+        limit = spent - overhead
+        size = self.size(new, limit)
+        if size < limit:
             del self.operations[count:]
             self.operations.append({"op": "replace", "path": path, "value": new})
             self.cost = cost + overhead + size
-        self.at_least[id(new)] = max(size, 2)
+            self.sizes[id(new)] = size
+        else:
+            self.at_least[id(new)] = max(limit, 0)
 
     def size(self, value: Any, limit: int) -> int:
-        """About how long the value is on the wire. From the limit on, it stops counting."""
+        """About how long the value is on the wire, with a comma. It stops counting at the limit, or soon after."""
         total = 0
         pending = [value]
-        while pending and total < limit:
-            node = pending.pop()
-            if isinstance(node, str):
-                total += 3 + len(node)
-            elif isinstance(node, _CONTAINER):
-                known = self.at_least.get(id(node))
-                if known is not None:
+        assumed: list[Any] = []
+        while total < limit:
+            if pending:
+                node = pending.pop()
+                if isinstance(node, str):
+                    total += 3 + len(node)
+                    continue
+                if not isinstance(node, _CONTAINER):
+                    total += 1 + len(repr(node))  # True, None and numbers are about as long in Python as in JSON
+                    continue
+                if (known := self.sizes.get(id(node))) is not None:
                     total += known
-                elif total + len(node) >= limit:
-                    return limit  # every element takes a byte or more: no need to look at each
-                elif isinstance(node, _OBJECT):
-                    total += 3 + 3 * len(node) + sum(map(len, node))
-                    pending.extend(node.values())
-                else:
-                    total += 3
-                    pending.extend(node)
+                    continue
+                if (known := self.at_least.get(id(node))) is not None:
+                    total += known
+                    assumed.append(node)
+                    continue
+            elif assumed:
+                node = assumed.pop()  # what it is at least did not decide
+                total -= self.at_least[id(node)]
             else:
-                total += 1 + len(repr(node))  # True, None and numbers are about as long in Python as in JSON
-        return min(total, limit)
+                break
+            total += 3 + len(node)  # before looking at each: an element takes a byte or more
+            if total >= limit:
+                break
+            if isinstance(node, _OBJECT):
+                total += 2 * len(node) + sum(map(len, node))
+                pending.extend(node.values())
+            else:
+                total -= len(node)
+                pending.extend(node)
+        return total
 
 
 def _alignment(old: list[Any], new: list[Any]) -> list[tuple[int, int]]:
-    """Which elements of the old list to keep as which of the new: as many as can stay in order.
+    """Which elements of the old list to keep as which of the new, by their fingerprints: as many as stay in order.
 
     The longest common subsequence, found as the longest rising chain of equal pairs (Hunt and Szymanski), which
     takes n log n where elements seldom repeat. Where they do, an element is only compared with its likes of about
     the same ordinal: that may keep fewer than possible, and bounds the work.
     """
-    if not old or not new or len(old) == len(new) == 1:
-        return []
     places: dict[Any, list[int]] = {}
-    for j, value in enumerate(new):
-        places.setdefault(_fingerprint(value), []).append(j)
+    for j, key in enumerate(new):
+        places.setdefault(key, []).append(j)
     window = max(1, _ALIGNMENT_EFFORT // len(old))
     seen: dict[Any, int] = {}
     ends: list[int] = []  # ends[k] is where the chain of k + 1 pairs that ends first ends, chains[k] its last link
     chains: list[Any] = []
-    for i, value in enumerate(old):
-        key = _fingerprint(value)
+    for i, key in enumerate(old):
         likes = places.get(key)
         if likes is None:
             continue
@@ -286,15 +325,3 @@ def _alignment(old: list[Any], new: list[Any]) -> list[tuple[int, int]]:
         link = link[2]
     kept.reverse()
     return kept
-
-
-def _fingerprint(value: Any) -> Any:
-    """A key that two elements have in common only if they are the same JSON."""
-    if isinstance(value, bool):
-        return (value, "boolean")
-    if not isinstance(value, _CONTAINER):
-        return value
-    try:
-        return (_canonical.encode(value),)
-    except _NOT_WRITTEN:
-        return object()  # like nothing else: it is compared in place, and only the size of the patch can suffer
