@@ -81,7 +81,7 @@ def test_a_stream_that_ends_within_a_length_is_truncated_pb_6() -> None:
 
 
 def test_an_empty_stream_is_no_error_of_the_frames() -> None:
-    ProtobufDecoder().close()
+    assert ProtobufDecoder().close() == []
 
 
 def test_a_frame_beyond_the_limit_is_refused_on_its_length_alone() -> None:
@@ -121,6 +121,7 @@ def test_what_came_before_an_error_is_delivered_first_and_the_error_stays() -> N
     decoder = ProtobufDecoder()
     good = ProtobufEncoder().encode(HELLO)
     assert decoder.feed(good + good + framed(b"\x08\x01") + good) == [HELLO, HELLO]
+    assert decoder.error is not None
     for _ in range(2):
         with pytest.raises(DecodeError) as caught:
             decoder.feed(good)

@@ -30,7 +30,7 @@ from aguila.codec.compat import Level
 from aguila.codec.json import EventDecoder
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.text import MAX_SIZE
-from aguila.errors import AguilaError, DecodeError, EncodeError, MissingExtra, ProtocolError, StreamTruncated
+from aguila.errors import DecodeError, EncodeError, MissingExtra, ProtocolError, StreamTruncated
 
 if TYPE_CHECKING:
     from aguila.protocol import Event
@@ -128,9 +128,9 @@ def decode_frame(body: bytes, *, warn: Warn = log_notice) -> dict[str, Any] | No
 class ProtobufDecoder:
     """Reads events from bytes in pieces of any size, by the same rules as the JSON transports (PROC-14).
 
-    The arguments are those of ``EventDecoder``; ``max_size`` counts a frame with its prefix. An error is the end:
-    what came before it in the same bytes is returned first, then the error is raised by the next call, and again
-    by every later one. Raises ``MissingExtra`` where protobuf is not installed.
+    The arguments are those of ``EventDecoder``; ``max_size`` counts a frame with its prefix. An error ends the stream:
+    every later call raises it again. Events that came before it in the same bytes are returned, and ``error`` holds
+    what the next call will raise. Raises ``MissingExtra`` where protobuf is not installed.
     """
 
     def __init__(
@@ -148,27 +148,27 @@ class ProtobufDecoder:
         self._events = EventDecoder(compat=compat, warn=warn, new_id=new_id, max_size=8 * max_size, strict=strict)
         self._frames = ProtobufFrames(max_size=max_size)
         self._index = 0
-        self._failed: AguilaError | None = None
+        self.error: ProtocolError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that ``data`` completes. Raises ``DecodeError`` with rule, path, and the number of the frame."""
-        if self._failed is not None:
-            raise self._failed
+        if self.error is not None:
+            raise self.error
         events: list[Event] = []
         try:
             frames = self._frames.feed(data)
         except OversizedFrame as error:
             frames = error.frames
-            self._failed = error
+            self.error = error
         try:
             for body in frames:
                 events += self._decode(body)
                 self._index += 1
         except ProtocolError as error:
             error.index = self._index
-            self._failed = error
-        if self._failed is not None and not events:
-            raise self._failed
+            self.error = error
+        if self.error is not None and not events:
+            raise self.error
         return events
 
     def _decode(self, body: bytes) -> list[Event]:
@@ -177,11 +177,15 @@ class ProtobufDecoder:
         # cannot differ from that of the other transports.
         return [] if raw is None else self._events.feed(_to_json(raw))
 
-    def close(self) -> None:
-        """Say that no more bytes come. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6)."""
-        if self._failed is not None:
-            raise self._failed
+    def close(self) -> list[Event]:
+        """Say that no more bytes come. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6).
+
+        Never gives events; a list, because the SSE decoder's ``close`` may.
+        """
+        if self.error is not None:
+            raise self.error
         self._frames.close()
+        return []
 
 
 def _writer() -> Callable[[Any, Callable[[int], None]], bytes]:
