@@ -17,6 +17,7 @@ from aguila.store.base import (
     ThreadSummary,
 )
 from aguila.store.memory import MemoryStore
+from aguila.store.sqlite import SQLiteStore
 
 __all__ = [
     "Batch",
@@ -29,6 +30,7 @@ __all__ = [
     "Retention",
     "RunEnd",
     "RunRecord",
+    "SQLiteStore",
     "Store",
     "ThreadSummary",
 ]

@@ -87,7 +87,7 @@ class Channel:
         self.lease: Lease | None = None
         """The run of this process that writes to the thread."""
         self.users = 0
-        self.stamp: object = None
+        self.stamp: Sequence[object] | None = None
         """What a polling store saw last of the thread."""
         self.ring: deque[tuple[Batch, int]] = deque()
         self.ring_bytes = 0

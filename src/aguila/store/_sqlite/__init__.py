@@ -1,0 +1,5 @@
+"""Layer: store. The parts of ``aguila.store.sqlite``.
+
+``engine`` is an open store: it joins the others to an event loop. ``file`` opens and migrates, ``writes`` and ``reads``
+hold the SQL, ``writer`` is the only thread that writes, ``wake`` tells other processes.
+"""

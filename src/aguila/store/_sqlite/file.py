@@ -1,0 +1,121 @@
+"""Layer: store. Opening the SQLite file: connections, settings, migrations, and what its errors mean.
+
+Migrations are the numbered files in ``migrations``; ``user_version`` says how many a file has had. Each is one
+transaction, so a crash leaves the old schema or the new one. A file of a newer Aguila is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from aguila.errors import StoreUnavailable
+
+Synchronous = Literal["NORMAL", "FULL"]
+
+_RETRY = 0.01
+
+
+def unavailable(error: sqlite3.Error) -> StoreUnavailable:
+    """What to raise for an error of SQLite: locked, full, unreadable."""
+    name = getattr(error, "sqlite_errorname", None)
+    return StoreUnavailable(f"SQLite: {error}" + ("" if name is None else f" ({name})"))
+
+
+def is_outage(error: sqlite3.Error) -> bool:
+    """Whether the file, and not the statement, is at fault."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+
+
+def is_passing(error: sqlite3.Error) -> bool:
+    """Whether the connection is still good: the file is only locked or full."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+
+
+def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> sqlite3.Connection:
+    """The connection that writes; makes and migrates the file if needed.
+
+    Raises ``sqlite3.Error`` or ``StoreUnavailable``.
+    """
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only heeded before the file has a first page
+        _use_wal(db, busy_seconds)
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        # The log is written once and mostly read back from memory: larger steps between checkpoints, a bounded WAL.
+        db.execute("PRAGMA wal_autocheckpoint = 4000")
+        db.execute("PRAGMA journal_size_limit = 67108864")
+        if max_bytes is not None:
+            page = db.execute("PRAGMA page_size").fetchone()[0]
+            db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page)}")
+        migrate(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_reader(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+    """A connection that only reads. Raises ``sqlite3.Error``."""
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA query_only = ON")
+    return db
+
+
+def _use_wal(db: sqlite3.Connection, busy_seconds: float) -> None:
+    # SQLite does not wait for its busy timeout here, and two processes may open a new file at once.
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY)
+        else:
+            break
+    if mode != "wal":
+        raise StoreUnavailable(f"this file cannot be used with a write-ahead log (journal mode {mode!r})")
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring the schema up to date. Raises ``StoreUnavailable`` for one that is newer than this Aguila."""
+    folder = resources.files("aguila.store._sqlite").joinpath("migrations")
+    scripts = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    while True:
+        version = _version(db)
+        if version > len(scripts):
+            raise StoreUnavailable(
+                f"the file has schema {version}, and this Aguila knows schemas up to {len(scripts)}: use a newer Aguila"
+            )
+        if version == len(scripts):
+            return
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if _version(db) == version:  # else another process was faster
+                for statement in _statements(scripts[version].read_text(encoding="utf-8")):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {version + 1}")
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _statements(script: str) -> Iterator[str]:
+    # executescript() would commit the transaction that makes a migration atomic.
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

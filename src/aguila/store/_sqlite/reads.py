@@ -1,0 +1,226 @@
+"""Layer: store. The SQL that reads. Each function sees one snapshot: the caller holds a transaction open around it.
+
+``writes`` uses some of these within its own transaction. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from aguila.errors import CursorExpired, NotFound
+from aguila.store._content import split_events
+from aguila.store.base import Batch, Blob, InterruptRecord, Lease, RunRecord, ThreadSummary
+from aguila.store.feed import Key, cut
+
+READ_BYTES = 4 * 1024 * 1024
+"""A read stops after about this many bytes, however many events it was asked for."""
+
+_RUN = """
+SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, i.body, r.fingerprint, r.first, coalesce(r.last, t.last),
+  r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at
+FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
+"""
+
+_SUMMARY = """
+SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running
+FROM threads t
+"""
+
+
+def _run_record(row: Sequence[Any]) -> RunRecord:
+    return RunRecord(
+        scope=row[0],
+        thread_id=row[1],
+        run_id=row[2],
+        parent_run_id=row[3],
+        input=row[4],
+        fingerprint=row[5],
+        first=row[6],
+        last=row[7],
+        outcome=row[8],
+        owner=row[9],
+        epoch=row[10],
+        lease_until=row[11],
+        cancel_requested=bool(row[12]),
+        started_at=row[13],
+        ended_at=row[14],
+    )
+
+
+def _summary(row: Sequence[Any]) -> ThreadSummary:
+    return ThreadSummary(
+        thread_id=row[0],
+        created_at=row[1],
+        updated_at=row[2],
+        last=row[3],
+        runs=row[4],
+        is_running=row[5] is not None,
+    )
+
+
+def thread_key(db: sqlite3.Connection, scope: str, thread_id: str) -> tuple[int, int]:
+    """The key and the last sequence number of a thread. Raises ``NotFound``."""
+    row = db.execute("SELECT key, last FROM threads WHERE scope = ? AND thread_id = ?", (scope, thread_id)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id!r}")
+    return row
+
+
+def run_by_key(db: sqlite3.Connection, key: int) -> RunRecord:
+    """A run that is known to exist."""
+    return _run_record(db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
+
+
+def run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    """One run. Raises ``NotFound``."""
+    row = db.execute(
+        f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ?", (scope, thread_id, run_id)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"no run {run_id!r} on thread {thread_id!r}")
+    return _run_record(row)
+
+
+def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunRecord]:
+    """The runs of a thread in the order they began."""
+    rows = db.execute(f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? ORDER BY r.key", (scope, thread_id))
+    return [_run_record(row) for row in rows]
+
+
+def expired(db: sqlite3.Connection, now: float) -> tuple[Sequence[RunRecord], bool]:
+    """Open runs whose lease has run out, and whether there is a lease that a clock set back has made too long."""
+    rows = db.execute(f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
+    found = [_run_record(row) for row in rows]
+    longest = db.execute(
+        "SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds LIMIT 1", (now,)
+    ).fetchone()
+    return found, longest is not None
+
+
+def is_over(db: sqlite3.Connection, lease: Lease) -> bool:
+    """Whether cancelling was asked for, or the lease is stale."""
+    row = db.execute(
+        """
+        SELECT r.cancel_requested FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.epoch = ? AND r.owner = ?
+        """,
+        (lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner),
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def log(
+    db: sqlite3.Connection, scope: str, thread_id: str, after: int, until: int | None, limit: int
+) -> tuple[Sequence[Batch], int]:
+    """Batches after a sequence number, and the last one of the log. Raises ``NotFound``, ``CursorExpired``."""
+    key, last = thread_key(db, scope, thread_id)
+    if not 0 <= after <= last:
+        raise CursorExpired(f"the log of thread {thread_id!r} does not reach back or up to {after}")
+    stop = last if until is None else min(until, last)
+    found: list[Batch] = []
+    count = size = 0
+    if after < stop:
+        rows = db.execute("SELECT first, events FROM log WHERE thread = ? AND last > ? ORDER BY last", (key, after))
+        for first, body in rows:
+            if first > stop or count >= limit or size >= READ_BYTES:
+                break
+            batch = cut(Batch(first, split_events(body)), after, stop)
+            found.append(batch)
+            count += len(batch.events)
+            size += len(body)
+    return found, last
+
+
+def thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:
+    """One thread. Raises ``NotFound``."""
+    row = db.execute(f"{_SUMMARY} WHERE t.scope = ? AND t.thread_id = ?", (scope, thread_id)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id!r}")
+    return _summary(row)
+
+
+def threads(db: sqlite3.Connection, scope: str, limit: int, before: str | None) -> Sequence[ThreadSummary]:
+    """Threads of a scope, last touched first. Raises ``NotFound`` if ``before`` is not one of them."""
+    below = 2**62
+    if before is not None:
+        key, _ = thread_key(db, scope, before)
+        below = db.execute("SELECT touched FROM threads WHERE key = ?", (key,)).fetchone()[0]
+    rows = db.execute(
+        f"{_SUMMARY} WHERE t.scope = ? AND t.touched < ? ORDER BY t.touched DESC LIMIT ?", (scope, below, limit)
+    )
+    return [_summary(row) for row in rows]
+
+
+def interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+    """The interrupts of a thread in the order they were raised."""
+    rows = db.execute(
+        """
+        SELECT i.interrupt_id, i.run_id, i.status, i.body, i.claimed_by
+        FROM interrupts i JOIN threads t ON t.key = i.thread WHERE t.scope = ? AND t.thread_id = ? ORDER BY i.key
+        """,
+        (scope, thread_id),
+    )
+    return [
+        InterruptRecord(interrupt_id=row[0], run_id=row[1], status=row[2], body=row[3], claimed_by=row[4])
+        for row in rows
+    ]
+
+
+def session(db: sqlite3.Connection, scope: str, thread_id: str) -> bytes | None:
+    """The session value of a thread."""
+    row = db.execute(
+        "SELECT s.body FROM sessions s JOIN threads t ON t.key = s.thread WHERE t.scope = ? AND t.thread_id = ?",
+        (scope, thread_id),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def recorded(db: sqlite3.Connection, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+    """The results recorded under a root run."""
+    rows = db.execute(
+        """
+        SELECT e.name, e.value FROM effects e JOIN threads t ON t.key = e.thread
+        WHERE t.scope = ? AND t.thread_id = ? AND e.root_run_id = ?
+        """,
+        (scope, thread_id, root_run_id),
+    )
+    return dict(rows.fetchall())
+
+
+_BLOB = "SELECT blob_id, media_type, filename, size, created_at"
+
+
+def blob_record(db: sqlite3.Connection, scope: str, blob_id: str) -> Blob | None:
+    """A file without its content."""
+    row = db.execute(f"{_BLOB} FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
+    return None if row is None else _blob(row)
+
+
+def blob(db: sqlite3.Connection, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+    """A file. Raises ``NotFound``."""
+    row = db.execute(f"{_BLOB}, data FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
+    if row is None:
+        raise NotFound(f"no file {blob_id!r}")
+    return _blob(row), row[5]
+
+
+def _blob(row: Sequence[Any]) -> Blob:
+    return Blob(blob_id=row[0], media_type=row[1], filename=row[2], size=row[3], created_at=row[4])
+
+
+def stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
+    """What a follower must notice of each thread: (last, key, open run, its epoch, whether it is to be cancelled)."""
+    found: dict[Key, tuple[Any, ...]] = {}
+    for key in keys:
+        row = db.execute(
+            """
+            SELECT t.last, t.key, r.key, r.epoch, r.cancel_requested
+            FROM threads t LEFT JOIN runs r ON r.key = t.running WHERE t.scope = ? AND t.thread_id = ?
+            """,
+            key,
+        ).fetchone()
+        if row is not None:
+            found[key] = row
+    return found

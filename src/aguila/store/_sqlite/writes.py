@@ -1,0 +1,325 @@
+"""Layer: store. The SQL that writes. Each function is one job of the writer thread, inside its transaction.
+
+Many jobs share a transaction. So a job first checks and raises ``StoreError``, and writes only when nothing can be
+refused any more: a refusal leaves nothing to undo.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy
+from aguila.store._sqlite import reads
+from aguila.store.base import Batch, Blob, Lease, Retention, RunEnd, RunRecord
+from aguila.store.feed import Key
+
+
+def begin(
+    db: sqlite3.Connection,
+    now: float,
+    lease: Lease,
+    lease_seconds: float,
+    body: bytes,
+    fingerprint: str,
+    events: Sequence[bytes],
+    lines: bytes,
+    parent_run_id: str | None,
+    claims: Sequence[str],
+) -> Batch:
+    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``InterruptTaken``."""
+    row = db.execute(
+        "SELECT key, last, running FROM threads WHERE scope = ? AND thread_id = ?", (lease.scope, lease.thread_id)
+    ).fetchone()
+    thread, last, running = (None, 0, None) if row is None else row
+    same = db.execute("SELECT key FROM runs WHERE thread = ? AND run_id = ?", (thread, lease.run_id)).fetchone()
+    if same is not None:
+        raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
+    if running is not None:
+        raise ThreadBusy(f"thread {lease.thread_id!r} is busy", run=reads.run_by_key(db, running))
+    for interrupt_id in claims:
+        if _interrupt(db, thread, interrupt_id) != ("open", None):
+            raise InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
+    if thread is None:
+        db.execute(
+            """
+            INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, last, bytes)
+            VALUES (?, ?, ?, ?, 0, 0, 0)
+            """,
+            (lease.scope, lease.thread_id, now, now),
+        )
+        thread, _ = reads.thread_key(db, lease.scope, lease.thread_id)
+    run = db.execute(
+        """
+        INSERT INTO runs (thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
+          started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            thread, lease.run_id, parent_run_id, fingerprint, last + 1, lease.owner, lease.epoch, lease_seconds,
+            now + lease_seconds, now,
+        ),
+    ).lastrowid  # fmt: skip
+    db.execute("INSERT INTO inputs (run, body) VALUES (?, ?)", (run, body))
+    db.execute("UPDATE threads SET running = ?, bytes = bytes + ? WHERE key = ?", (run, len(body), thread))
+    for interrupt_id in claims:
+        db.execute(
+            "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
+            (lease.run_id, thread, interrupt_id),
+        )
+    return _log(db, now, lease.scope, thread, last, events, lines)
+
+
+def append(
+    db: sqlite3.Connection, now: float, lease: Lease, events: Sequence[bytes], lines: bytes, end: RunEnd | None
+) -> Batch:
+    """Append events, and close the run with ``end``. Raises ``StaleLease``."""
+    thread, run, last, lease_until, lease_seconds, _ = _hold(db, lease)
+    batch = _log(db, now, lease.scope, thread, last, events, lines)
+    if end is None:
+        if lease_until <= now:  # nobody has taken over: the owner is alive after all
+            db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
+        return batch
+    db.execute(
+        "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?",
+        (end.outcome, last + len(events), now, run),
+    )
+    _reopen_claims(db, thread, lease.run_id)
+    size = 0
+    for interrupt_id, body in end.interrupts:
+        # Raised again, it is the newest one, and open.
+        db.execute("DELETE FROM interrupts WHERE thread = ? AND interrupt_id = ?", (thread, interrupt_id))
+        db.execute(
+            "INSERT INTO interrupts (thread, interrupt_id, run_id, status, body) VALUES (?, ?, ?, 'open', ?)",
+            (thread, interrupt_id, lease.run_id, body),
+        )
+        size += len(body)
+    if end.session is not None:
+        old = db.execute("SELECT length(body) FROM sessions WHERE thread = ?", (thread,)).fetchone()
+        db.execute("INSERT OR REPLACE INTO sessions (thread, body) VALUES (?, ?)", (thread, end.session))
+        size += len(end.session) - (0 if old is None else old[0])
+    db.execute("UPDATE threads SET running = NULL, bytes = bytes + ? WHERE key = ?", (size, thread))
+    return batch
+
+
+def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float) -> bool:
+    """Keep a lease alive; gives whether cancelling was asked for. Raises ``StaleLease``."""
+    _, run, _, _, _, cancel = _hold(db, lease)
+    db.execute(
+        "UPDATE runs SET lease_until = ?, lease_seconds = ? WHERE key = ?", (now + lease_seconds, lease_seconds, run)
+    )
+    return bool(cancel)
+
+
+def settle(db: sqlite3.Connection, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+    """Mark interrupts that this run claimed as settled. Raises ``StaleLease``, ``InterruptTaken``."""
+    thread = _hold(db, lease)[0]
+    for interrupt_id in interrupt_ids:
+        interrupt = _interrupt(db, thread, interrupt_id)
+        if interrupt is None or interrupt[1] != lease.run_id:
+            raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
+    for interrupt_id in interrupt_ids:
+        db.execute(
+            "UPDATE interrupts SET status = 'settled' WHERE thread = ? AND interrupt_id = ?", (thread, interrupt_id)
+        )
+
+
+def shorten_leases(db: sqlite3.Connection, now: float) -> None:
+    """After the clock was set back: one whole lease from now for each owner, or a dead one would hold on to it."""
+    db.execute(
+        "UPDATE runs SET lease_until = ? + lease_seconds WHERE outcome IS NULL AND lease_until > ? + lease_seconds",
+        (now, now),
+    )
+
+
+def take_over(db: sqlite3.Connection, now: float, run: RunRecord, owner: str, lease_seconds: float) -> Lease | None:
+    """Move a lease that has run out to a new owner; None if it has not, or someone else was faster."""
+    row = db.execute(
+        """
+        SELECT t.key, r.key FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.epoch = ? AND r.owner = ? AND r.lease_until <= ?
+        """,
+        (run.scope, run.thread_id, run.run_id, run.epoch, run.owner, now),
+    ).fetchone()
+    if row is None:
+        return None
+    epoch = run.epoch + 1
+    db.execute(
+        "UPDATE runs SET owner = ?, epoch = ?, lease_seconds = ?, lease_until = ? WHERE key = ?",
+        (owner, epoch, lease_seconds, now + lease_seconds, row[1]),
+    )
+    _reopen_claims(db, row[0], run.run_id)
+    return Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
+
+
+def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    """Mark an open run as to be cancelled. Raises ``NotFound``."""
+    reads.run(db, scope, thread_id, run_id)
+    db.execute(
+        """
+        UPDATE runs SET cancel_requested = 1 WHERE outcome IS NULL AND run_id = ? AND thread =
+          (SELECT key FROM threads WHERE scope = ? AND thread_id = ?)
+        """,
+        (run_id, scope, thread_id),
+    )
+    return reads.run(db, scope, thread_id, run_id)
+
+
+def record(db: sqlite3.Connection, lease: Lease, root_run_id: str, name: str, value: bytes) -> None:
+    """Remember a result; the first one stays. Raises ``StaleLease``."""
+    thread = _hold(db, lease)[0]
+    cursor = db.execute(
+        "INSERT OR IGNORE INTO effects (thread, root_run_id, name, value) VALUES (?, ?, ?, ?)",
+        (thread, root_run_id, name, value),
+    )
+    if cursor.rowcount:
+        db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (len(value), thread))
+
+
+def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
+    """Remove a thread and everything in it. Raises ``NotFound``, ``ThreadBusy``."""
+    key, _ = reads.thread_key(db, scope, thread_id)
+    running = db.execute("SELECT running FROM threads WHERE key = ?", (key,)).fetchone()[0]
+    if running is not None:
+        raise ThreadBusy(f"thread {thread_id!r} is busy", run=reads.run_by_key(db, running))
+    _remove(db, key, scope, thread_id)
+
+
+def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[Key]:
+    """Remove idle threads, oldest first, until what is left is within bounds; gives those removed."""
+    rows = db.execute(
+        """
+        SELECT t.key, t.scope, t.thread_id, t.updated_at, t.running, t.bytes + coalesce(
+          (SELECT sum(b.size) FROM holds h JOIN blobs b ON b.key = h.blob
+           WHERE h.scope = t.scope AND h.thread_id = t.thread_id), 0)
+        FROM threads t ORDER BY t.updated_at, t.touched
+        """
+    ).fetchall()
+    stored = sum(row[5] for row in rows)
+    removed: list[Key] = []
+    for key, scope, thread_id, updated_at, running, size in rows:
+        if running is None and (
+            (retention.max_age is not None and updated_at < now - retention.max_age)
+            or (retention.max_threads is not None and len(rows) - len(removed) > retention.max_threads)
+            or (retention.max_bytes is not None and stored > retention.max_bytes)
+        ):
+            _remove(db, key, scope, thread_id)
+            stored -= size
+            removed.append((scope, thread_id))
+    return removed
+
+
+def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes, thread_id: str | None) -> Blob:
+    """Store a file, or find it stored already."""
+    stored = reads.blob_record(db, scope, blob.blob_id)
+    if stored is None:
+        db.execute(
+            """
+            INSERT INTO blobs (scope, blob_id, media_type, filename, size, created_at, kept, data)
+            VALUES (?, ?, ?, ?, ?, ?, 0, ?)
+            """,
+            (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, blob.created_at, data),
+        )
+        stored = blob
+    if thread_id is None:
+        db.execute("UPDATE blobs SET kept = 1 WHERE scope = ? AND blob_id = ?", (scope, blob.blob_id))
+    else:
+        db.execute(
+            """
+            INSERT OR IGNORE INTO holds (scope, thread_id, blob)
+            SELECT ?, ?, key FROM blobs WHERE scope = ? AND blob_id = ?
+            """,
+            (scope, thread_id, scope, blob.blob_id),
+        )
+    return stored
+
+
+def delete_blob(db: sqlite3.Connection, scope: str, blob_id: str) -> None:
+    """Remove a file. Raises ``NotFound``."""
+    row = db.execute("SELECT key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
+    if row is None:
+        raise NotFound(f"no file {blob_id!r}")
+    db.execute("DELETE FROM holds WHERE blob = ?", row)
+    db.execute("DELETE FROM blobs WHERE key = ?", row)
+
+
+def check(db: sqlite3.Connection, now: float) -> None:
+    """Write something."""
+    db.execute("INSERT OR REPLACE INTO checks (key, at) VALUES (1, ?)", (now,))
+
+
+def add_peer(db: sqlite3.Connection, token: str, port: int) -> None:
+    """Ask to be told of changes."""
+    db.execute("DELETE FROM peers WHERE port = ?", (port,))  # it is ours now: whoever had it is gone
+    db.execute("INSERT INTO peers (token, port) VALUES (?, ?)", (token, port))
+
+
+def remove_peer(db: sqlite3.Connection, token: str) -> None:
+    """Ask no longer to be told."""
+    db.execute("DELETE FROM peers WHERE token = ?", (token,))
+
+
+def _hold(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, float, float, int]:
+    """Thread, run, last, lease_until, lease_seconds and cancel_requested of a good lease. Raises ``StaleLease``."""
+    row = db.execute(
+        """
+        SELECT t.key, r.key, t.last, r.lease_until, r.lease_seconds, r.cancel_requested
+        FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.epoch = ? AND r.owner = ?
+        """,
+        (lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner),
+    ).fetchone()
+    if row is None:
+        raise StaleLease(f"run {lease.run_id!r} is closed or has another owner")
+    return row
+
+
+def _log(
+    db: sqlite3.Connection, now: float, scope: str, thread: int, last: int, events: Sequence[bytes], lines: bytes
+) -> Batch:
+    batch = Batch(last + 1, events)
+    db.execute(
+        """
+        UPDATE threads SET last = ?, updated_at = ?, bytes = bytes + ?,
+          touched = (SELECT max(touched) + 1 FROM threads WHERE scope = ?) WHERE key = ?
+        """,
+        (batch.last, now, len(lines), scope, thread),
+    )
+    if events:
+        db.execute(
+            "INSERT INTO log (thread, first, last, events) VALUES (?, ?, ?, ?)",
+            (thread, batch.first, batch.last, lines),
+        )
+    return batch
+
+
+def _interrupt(db: sqlite3.Connection, thread: int | None, interrupt_id: str) -> tuple[str, str | None] | None:
+    return db.execute(
+        "SELECT status, claimed_by FROM interrupts WHERE thread = ? AND interrupt_id = ?", (thread, interrupt_id)
+    ).fetchone()
+
+
+def _reopen_claims(db: sqlite3.Connection, thread: int, run_id: str) -> None:
+    db.execute(
+        """
+        UPDATE interrupts SET status = 'open', claimed_by = NULL
+        WHERE thread = ? AND claimed_by = ? AND status = 'claimed'
+        """,
+        (thread, run_id),
+    )
+
+
+def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
+    db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
+    for table in ("runs", "log", "interrupts", "effects", "sessions"):
+        db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
+    db.execute("DELETE FROM threads WHERE key = ?", (key,))
+    files = db.execute("SELECT blob FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id)).fetchall()
+    db.execute("DELETE FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id))
+    for file in files:
+        db.execute(
+            """
+            DELETE FROM blobs
+            WHERE key = ? AND NOT kept AND NOT EXISTS (SELECT 1 FROM holds h WHERE h.blob = blobs.key)
+            """,
+            file,
+        )

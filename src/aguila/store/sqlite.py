@@ -1,0 +1,311 @@
+"""Layer: store. The event log in one SQLite file, which several processes may share.
+
+Below: ``aguila.store.base``, ``feed`` and the parts in ``_sqlite``. Above: ``aguila.agent`` and ``aguila.server``.
+
+One thread writes (``_sqlite/writer``), a few read, each with a connection of its own; the event loop never waits for
+the disk. Leases are checked inside the transaction that writes. A change made by another process is told by a datagram
+(``_sqlite/wake``); while somebody waits, the file is also polled, in case one is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from aguila.errors import StaleLease, StoreUnavailable
+from aguila.store._content import blob_id_of, join_events
+from aguila.store._sqlite import reads, writes
+from aguila.store._sqlite.engine import Engine
+from aguila.store._sqlite.file import Synchronous, connect
+from aguila.store.base import (
+    Batch,
+    Blob,
+    InterruptRecord,
+    Lease,
+    Retention,
+    RunEnd,
+    RunRecord,
+    Store,
+    ThreadSummary,
+)
+from aguila.store.feed import Key
+
+T = TypeVar("T")
+
+
+class SQLiteStore(Store):
+    """Keeps everything in one file.
+
+    ``synchronous="NORMAL"`` survives the death of the process at any point; ``"FULL"`` also the loss of power, for an
+    fsync per commit. A file that is locked for longer than ``busy_seconds``, a full disk, or a file that would grow
+    beyond ``max_bytes``, raises ``StoreUnavailable``; the store works again as soon as the cause is gone.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "NORMAL",
+        busy_seconds: float = 5.0,
+        max_bytes: int | None = None,
+        poll_seconds: float = 0.15,
+        readers: int = 4,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("SQLiteStore needs a file; MemoryStore keeps threads in memory")
+        if synchronous not in ("NORMAL", "FULL"):
+            raise ValueError('synchronous is "NORMAL" or "FULL"')
+        self.path = Path(path)
+        self._synchronous: Synchronous = synchronous
+        self._busy_seconds = busy_seconds
+        self._max_bytes = max_bytes
+        self._poll_seconds = poll_seconds
+        self._readers = readers
+        self._clock = clock
+        self._changing = asyncio.Lock()
+        self._live: Engine | None = None
+
+    async def open(self) -> None:
+        """See ``Store``."""
+        async with self._changing:
+            if self._live is None:
+                live = Engine(
+                    self.path,
+                    partial(
+                        connect,
+                        self.path,
+                        busy_seconds=self._busy_seconds,
+                        synchronous=self._synchronous,
+                        max_bytes=self._max_bytes,
+                    ),
+                    busy_seconds=self._busy_seconds,
+                    poll_seconds=self._poll_seconds,
+                    readers=self._readers,
+                )
+                await live.open()
+                self._live = live
+
+    async def close(self) -> None:
+        """See ``Store``."""
+        async with self._changing:
+            live, self._live = self._live, None
+            if live is not None:
+                await live.close()
+
+    async def check(self) -> None:
+        """See ``Store``."""
+        await self._open().write(lambda db: writes.check(db, self._clock()))
+
+    # Runs
+
+    async def begin(
+        self,
+        scope: str,
+        thread_id: str,
+        run_id: str,
+        *,
+        owner: str,
+        lease_seconds: float,
+        input: bytes,  # noqa: A002
+        fingerprint: str,
+        events: Sequence[bytes],
+        parent_run_id: str | None = None,
+        claims: Sequence[str] = (),
+    ) -> tuple[Lease, Batch]:
+        """See ``Store``."""
+        live = self._open()
+        lines = join_events(events)
+        first = tuple(events)
+        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
+        batch = await live.write(
+            lambda db: writes.begin(
+                db, self._clock(), lease, lease_seconds, input, fingerprint, first, lines, parent_run_id, claims
+            ),
+            [(scope, thread_id)],
+            lambda batch: live.feed.publish(lease, batch, len(lines)),
+        )
+        return lease, batch
+
+    async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
+        """See ``Store``."""
+        live = self._open()
+        lines = join_events(events)
+        kept = tuple(events)
+        return await self._leased(
+            lease,
+            lambda db: writes.append(db, self._clock(), lease, kept, lines, end),
+            lambda batch: live.feed.publish(lease, batch, len(lines), ended=end is not None),
+        )
+
+    async def renew(self, lease: Lease, lease_seconds: float) -> bool:
+        """See ``Store``."""
+        return await self._leased(lease, lambda db: writes.renew(db, self._clock(), lease, lease_seconds), told=False)
+
+    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+        """See ``Store``."""
+        await self._leased(lease, lambda db: writes.settle(db, lease, interrupt_ids), told=False)
+
+    async def expired(self) -> Sequence[RunRecord]:
+        """See ``Store``."""
+        live = self._open()
+        found, is_too_long = await live.read(reads.expired, self._clock())
+        if is_too_long:
+            await live.write(lambda db: writes.shorten_leases(db, self._clock()))
+        return found
+
+    async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
+        """See ``Store``."""
+        live = self._open()
+
+        def own(lease: Lease | None) -> None:
+            if lease is not None:
+                live.feed.own(lease)
+
+        return await live.write(
+            lambda db: writes.take_over(db, self._clock(), run, owner, lease_seconds),
+            [(run.scope, run.thread_id)],
+            own,
+        )
+
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+        live = self._open()
+        key = (scope, thread_id)
+        return await live.write(
+            lambda db: writes.request_cancel(db, scope, thread_id, run_id), [key], lambda _: live.feed.control(key)
+        )
+
+    async def cancel_requested(self, lease: Lease) -> None:
+        """See ``Store``."""
+        live = self._open()
+        await live.feed.controlled((lease.scope, lease.thread_id), lambda: live.read(reads.is_over, lease))
+
+    async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+        return await self._open().read(reads.run, scope, thread_id, run_id)
+
+    async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
+        """See ``Store``."""
+        return await self._open().read(reads.runs, scope, thread_id)
+
+    # The log
+
+    async def last(self, scope: str, thread_id: str) -> int:
+        """See ``Store``."""
+        return (await self._open().read(reads.thread_key, scope, thread_id))[1]
+
+    async def read(
+        self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
+    ) -> Sequence[Batch]:
+        """See ``Store``."""
+        return (await self._open().read(reads.log, scope, thread_id, after, until, limit))[0]
+
+    def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
+        """See ``Store``."""
+        live = self._open()
+        return live.feed.tail(
+            (scope, thread_id), after, lambda position: live.read(reads.log, scope, thread_id, position, None, 1024)
+        )
+
+    # Threads
+
+    async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
+        """See ``Store``."""
+        return await self._open().read(reads.thread, scope, thread_id)
+
+    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
+        """See ``Store``."""
+        return await self._open().read(reads.threads, scope, limit, before)
+
+    async def delete_thread(self, scope: str, thread_id: str) -> None:
+        """See ``Store``."""
+        live = self._open()
+        key = (scope, thread_id)
+        await live.write(
+            lambda db: writes.delete_thread(db, scope, thread_id),
+            [key],
+            lambda _: live.feed.look_again(key),
+            frees=True,
+        )
+
+    async def prune(self, retention: Retention) -> int:
+        """See ``Store``."""
+        live = self._open()
+        removed: list[Key] = []
+
+        def remove(db: sqlite3.Connection) -> int:
+            removed[:] = writes.prune(db, self._clock(), retention)
+            return len(removed)
+
+        def look(_: int) -> None:
+            for key in removed:
+                live.feed.look_again(key)
+
+        return await live.write(remove, removed, look, frees=True)
+
+    # Interrupts, session, recorded effects
+
+    async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+        """See ``Store``."""
+        return await self._open().read(reads.interrupts, scope, thread_id)
+
+    async def session(self, scope: str, thread_id: str) -> bytes | None:
+        """See ``Store``."""
+        return await self._open().read(reads.session, scope, thread_id)
+
+    async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
+        """See ``Store``."""
+        await self._leased(lease, lambda db: writes.record(db, lease, root_run_id, key, value), told=False)
+
+    async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+        """See ``Store``."""
+        return await self._open().read(reads.recorded, scope, thread_id, root_run_id)
+
+    # Files
+
+    async def put_blob(
+        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+    ) -> Blob:
+        """See ``Store``."""
+        live = self._open()
+        blob_id = await live.compute(blob_id_of, scope, data, media_type, filename)
+        blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
+        return await live.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id))
+
+    async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+        """See ``Store``."""
+        return await self._open().read(reads.blob, scope, blob_id)
+
+    async def delete_blob(self, scope: str, blob_id: str) -> None:
+        """See ``Store``."""
+        await self._open().write(lambda db: writes.delete_blob(db, scope, blob_id), frees=True)
+
+    # Inside
+
+    def _open(self) -> Engine:
+        if self._live is None:
+            raise StoreUnavailable("the store is not open")
+        return self._live
+
+    async def _leased(
+        self,
+        lease: Lease,
+        operation: Callable[[sqlite3.Connection], T],
+        after: Callable[[T], None] | None = None,
+        *,
+        told: bool = True,
+    ) -> T:
+        """Write with a lease. ``told`` says that other processes may wait for what it changes."""
+        live = self._open()
+        try:
+            return await live.write(operation, [(lease.scope, lease.thread_id)] if told else (), after)
+        except StaleLease:
+            live.feed.disown(lease)
+            raise
