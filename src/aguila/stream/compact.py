@@ -145,7 +145,7 @@ class _Past:
         """Take in an event; says whether a patch in it did not apply."""
         self.notices.clear()
         self.reducer.feed(event)
-        return any(notice.rule in ("SNAP-9", "ACT-8") for notice in self.notices)
+        return bool(self.notices) and self.notices[-1].rule in ("SNAP-9", "ACT-8")
 
 
 class _Item:
