@@ -394,7 +394,7 @@ def encode_events(events: Iterable[Event]) -> bytes:
     batch = [_respell(event) if event.__class__ in _RESPELLED else event for event in events]
     try:
         data = _encode_lines(batch)
-    except (UnicodeEncodeError, RecursionError, TypeError):
+    except (ValueError, RecursionError, TypeError):  # one by one, it is clear which event and why
         return b"".join([_write(event) + b"\n" for event in batch])
     if data.count(b"\n") != len(batch) or b"\r" in data:  # a msgspec.Raw brought line ends of its own
         return b"".join([_write(event).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for event in batch])
@@ -412,7 +412,7 @@ def _write(obj: Any) -> bytes:
         return encode_surrogates(obj)
     except RecursionError:
         raise EncodeError("nested too deep to write") from None
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # no JSON form; an integer too long to write
         raise EncodeError(str(error)) from None
     # msgspec writes NaN and Infinity as null: only output with a null in it can hold one.
     if b"null" in data:
