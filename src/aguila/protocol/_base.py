@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from typing import Optional as Maybe
+    from typing import Optional
 
+    Maybe = Optional
     AnyJSON = Any
 else:
 
