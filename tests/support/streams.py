@@ -10,6 +10,7 @@ rarely meant; ``surrogates=True`` cuts emojis in half. Streams need not end: the
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import strategies as st
@@ -85,26 +86,38 @@ EXPLICIT = {
 
 
 def random_stream(
-    rng: random.Random, size: int = 60, *, collisions: bool = True, surrogates: bool = True
+    rng: random.Random,
+    size: int = 60,
+    *,
+    collisions: bool = True,
+    surrogates: bool = True,
+    without: Collection[str] = (),
 ) -> list[Event]:
-    """A valid stream of about ``size`` events, the same for the same ``rng``."""
-    return _Scribe(rng, size, collisions=collisions, surrogates=surrogates).write()
+    """A valid stream of about ``size`` events, the same for the same ``rng``.
+
+    ``without`` leaves things out: ``"failures"`` (RUN_ERROR), or any method of ``_Scribe.step_forward`` by its name,
+    such as ``"messages_snapshot"``.
+    """
+    return _Scribe(rng, size, collisions=collisions, surrogates=surrogates, without=without).write()
 
 
-def streams(max_size: int = 80, *, collisions: bool = True, surrogates: bool = True) -> st.SearchStrategy[list[Event]]:
-    """Random valid streams. Shrinks in size; each is rebuilt from a seed."""
+def streams(max_size: int = 80, **options: Any) -> st.SearchStrategy[list[Event]]:
+    """Random valid streams, with the options of ``random_stream``. Shrinks in size; each is rebuilt from a seed."""
     return st.builds(
-        lambda seed, size: random_stream(random.Random(seed), size, collisions=collisions, surrogates=surrogates),
+        lambda seed, size: random_stream(random.Random(seed), size, **options),
         st.integers(0, 2**32 - 1),
         st.integers(1, max_size),
     )
 
 
 class _Scribe:
-    def __init__(self, rng: random.Random, size: int, *, collisions: bool, surrogates: bool) -> None:
+    def __init__(
+        self, rng: random.Random, size: int, *, collisions: bool, surrogates: bool, without: Collection[str]
+    ) -> None:
         self.rng = rng
         self.size = size
         self.collisions = collisions
+        self.without = without
         self.words = WORDS + HALVES if surrogates else WORDS
         self.events: list[Event] = []
         self.owners: dict[str, str | None] = {}
@@ -124,7 +137,7 @@ class _Scribe:
 
     def write(self) -> list[Event]:
         rng = self.rng
-        if rng.random() < 0.03:
+        if rng.random() < 0.03 and "failures" not in self.without:
             self.emit(RunErrorEvent(message="refused", code="E_FIRST"))
         while len(self.events) < self.size:
             if not self.in_run:
@@ -214,9 +227,8 @@ class _Scribe:
         return operations
 
     def messages(self, limit: int = 5) -> list[Message]:
-        ids = [
-            self.id(self.rng.choice(("text", "text", "reasoning", "activity", "answer", "call"))) for _ in range(limit)
-        ]
+        pools = ("text", "text", "reasoning", "activity", "answer", "call" if self.collisions else "text")
+        ids = [self.id(self.rng.choice(pools)) for _ in range(limit)]
         count = self.rng.randrange(limit + 1)
         if not (self.collisions and self.rng.random() < 0.2):
             ids = list(dict.fromkeys(ids))
@@ -298,7 +310,7 @@ class _Scribe:
     def end_run(self) -> None:
         rng = self.rng
         self.in_run = False
-        if rng.random() < 0.15:
+        if rng.random() < 0.15 and "failures" not in self.without:
             self.emit(RunErrorEvent(message="broke", **self.usage(), **self.common()))
             return
         closers = [self.close_item, self.close_span, self.close_step, self.close_subagent]
@@ -318,7 +330,7 @@ class _Scribe:
         self.emit(
             RunFinishedEvent(thread_id="thread", run_id=self.run_ids[-1], **fields, **self.usage(), **self.common())
         )
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and "failures" not in self.without:
             self.emit(RunErrorEvent(message="too late", **self.usage()))
 
     # inside a run
@@ -345,7 +357,8 @@ class _Scribe:
             (5, self.activity_delta),
             (2, self.passthrough),
         )
-        rng.choices([c for _, c in choices], [w for w, _ in choices])[0]()
+        choices = [(weight, step) for weight, step in choices if step.__name__ not in self.without]
+        rng.choices([step for _, step in choices], [weight for weight, _ in choices])[0]()
 
     def in_lane(self, event: Any) -> None:
         """Emit an event that ends the chunked item of its lane (CHK-7)."""

@@ -1,0 +1,123 @@
+"""Runs as a tree, and travelling along it."""
+
+import pytest
+
+from aguila.protocol import (
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    UserMessage,
+)
+from aguila.stream.lineage import Lineage
+from aguila.stream.reduce import reduce
+
+
+def run(run_id, parent=None, **fields):
+    return [
+        RunStartedEvent(thread_id="t", run_id=run_id, parent_run_id=parent, **fields),
+        TextMessageStartEvent(message_id=f"m-{run_id}"),
+        TextMessageContentEvent(message_id=f"m-{run_id}", delta=run_id),
+        TextMessageEndEvent(message_id=f"m-{run_id}"),
+        StateDeltaEvent(delta=[{"op": "add", "path": f"/{run_id}", "value": True}]),
+        RunFinishedEvent(thread_id="t", run_id=run_id),
+    ]
+
+
+def log(*runs):
+    return [event for events in runs for event in events]
+
+
+TREE = log(run("a"), run("b"), run("c", "a"), run("d"), run("e", "b"))
+
+
+def test_a_run_without_a_parent_continues_the_latest_and_one_with_a_parent_continues_that():
+    lineage = Lineage(TREE)
+    assert [(r.run_id, r.parent_run_id) for r in lineage.runs] == [
+        ("a", None),
+        ("b", "a"),
+        ("c", "a"),
+        ("d", "c"),
+        ("e", "b"),
+    ]
+    assert lineage.run("a").children == ["b", "c"]
+    assert (lineage.roots, lineage.latest) == (["a"], "e")
+    assert (lineage.run("c").start, lineage.run("c").thread_id) == (12, "t")
+
+
+def test_branches_end_in_runs_that_none_continues():
+    assert Lineage(TREE).branches() == {"d": ["a", "c", "d"], "e": ["a", "b", "e"]}
+
+
+def test_a_path_leads_from_the_root_and_its_events_are_those_of_its_runs():
+    lineage = Lineage(TREE)
+    assert lineage.path("c") == ["a", "c"]
+    assert lineage.events_along("c") == log(run("a"), run("c", "a"))
+
+
+def test_time_travel_shows_the_conversation_after_any_run():
+    conversation = Lineage(TREE).reduce_along("e", state={"x": 0}, messages=[UserMessage(id="u", content="")])
+    assert [m.id for m in conversation.messages] == ["u", "m-a", "m-b", "m-e"]
+    assert conversation.state == {"x": 0, "a": True, "b": True, "e": True}
+    assert [r.run_id for r in conversation.runs] == ["a", "b", "e"]
+    assert Lineage(TREE).reduce_along("a") == reduce(run("a"))
+
+
+def test_the_input_may_name_the_parent():
+    echo = RunAgentInput(thread_id="t", run_id="c", messages=[], parent_run_id="a")
+    assert Lineage(log(run("a"), run("b"), run("c", input=echo))).path("c") == ["a", "c"]
+
+
+def test_an_unknown_parent_makes_a_root_with_a_notice():
+    notices = []
+    lineage = Lineage(log(run("a"), run("b", "elsewhere"), run("c")), warn=notices.append)
+    assert (lineage.roots, lineage.path("c")) == (["a", "b"], ["b", "c"])
+    assert [(n.rule, n.path) for n in notices] == [("LIFE-2", "/parentRunId")]
+
+
+@pytest.mark.parametrize("parent", ["b", "c"])
+def test_neither_itself_nor_a_later_run_can_be_a_parent(parent):
+    lineage = Lineage(log(run("a"), run("b", parent), run("c")), warn=lambda _: None)
+    assert lineage.roots == ["a", "b"]
+
+
+def test_a_run_id_used_twice_means_the_later_run_env_11():
+    notices = []
+    lineage = Lineage(log(run("a"), run("b"), run("c"), run("b", "a")), warn=notices.append)
+    assert lineage.path("c") == ["a", "b", "c"]
+    assert lineage.path("b") == ["a", "b"]
+    assert lineage.run("b").start == 18
+    assert [n.rule for n in notices] == ["ENV-11"]
+
+
+def test_a_late_error_belongs_to_the_run_before_it():
+    error = RunErrorEvent(message="late")
+    lineage = Lineage([*run("a"), error, *run("b", "a")])
+    assert lineage.run("a").events[-1] == error
+    assert lineage.reduce_along("a").run_error == error
+
+
+def test_events_before_the_first_run_are_in_no_branch():
+    notices = []
+    lineage = Lineage([RunErrorEvent(message="refused"), *run("a")], warn=notices.append)
+    assert lineage.events_along("a") == run("a")
+    assert [n.rule for n in notices] == ["LIFE-1"]
+
+
+def test_runs_kept_one_by_one_make_the_same_tree():
+    lineage = Lineage.from_runs([run("a"), run("b"), run("c", "a")])
+    assert lineage.branches() == {"b": ["a", "b"], "c": ["a", "c"]}
+
+
+def test_an_empty_log_has_no_runs():
+    lineage = Lineage([])
+    assert (list(lineage.runs), lineage.roots, lineage.latest, lineage.branches()) == ([], [], None, {})
+
+
+def test_a_run_that_is_not_there_is_a_key_error():
+    with pytest.raises(KeyError):
+        Lineage(TREE).path("z")
