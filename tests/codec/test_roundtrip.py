@@ -35,7 +35,7 @@ STRUCTS = sorted(
     {cls for cls in vars(protocol).values() if isinstance(cls, type) and issubclass(cls, msgspec.Struct)} - ABSTRACT,
     key=lambda cls: cls.__name__,
 )
-BRIEFLY = settings(max_examples=25, deadline=None)
+BRIEFLY = settings(max_examples=20, deadline=None)
 
 
 def as_written(obj: Any) -> Any:
@@ -106,7 +106,7 @@ def test_an_object_reads_back_as_it_was_written(cls: type[msgspec.Struct]) -> No
 
 @pytest.mark.parametrize("cls", STRUCTS, ids=lambda cls: cls.__name__)
 def test_absent_members_are_not_written_and_required_nulls_are(cls: type[msgspec.Struct]) -> None:
-    @BRIEFLY
+    @settings(max_examples=10, deadline=None)
     @given(strategies.for_type(cls))
     def law(obj: Any) -> None:
         assert_written_members(as_written(obj), json.loads(encode(obj)))
