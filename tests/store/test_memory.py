@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from contract import Clock, StoreContract, finish, lines, start, whole
+
+from aguila.errors import NotFound, StoreUnavailable
+from aguila.store import MemoryStore, RunEnd, Store
+
+
+class TestMemoryStore(StoreContract):
+    def make(self, clock: Clock, tmp_path: Path) -> Store:
+        return MemoryStore(clock=clock)
+
+
+@pytest.mark.anyio
+class TestBounds:
+    async def test_the_thread_that_was_idle_longest_makes_room_for_a_new_one(self):
+        store = MemoryStore(max_threads=3)
+        await store.open()
+        running = await start(store, "running")
+        for name in ("t1", "t2", "t3"):
+            await whole(store, name, "r")
+        assert [summary.thread_id for summary in await store.threads("a")] == ["t3", "t2", "running"]
+        await finish(store, running)
+        await store.close()
+
+    async def test_whole_idle_threads_with_their_files_make_room_for_events(self):
+        store = MemoryStore(max_bytes=10_000)
+        await store.open()
+        blob = await store.put_blob("a", b"x" * 4000, media_type="text/plain", thread_id="t1")
+        await whole(store, "t1", "r")
+        await whole(store, "t2", "r")
+        lease = await start(store, "t3")
+        await store.append(lease, [b"x" * 7000])
+        assert [summary.thread_id for summary in await store.threads("a")] == ["t3", "t2"]
+        with pytest.raises(NotFound):
+            await store.blob("a", blob.blob_id)
+        await store.close()
+
+    async def test_when_nothing_is_idle_it_is_full_but_a_run_can_still_end(self):
+        store = MemoryStore(max_bytes=1000, max_threads=1)
+        await store.open()
+        lease = await start(store)
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.append(lease, [b"x" * 2000])
+        with pytest.raises(StoreUnavailable, match="full"):
+            await start(store, "second")
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.put_blob("a", b"x" * 2000, media_type="text/plain")
+        assert await store.last("a", "t") == 1
+        await store.append(lease, lines("x" * 2000), end=RunEnd(outcome="error"))
+        await whole(store, "second", "r")  # and the store is usable again
+        assert [summary.thread_id for summary in await store.threads("a")] == ["second"]
+        await store.close()
+
+    async def test_a_tail_whose_thread_made_room_is_told(self):
+        store = MemoryStore(max_threads=1)
+        await store.open()
+        await whole(store, "t", "r")
+        tail = store.tail("a", "t")
+        assert [list((await anext(tail)).events) for _ in range(2)] == [lines("started"), lines("finished")]
+        await whole(store, "second", "r")
+        with pytest.raises(NotFound):
+            await anext(tail)
+        await store.close()

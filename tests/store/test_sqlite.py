@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from contract import Clock, StoreContract
+
+from aguila.store import SQLiteStore, Store
+
+
+class TestSQLiteStore(StoreContract):
+    def make(self, clock: Clock, tmp_path: Path) -> Store:
+        return SQLiteStore(tmp_path / "threads.db", clock=clock)
