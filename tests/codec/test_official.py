@@ -263,6 +263,12 @@ def test_an_official_object_without_a_json_form_cannot_be_converted() -> None:
         from_official(ag_ui.core.RawEvent(event=object()))
 
 
+def test_nan_is_refused_and_not_turned_into_null() -> None:
+    with pytest.raises(EncodeError) as refusal:
+        from_official(ag_ui.core.CustomEvent(name="n", value={"a": [float("nan")]}))
+    assert refusal.value.path == "/value/a/0"
+
+
 def test_only_protocol_objects_convert() -> None:
     with pytest.raises(TypeError, match="not an object of ag_ui"):
         from_official(protocol.TextPart(text="x"))

@@ -28,6 +28,7 @@ import msgspec
 import aguila.protocol
 from aguila.codec.json import EventDecoder, _enforce_document
 from aguila.codec.notice import Warn, log_notice
+from aguila.codec.text import _refuse_non_finite
 from aguila.errors import DecodeError, EncodeError, MissingExtra
 from aguila.protocol import Event, EventType, Message
 from aguila.protocol._base import Wire
@@ -48,7 +49,7 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
     Reads it as if it had arrived: members that the protocol does not describe are stripped with a notice to ``warn``
     (default: the ``aguila`` logger), and a value that the schema refuses raises ``DecodeError``, since the official
     models accept some. Raises ``TypeError`` for an object that is not official, ``EncodeError`` for one that has no
-    JSON form.
+    JSON form, NaN and Infinity included.
     """
     name = _official_name(model.__class__)
     if name is None:
@@ -57,6 +58,10 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
         return EventType(model.value)
     try:
         raw: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+        # pydantic writes NaN and Infinity as null without a word (PY-8): only its Python form still has them
+        _refuse_non_finite(model.model_dump(by_alias=True), "")
+    except EncodeError:
+        raise
     except ValueError as error:
         raise EncodeError(f"{name} has no JSON form: {error}") from error
     if name in _OPERATIONS:
