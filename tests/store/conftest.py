@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("contract", "contract_model")
+pytest.register_assert_rewrite(
+    "contract", "contract_log", "contract_model", "contract_runs", "contract_support", "contract_threads"
+)
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from contract import Clock, StoreContract, finish, lines, start, whole
+from contract import StoreContract
+from contract_support import Clock, finish, lines, start, whole
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import MemoryStore, RunEnd, Store

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contract import Clock, StoreContract
+from contract import StoreContract
+from contract_support import Clock
 
 from aguila.store import SQLiteStore, Store
 

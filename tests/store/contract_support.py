@@ -1,0 +1,126 @@
+"""What the parts of the store contract share: a store to test, a clock, and short ways to make runs."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from pathlib import Path
+
+import pytest
+
+from aguila.errors import (
+    StoreError,
+)
+from aguila.store import Batch, Lease, RunEnd, Store
+
+LEASE = 30.0
+DEADLINE = 10.0
+"""How long a test waits for what must happen."""
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(*names: object) -> list[bytes]:
+    return [f'{{"n":"{name}"}}'.encode() for name in names]
+
+
+def events_of(batches: Iterable[Batch]) -> list[bytes]:
+    """The events of batches that must follow one another."""
+    found: list[bytes] = []
+    position = None
+    for batch in batches:
+        assert position is None or batch.first == position + 1
+        assert batch.last - batch.first + 1 == len(batch.events) > 0
+        position = batch.last
+        found.extend(batch.events)
+    return found
+
+
+async def start(
+    store: Store,
+    thread_id: str = "t",
+    run_id: str = "r",
+    *,
+    scope: str = "a",
+    owner: str = "o",
+    events: list[bytes] | None = None,
+    claims: Iterable[str] = (),
+) -> Lease:
+    lease, _ = await store.begin(
+        scope,
+        thread_id,
+        run_id,
+        owner=owner,
+        lease_seconds=LEASE,
+        input=b'{"in":1}',
+        fingerprint="f",
+        events=lines("started") if events is None else events,
+        claims=list(claims),
+    )
+    return lease
+
+
+async def finish(store: Store, lease: Lease, *interrupts: str, session: bytes | None = None) -> None:
+    end = RunEnd(
+        outcome="interrupt" if interrupts else "success",
+        interrupts=[(name, b'{"id":"%s"}' % name.encode()) for name in interrupts],
+        session=session,
+    )
+    await store.append(lease, lines("finished"), end=end)
+
+
+async def whole(store: Store, thread_id: str, run_id: str, *interrupts: str, scope: str = "a") -> None:
+    await finish(store, await start(store, thread_id, run_id, scope=scope), *interrupts)
+
+
+async def statuses(store: Store, thread_id: str = "t") -> dict[str, str]:
+    return {record.interrupt_id: record.status for record in await store.interrupts("a", thread_id)}
+
+
+async def collect(tail: AsyncIterator[Batch], count: int) -> list[bytes]:
+    """The first ``count`` events of a tail."""
+    found: list[Batch] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in tail:
+            found.append(batch)
+            if sum(len(batch.events) for batch in found) >= count:
+                break
+    return events_of(found)
+
+
+async def refused(outcomes: Iterable[Awaitable[object]], kind: type[StoreError]) -> int:
+    """How many of these were refused with that error; any other error is raised."""
+    results = await asyncio.gather(*outcomes, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, kind):
+            raise result
+    return sum(isinstance(result, kind) for result in results)
+
+
+class WithStore:
+    """A test class with an open ``store`` that tells the time by ``clock``."""
+
+    pytestmark = pytest.mark.anyio
+
+    @abstractmethod
+    def make(self, clock: Clock, tmp_path: Path) -> Store: ...
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    async def store(self, clock: Clock, tmp_path: Path) -> AsyncIterator[Store]:
+        store = self.make(clock, tmp_path)
+        await store.open()
+        yield store
+        await store.close()

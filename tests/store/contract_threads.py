@@ -1,0 +1,238 @@
+"""The store contract, part 3: threads, interrupts, sessions, results and files."""
+
+from __future__ import annotations
+
+import pytest
+from contract_support import (
+    LEASE,
+    Clock,
+    WithStore,
+    finish,
+    lines,
+    refused,
+    start,
+    statuses,
+    whole,
+)
+
+from aguila.errors import (
+    InterruptTaken,
+    NotFound,
+    ThreadBusy,
+)
+from aguila.store import Retention, Store
+
+
+class ThreadsContract(WithStore):
+    # Threads
+
+    async def test_a_thread_has_a_summary(self, store: Store, clock: Clock):
+        created = clock.now
+        await whole(store, "t", "r1")
+        clock.now += 10
+        lease = await start(store, "t", "r2")
+        summary = await store.thread("a", "t")
+        assert (summary.thread_id, summary.created_at, summary.updated_at) == ("t", created, clock.now)
+        assert (summary.last, summary.runs, summary.is_running) == (3, 2, True)
+        clock.now += 10
+        await finish(store, lease)
+        assert await store.threads("a") == [await store.thread("a", "t")]
+        summary = await store.thread("a", "t")
+        assert (summary.updated_at, summary.last, summary.is_running) == (clock.now, 4, False)
+
+    async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
+        leases = {name: await start(store, name) for name in "abcdefg"}
+        clock.now -= 100  # a clock that steps back does not change what came last
+        await store.append(leases["c"], lines(1))
+        await finish(store, leases["a"])
+        order = list("acgfedb")
+        assert [summary.thread_id for summary in await store.threads("a")] == order
+        pages: list[str] = []
+        while page := await store.threads("a", limit=3, before=pages[-1] if pages else None):
+            assert len(page) <= 3
+            pages += [summary.thread_id for summary in page]
+        assert pages == order
+
+    async def test_deleting_a_thread_removes_all_of_it(self, store: Store):
+        lease = await start(store)
+        await store.record(lease, "r", "k", b"1")
+        with pytest.raises(ThreadBusy) as error:
+            await store.delete_thread("a", "t")
+        assert error.value.run.run_id == "r"
+        await finish(store, lease, "i1", session=b"{}")
+        await whole(store, "other", "r", "i1")
+        await store.delete_thread("a", "t")
+        assert [summary.thread_id for summary in await store.threads("a")] == ["other"]
+        assert await store.session("a", "t") is None
+        assert await store.recorded("a", "t", "r") == {}
+        assert list(await store.interrupts("a", "t")) == list(await store.runs("a", "t")) == []
+        await whole(store, "t", "r")
+        assert await store.last("a", "t") == 2
+        assert await statuses(store, "other") == {"i1": "open"}
+
+    async def test_prune_keeps_everything_by_default(self, store: Store, clock: Clock):
+        await whole(store, "t", "r")
+        clock.now += 1e9
+        assert await store.prune(Retention()) == 0
+        assert await store.last("a", "t") == 2
+
+    async def test_prune_by_age(self, store: Store, clock: Clock):
+        await whole(store, "old", "r")
+        await start(store, "running")
+        clock.now += 100
+        await whole(store, "young", "r", scope="b")
+        assert await store.prune(Retention(max_age=100)) == 0
+        clock.now += 1
+        assert await store.prune(Retention(max_age=100)) == 1
+        assert [summary.thread_id for summary in await store.threads("a")] == ["running"]
+        assert await store.last("b", "young") == 2
+
+    async def test_prune_by_count_removes_the_oldest_of_all_scopes_but_no_running_one(self, store: Store, clock: Clock):
+        await start(store, "running")
+        for i in range(6):
+            clock.now += 1
+            await whole(store, f"t{i}", "r", scope="ab"[i % 2])
+        assert await store.prune(Retention(max_threads=3)) == 4
+        assert [summary.thread_id for summary in await store.threads("a")] == ["t4", "running"]
+        assert [summary.thread_id for summary in await store.threads("b")] == ["t5"]
+        assert await store.prune(Retention(max_threads=0)) == 2
+        assert [summary.thread_id for summary in await store.threads("a")] == ["running"]
+
+    async def test_prune_by_bytes_counts_events_and_files(self, store: Store, clock: Clock):
+        for name in ("t1", "t2", "t3"):
+            clock.now += 1
+            lease = await start(store, name)
+            await store.append(lease, [b"1" * 1000])
+            await finish(store, lease)
+        blob = await store.put_blob("a", b"x" * 5000, media_type="text/plain", thread_id="t1")
+        assert await store.prune(Retention(max_bytes=20_000)) == 0
+        assert await store.prune(Retention(max_bytes=6_000)) == 1
+        with pytest.raises(NotFound):
+            await store.blob("a", blob.blob_id)
+        assert await store.prune(Retention(max_bytes=1500)) == 1
+        assert [summary.thread_id for summary in await store.threads("a")] == ["t3"]
+
+    # Interrupts
+
+    async def test_an_interrupt_goes_from_open_to_claimed_to_settled(self, store: Store):
+        await whole(store, "t", "r1", "i1", "i2")
+        records = await store.interrupts("a", "t")
+        assert [(r.interrupt_id, r.run_id, r.status, r.body, r.claimed_by) for r in records] == [
+            ("i1", "r1", "open", b'{"id":"i1"}', None),
+            ("i2", "r1", "open", b'{"id":"i2"}', None),
+        ]
+        lease = await start(store, run_id="r2", claims=["i1", "i2"])
+        assert await statuses(store) == {"i1": "claimed", "i2": "claimed"}
+        assert {record.claimed_by for record in await store.interrupts("a", "t")} == {"r2"}
+        await store.settle(lease, ["i1"])
+        await store.settle(lease, ["i1"])
+        assert await statuses(store) == {"i1": "settled", "i2": "claimed"}
+        await finish(store, lease)
+        assert await statuses(store) == {"i1": "settled", "i2": "open"}
+        with pytest.raises(InterruptTaken) as error:
+            await start(store, run_id="r3", claims=["i1"])
+        assert error.value.interrupt_id == "i1"
+        await start(store, run_id="r4", claims=["i2"])
+
+    async def test_a_take_over_opens_what_was_claimed_and_not_settled(self, store: Store, clock: Clock):
+        await whole(store, "t", "r1", "i1", "i2")
+        lease = await start(store, run_id="r2", claims=["i1", "i2"])
+        await store.settle(lease, ["i2"])
+        clock.now += LEASE
+        taken = await store.take_over((await store.expired())[0], owner="x", lease_seconds=LEASE)
+        assert taken is not None
+        assert await statuses(store) == {"i1": "open", "i2": "settled"}
+
+    async def test_only_what_the_run_has_claimed_can_be_settled(self, store: Store):
+        await whole(store, "t", "r1", "i1", "i2")
+        lease = await start(store, run_id="r2", claims=["i1"])
+        for ids in (["i1", "i2"], ["i1", "never raised"]):
+            with pytest.raises(InterruptTaken) as error:
+                await store.settle(lease, ids)
+            assert error.value.interrupt_id == ids[1]
+            assert await statuses(store) == {"i1": "claimed", "i2": "open"}
+
+    async def test_of_racing_answers_one_wins(self, store: Store):
+        await whole(store, "t", "r", "i1")
+        assert await refused([start(store, run_id=f"a{i}", claims=["i1"]) for i in range(6)], ThreadBusy) == 5
+        assert await statuses(store) == {"i1": "claimed"}
+
+    async def test_an_interrupt_that_is_raised_again_is_open_and_the_newest(self, store: Store):
+        await whole(store, "t", "r1", "i1", "i2")
+        lease = await start(store, run_id="r2", claims=["i1"])
+        await store.settle(lease, ["i1"])
+        await finish(store, lease, "i1")
+        records = await store.interrupts("a", "t")
+        assert [(r.interrupt_id, r.run_id, r.status, r.claimed_by) for r in records] == [
+            ("i2", "r1", "open", None),
+            ("i1", "r2", "open", None),
+        ]
+
+    # Session and results
+
+    async def test_the_session_is_what_the_last_closed_run_left(self, store: Store):
+        lease = await start(store)
+        assert await store.session("a", "t") is None
+        await finish(store, lease, session=b"one")
+        assert await store.session("a", "t") == b"one"
+        await whole(store, "t", "r2")
+        assert await store.session("a", "t") == b"one"
+        await finish(store, await start(store, run_id="r3"), session=b"")
+        assert await store.session("a", "t") == b""
+
+    async def test_the_first_result_recorded_stays(self, store: Store):
+        lease = await start(store)
+        await store.record(lease, "root", "k", b"first")
+        await store.record(lease, "root", "k", b"second")
+        await store.record(lease, "root", "", b"")
+        await store.record(lease, "other root", "k", b"third")
+        await finish(store, lease)
+        assert await store.recorded("a", "t", "root") == {"k": b"first", "": b""}
+        assert await store.recorded("a", "t", "other root") == {"k": b"third"}
+
+    # Files
+
+    async def test_a_file_is_stored_once_under_an_id_made_from_its_content(self, store: Store, clock: Clock):
+        blob = await store.put_blob("a", b"\x00data", media_type="image/png", filename="p.png")
+        assert (blob.media_type, blob.filename, blob.size, blob.created_at) == ("image/png", "p.png", 5, clock.now)
+        clock.now += 1
+        assert await store.put_blob("a", b"\x00data", media_type="image/png", filename="p.png") == blob
+        assert await store.blob("a", blob.blob_id) == (blob, b"\x00data")
+        other = await store.put_blob("a", b"\x00data", media_type="text/html", filename="p.png")
+        assert other.blob_id != blob.blob_id
+        assert other.media_type == "text/html"
+        await store.delete_blob("a", blob.blob_id)
+        with pytest.raises(NotFound):
+            await store.blob("a", blob.blob_id)
+        assert (await store.blob("a", other.blob_id))[1] == b"\x00data"
+
+    async def test_a_file_goes_away_with_the_last_thread_that_holds_it(self, store: Store):
+        ids: dict[str, str] = {}
+        for name, threads in {"one": ["t1"], "both": ["t1", "t2"], "kept": ["t1", None], "free": [None]}.items():
+            for thread_id in threads:
+                blob = await store.put_blob("a", name.encode(), media_type="text/plain", thread_id=thread_id)
+                ids[name] = blob.blob_id
+
+        async def stored() -> set[str]:
+            found: set[str] = set()
+            for name, blob_id in ids.items():
+                try:
+                    await store.blob("a", blob_id)
+                except NotFound:
+                    continue
+                found.add(name)
+            return found
+
+        await whole(store, "t1", "r")  # a file may be stored before its thread has a run
+        await whole(store, "t2", "r")
+        await store.delete_thread("a", "t1")
+        assert await stored() == {"both", "kept", "free"}
+        await store.delete_thread("a", "t2")
+        assert await stored() == {"kept", "free"}
+
+    async def test_deleting_a_file_leaves_its_thread(self, store: Store):
+        blob = await store.put_blob("a", b"1", media_type="text/plain", thread_id="t")
+        await whole(store, "t", "r")
+        await store.delete_blob("a", blob.blob_id)
+        assert await store.last("a", "t") == 2
+        await store.delete_thread("a", "t")
