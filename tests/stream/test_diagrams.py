@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from aguila.stream import chunks, duties, emit, rules, verify
-
 ROOT = pathlib.Path(__file__).parents[2]
-SOURCES = [pathlib.Path(module.__file__) for module in (chunks, duties, emit, rules, verify)]
+STREAM = ROOT / "src" / "aguila" / "stream"
+SOURCES = [STREAM / f"{name}.py" for name in ("chunks", "duties", "emit", "rules", "verify")]
 TESTS = [ROOT / "tests" / "stream" / f"test_{name}.py" for name in ("chunks", "duties", "verify", "write")]
 RULE = re.compile(r'"([A-Z]+-[0-9]+)"')
 
