@@ -265,6 +265,31 @@ def test_what_is_made_applies_and_gives_the_new_document(pair: tuple[Any, Any]):
     assert (patch == []) == same_json(old, new)
 
 
+FEW = st.lists(st.sampled_from([True, 1, False, 0, "x", [1], [True], {"a": 1, "b": 2}, {"b": 2, "a": 1}]), max_size=12)
+
+
+def longest_common(old: list[Any], new: list[Any]) -> int:
+    """The length of the longest common subsequence, by the table that takes a square of work."""
+    above = [0] * (len(new) + 1)
+    for a in old:
+        row = [0]
+        for j, b in enumerate(new):
+            row.append(above[j] + 1 if same_json(a, b) else max(row[j], above[j + 1]))
+        above = row
+    return above[-1]
+
+
+@settings(deadline=None, max_examples=300)
+@given(FEW, FEW)
+def test_lists_of_elements_that_repeat_are_aligned(old: list[Any], new: list[Any]):
+    """The long element makes replacing the list too dear, so that its elements are what the patch is about."""
+    old, new = ["long" * 500, *old], ["long" * 500, *new]
+    patch = make_patch(old, new)
+    assert same_json(apply_patch(old, patch), new)
+    assert all(operation["path"] for operation in patch)
+    assert len(patch) <= len(old) + len(new) - 2 * longest_common(old, new)
+
+
 @settings(deadline=None, max_examples=150)
 @given(PAIRS)
 def test_what_is_made_applies_at_jsonpatch_too(pair: tuple[Any, Any]):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aguila.errors import AguilaError, PatchError
+from aguila.stream import patch as patch_module
 from aguila.stream.patch import apply_patch, same_json
 
 
@@ -362,22 +363,21 @@ def test_a_patch_of_tests_copies_nothing():
     assert apply_patch(document, [expect("/a/0", 1), expect("/a", [1])]) is document
 
 
-class CountingList(list[Any]):
-    """A list that counts how often it is read from end to end, as copying does."""
+def test_a_thousand_operations_copy_each_container_once(monkeypatch: pytest.MonkeyPatch):
+    copied: list[Any] = []
 
-    copies = 0
+    def own(node: Any, owned: dict[int, Any]) -> Any:
+        copied.append(node)
+        return original(node, owned)
 
-    def __iter__(self):
-        CountingList.copies += 1
-        return super().__iter__()
-
-
-def test_a_thousand_operations_copy_a_container_once():
-    CountingList.copies = 0
-    document = {"list": CountingList(range(1000))}
-    result = apply_patch(document, [replace(f"/list/{i}", -i) for i in range(1000)])
-    assert result["list"] == [-i for i in range(1000)]
-    assert CountingList.copies == 1
+    original = patch_module._own
+    monkeypatch.setattr(patch_module, "_own", own)
+    document = {"list": [{"n": i} for i in range(500)]}
+    result = apply_patch(document, [replace(f"/list/{i}/n", -n) for n in range(2) for i in range(500)])
+    assert result == {"list": [{"n": -1}] * 500}
+    assert len(copied) == 502  # the root, the list and its elements
+    assert copied[0] is document
+    assert copied[1] is document["list"]
 
 
 def test_a_failing_operation_names_itself_after_many_that_applied():
@@ -393,12 +393,14 @@ def test_a_path_is_read_alike_the_second_time_and_among_thousands():
     for _ in range(2):
         document = apply_patch(document, [replace(f"/k{i}", i + 1) for i in range(3000)])
     assert document == {f"k{i}": i + 1 for i in range(3000)}
+    assert len(patch_module._recent) <= patch_module._RECENT_PATHS  # a peer chooses the paths
 
 
 def test_a_path_too_long_to_remember_is_read_alike():
     name = "n" * 500
     for _ in range(2):
         assert apply_patch({name: 1}, [replace("/" + name, 2)]) == {name: 2}
+    assert "/" + name not in patch_module._recent
 
 
 def test_documents_deeper_than_the_stack_of_python():
