@@ -181,6 +181,21 @@ def test_whole_pairs_are_one_character_next_to_halves():
     assert read(b'["\\ud83d\\ude00","\\ud83d"]')[0] == ["\U0001f600", "\ud83d"]
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (b'{"type":"STATE_DELTA","delta":"\\ud800"}', "/delta"),
+        (b'{"type":"RUN_ERROR","message":"x","timestamp":"\\ud800"}', "/timestamp"),
+        (b'{"type":"REASONING_MESSAGE_START","messageId":"m","role":"\\ud800"}', "/role"),
+        (b'{"type":"RUN_ERROR","message":"\\ud800","metadata":"\\ud800"}', "/metadata"),
+    ],
+)
+def test_half_a_pair_where_no_text_may_be_is_malformed_like_any_other_text(text, path):
+    with pytest.raises(DecodeError) as caught:
+        decode_event(text)
+    assert (caught.value.rule, caught.value.path) == ("PROC-2", path)
+
+
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\xaf"])
 def test_bytes_that_are_not_utf_8_are_replaced_with_a_notice_and_refused_in_strict_mode(bad):
     value, notices = read(b'{"a":"x' + bad + b'y"}')

@@ -21,7 +21,15 @@ from aguila.codec.compat import Compat, Level
 from aguila.codec.enforce import is_patch, refused, strip
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.shape import Choice, shape_of
-from aguila.codec.text import MAX_SIZE, SHORT, check_limits, encode_surrogates, load, refuse_non_finite
+from aguila.codec.text import (
+    MAX_SIZE,
+    SHORT,
+    check_limits,
+    encode_surrogates,
+    load,
+    refuse_non_finite,
+    without_surrogates,
+)
 from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
@@ -184,6 +192,10 @@ def _convert(raw: Any, type_: Any) -> Any:
         return msgspec.convert(raw, type_)
     except msgspec.ValidationError as error:
         raise refused(error) from None
+    except UnicodeEncodeError:
+        # Half a surrogate pair where no text may be: msgspec trips over it before it can say where.
+        _convert(without_surrogates(raw), type_)
+        raise DecodeError("half a surrogate pair in a place that cannot hold one", rule="PROC-2") from None
 
 
 def _has_role(event: ReasoningMessageStartEvent) -> bool:

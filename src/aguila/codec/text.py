@@ -117,6 +117,11 @@ def encode_surrogates(obj: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def without_surrogates(value: Any) -> Any:
+    """A plain value with question marks for lone surrogate halves."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
 def refuse_non_finite(obj: Any) -> None:
     """Raises ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
     value = msgspec.to_builtins(obj)
