@@ -7,6 +7,7 @@ from typing import Any
 
 from aguila.codec import EventDecoder, Notice, decode, encode
 from aguila.codec.sse import SSEDecoder, SSEParser
+from aguila.codec.text import load
 from aguila.errors import DecodeError
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput
 
@@ -15,11 +16,19 @@ LEVELS: Any = ["off", "standard", "wide"]
 
 
 def fuzz_json(data: bytes) -> None:
-    """Strict implies lenient, with the same result and without a notice; what was decoded is written strictly valid."""
+    """Laws for any bytes.
+
+    The typed path and the path of the rules agree; strict implies lenient, with the same result and without a notice;
+    what was decoded is written strictly valid.
+    """
     notices: list[Notice] = []
-    strict, lenient = None, None
+    strict = None
+    lenient, refusal = events_of(data, LEVELS[len(data) % 3], notices)
+    raw = None
     with suppress(DecodeError):
-        lenient = EventDecoder(compat=LEVELS[len(data) % 3], warn=notices.append, new_id=lambda: "id").feed(data)
+        raw = load(data, strict=False, warn=lambda notice: None)
+    if isinstance(raw, dict) and (refusal is None or not refusal[0].startswith("limit")):
+        assert events_of(raw, LEVELS[len(data) % 3], []) == (lenient, refusal)
     with suppress(DecodeError):
         strict = EventDecoder(strict=True, warn=notices.append).feed(data)
     if strict is not None:
@@ -30,6 +39,13 @@ def fuzz_json(data: bytes) -> None:
         assert [encode(again) for again in EventDecoder(strict=True).feed(written)] == [written]
     if lenient is None:
         fuzz_document(data, DOCUMENTS[len(data) % 4])
+
+
+def events_of(data: Any, level: Any, notices: list[Notice]) -> tuple[list[Event] | None, Any]:
+    try:
+        return EventDecoder(compat=level, warn=notices.append, new_id=lambda: "id").feed(data), None
+    except DecodeError as error:
+        return None, (error.rule, error.path, error.index)
 
 
 def fuzz_document(data: bytes, type_: Any) -> None:
