@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from aguila.stream import rules
+
 ROOT = pathlib.Path(__file__).parents[2]
 STREAM = ROOT / "src" / "aguila" / "stream"
 SOURCES = [STREAM / f"{name}.py" for name in ("chunks", "duties", "emit", "rules", "verify")]
