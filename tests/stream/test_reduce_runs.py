@@ -7,6 +7,7 @@ from aguila.protocol import (
     CustomEvent,
     FunctionCall,
     Interrupt,
+    MessagesSnapshotEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedCancelledOutcome,
@@ -198,6 +199,13 @@ def test_calls_of_earlier_runs_are_not_pending():
 
 def test_a_call_started_again_after_its_answer_is_answered():
     assert pending(start(), *call("a"), answer("a"), *call("a"), finish()) == []
+
+
+def test_a_call_answered_before_its_start_is_answered_ft_3():
+    made = AssistantMessage(id="c", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))])
+    events = [start(), answer("c"), *call("c"), MessagesSnapshotEvent(messages=[made]), finish()]
+    assert pending(*events) == []
+    assert reduce(events).runs[0].calls == {"c": "answered"}
 
 
 def test_a_tool_message_answers_a_pending_call_ft_5():

@@ -35,7 +35,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``outcome`` is None while the run is open, and stays so for a run that was cut off. A run that failed after it
     finished has failed (LIFE-15): ``result`` and ``interrupts`` then still say how it had finished. A RUN_ERROR
-    without a run before it makes a record without ids. ``calls`` are the tool calls started in the run, in order.
+    without a run before it makes a record without ids. ``calls`` are the tool calls started or answered in the run, in
+    order.
     """
 
     run_id: str | None = None

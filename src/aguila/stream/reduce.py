@@ -322,9 +322,8 @@ class Reducer:
 
     def _answer_call(self, event: ToolCallResultEvent) -> None:
         call_id = event.tool_call_id
-        if call_id in self._call_status:
-            self._call_status[call_id] = "answered"
-            self._is_run_dirty = True
+        self._call_status[call_id] = "answered"  # also before its start: FT-3 asks for a result anywhere in the run
+        self._is_run_dirty = True
         held = self._held.find(event.message_id, "tool")
         if held is not None:
             # Delivered again: the later answer counts, in the place of the first.
