@@ -108,6 +108,14 @@ class RunsContract(WithStore):
             await store.append(lease, [b"{}", b"\n"])
         assert await store.last("a", "t") == 1
 
+    async def test_an_id_is_text_that_utf8_can_hold(self, store: Store):
+        with pytest.raises(ValueError, match="surrogate"):
+            await start(store, "half \ud800")
+        with pytest.raises(NotFound):
+            await store.read("a", "half \ud800")
+        await start(store, "nul \0 and \U0001d11e")
+        assert await store.last("a", "nul \0 and \U0001d11e") == 1
+
     # append
 
     async def test_append_numbers_events_without_gaps(self, store: Store):

@@ -1,13 +1,421 @@
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 from contract import StoreContract
-from contract_support import Clock
+from contract_support import DEADLINE, Clock, collect, events_of, finish, lines, start, statuses, whole
 
-from aguila.store import SQLiteStore, Store
+from aguila.errors import StaleLease, StoreUnavailable
+from aguila.store import Retention, SQLiteStore, Store
+from aguila.store._sqlite import reads
+from aguila.store._sqlite.engine import Engine
+from aguila.store._sqlite.wake import Listener, Sender
+
+anyio = pytest.mark.anyio
 
 
 class TestSQLiteStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
         return SQLiteStore(tmp_path / "threads.db", clock=clock)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "threads.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SQLiteStore]:
+    store = SQLiteStore(path, busy_seconds=0.05)
+    await store.open()
+    yield store
+    await store.close()
+
+
+def engine_of(store: SQLiteStore) -> Engine:
+    engine = store._engine
+    assert engine is not None
+    return engine
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            if is_so():
+                return
+            await asyncio.sleep(0.01)
+
+
+# The file
+
+
+@anyio
+async def test_everything_is_there_after_closing_and_opening_again(path: Path):
+    store = SQLiteStore(path)
+    await store.open()
+    lease = await start(store)
+    await store.record(lease, "r", "k", b"1")
+    unfinished = [asyncio.create_task(store.append(lease, lines(i))) for i in range(20)]
+    await asyncio.sleep(0)
+    await store.close()  # finishes what was accepted
+    await asyncio.gather(*unfinished)
+    await store.open()
+    await finish(store, lease, "i1", session=b"mine")
+    blob = await store.put_blob("a", b"data", media_type="text/plain", thread_id="t")
+    await store.close()
+    store = SQLiteStore(path)
+    await store.open()
+    assert events_of(await store.read("a", "t")) == lines("started", *range(20), "finished")
+    assert await statuses(store) == {"i1": "open"}
+    assert await store.session("a", "t") == b"mine"
+    assert await store.recorded("a", "t", "r") == {"k": b"1"}
+    assert await store.blob("a", blob.blob_id) == (blob, b"data")
+    await store.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]  # nothing is left beside it
+
+
+@anyio
+async def test_a_file_of_a_newer_aguila_is_refused_and_left_alone(path: Path):
+    store = SQLiteStore(path)
+    await store.open()
+    await store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreUnavailable, match=r"schema 99.*newer"):
+        await store.open()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    await store.open()
+    await store.check()
+    await store.close()
+
+
+def test_what_is_not_a_database_is_refused_and_left_alone(path: Path):
+    path.write_bytes(b"something else entirely, longer than a header\n" * 50)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        asyncio.run(SQLiteStore(path).open())
+    assert path.read_bytes() == before
+
+
+@anyio
+async def test_a_folder_that_is_missing_is_unavailable_until_it_is_there(tmp_path: Path):
+    store = SQLiteStore(tmp_path / "missing" / "threads.db")
+    with pytest.raises(StoreUnavailable):
+        await store.open()
+    (tmp_path / "missing").mkdir()
+    await store.open()
+    await store.check()
+    await store.close()
+
+
+def test_settings_are_checked_at_once(path: Path):
+    with pytest.raises(ValueError, match="MemoryStore"):
+        SQLiteStore(":memory:")
+    with pytest.raises(ValueError, match="synchronous"):
+        SQLiteStore(path, synchronous="OFF")  # type: ignore[arg-type]
+
+
+@anyio
+@pytest.mark.parametrize(("setting", "value"), [("NORMAL", 1), ("FULL", 2)])
+async def test_synchronous_is_what_was_asked_for(path: Path, setting, value: int):
+    store = SQLiteStore(path, synchronous=setting)
+    await store.open()
+    found = await engine_of(store).write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])
+    assert found == value
+    await store.close()
+
+
+@anyio
+async def test_space_is_given_back(store: SQLiteStore, path: Path):
+    await store.put_blob("a", b"x" * 8_000_000, media_type="text/plain", thread_id="t")
+    await whole(store, "t", "r")
+    await engine_of(store).write(lambda db: None)
+    await store.delete_thread("a", "t")
+    await until(lambda: path.stat().st_size < 500_000)
+    await whole(store, "t", "r")
+    assert await store.prune(Retention(max_threads=0)) == 1
+
+
+# Faults
+
+
+@anyio
+async def test_a_locked_file_is_unavailable_and_then_works_again(store: SQLiteStore, path: Path):
+    lease = await start(store)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    calls = [store.append(lease, lines(i)) for i in range(5)]
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(outcome, StoreUnavailable)
+        assert "locked" in str(outcome)
+    with pytest.raises(StoreUnavailable):
+        await store.check()
+    assert events_of(await store.read("a", "t")) == lines("started")  # readers do not mind
+    other.execute("ROLLBACK")
+    other.close()
+    await store.check()
+    assert (await store.append(lease, lines("again"))).first == 2
+
+
+@anyio
+async def test_a_file_that_is_locked_while_it_is_opened(path: Path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store = SQLiteStore(path, busy_seconds=0.05)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.open()
+    other.execute("ROLLBACK")
+    other.close()
+    await store.open()
+    await whole(store, "t", "r")
+    await store.close()
+
+
+@anyio
+async def test_a_full_disk_is_unavailable_and_then_works_again(path: Path):
+    store = SQLiteStore(path, max_bytes=1_000_000)
+    await store.open()
+    await whole(store, "old", "r")
+    await store.put_blob("a", b"x" * 500_000, media_type="text/plain", thread_id="old")
+    lease = await start(store)
+    event = b'"' + b"x" * 10_000 + b'"'
+    for _ in range(10):
+        await store.append(lease, [event])
+    last = 11
+    with pytest.raises(StoreUnavailable, match="full"):
+        await store.append(lease, [event] * 100)
+    assert await store.last("a", "t") == last  # nothing of the refused one
+    await store.delete_thread("a", "old")
+    assert (await store.append(lease, [event] * 40)).first == last + 1
+    await finish(store, lease)
+    await store.close()
+
+
+@anyio
+async def test_only_the_write_that_does_not_fit_fails(path: Path):
+    store = SQLiteStore(path, max_bytes=1_000_000)
+    await store.open()
+    lease = await start(store)
+    async with held_up(store):
+        big = store.put_blob("a", b"x" * 2_000_000, media_type="text/plain")
+        small = [store.append(lease, lines(i)) for i in range(5)]
+        calls = [asyncio.create_task(call) for call in (*small, big, store.append(lease, lines(5)))]
+        await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(outcomes.pop(5), StoreUnavailable)
+    assert [outcome.first for outcome in outcomes] == list(range(2, 8))  # type: ignore[union-attr]
+    assert events_of(await store.read("a", "t", 1)) == lines(*range(6))
+    await store.close()
+
+
+@anyio
+async def test_a_job_that_breaks_harms_no_other(store: SQLiteStore):
+    lease = await start(store)
+
+    def breaks(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO checks (key, at) VALUES (1, 1)")
+        raise ZeroDivisionError
+
+    def refuses_too_late(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO checks (key, at) VALUES (1, 1)")
+        raise StaleLease("too late")
+
+    def violates(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO checks (key, at) VALUES (2, 1)")
+
+    async with held_up(store):
+        broken = [engine_of(store).write(job) for job in (breaks, refuses_too_late, violates)]
+        good = asyncio.create_task(store.append(lease, lines(1)))
+        await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*broken, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError, RuntimeError, sqlite3.IntegrityError]
+    assert (await good).first == 2
+    assert await engine_of(store).read(lambda db: db.execute("SELECT count(*) FROM checks").fetchone()[0]) == 0
+
+
+@anyio
+async def test_after_a_disk_error_the_file_is_opened_anew(store: SQLiteStore):
+    lease = await start(store)
+
+    def fails(db: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    used = engine_of(store)._writer._db
+    with pytest.raises(StoreUnavailable, match="disk I/O"):
+        await engine_of(store).write(fails)
+    assert (await store.append(lease, lines(1))).first == 2
+    assert engine_of(store)._writer._db is not used
+    with pytest.raises(StoreUnavailable, match="disk I/O"):
+        await engine_of(store).read(fails)
+    assert await store.last("a", "t") == 2
+
+
+# Group commit and the live feed
+
+
+class held_up:
+    """The writer waits within a transaction, so that jobs gather behind it."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self.engine = engine_of(store)
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+
+    async def __aenter__(self) -> None:
+        self.job = self.engine.write(lambda db: (self.entered.set(), self.gate.wait(DEADLINE)))
+        await asyncio.to_thread(self.entered.wait, DEADLINE)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.gate.set()
+        await self.job
+
+
+@anyio
+async def test_what_gathers_during_a_commit_is_the_next_transaction(store: SQLiteStore):
+    leases = [await start(store, f"t{i}") for i in range(20)]
+    statements: list[str] = []
+    await engine_of(store).write(lambda db: db.set_trace_callback(statements.append))
+    statements.clear()
+    async with held_up(store):
+        calls = [asyncio.create_task(store.append(lease, lines(i))) for i, lease in enumerate(leases)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*calls)
+    assert [statement for statement in statements if statement.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
+
+
+@anyio
+async def test_following_a_run_of_this_process_does_not_read_the_file(store: SQLiteStore, monkeypatch):
+    def fail(*_: object) -> None:
+        raise AssertionError("the file was read")
+
+    lease = await start(store)
+    monkeypatch.setattr(reads, "log", fail)
+    tails = [asyncio.create_task(collect(store.tail("a", "t"), 102)) for _ in range(5)]
+    for i in range(100):
+        await store.append(lease, lines(i))
+    await finish(store, lease)
+    assert await asyncio.gather(*tails) == [lines("started", *range(100), "finished")] * 5
+
+
+@anyio
+async def test_the_ring_is_bounded_and_let_go_of(store: SQLiteStore):
+    feed = engine_of(store).feed
+    lease = await start(store)
+    slow = store.tail("a", "t")
+    await anext(slow)
+    for _ in range(100):
+        await store.append(lease, [b"1" * 10_000])
+    assert feed.channels["a", "t"].ring_bytes <= 256 * 1024
+    assert len(await collect(slow, 100)) == 100
+    await slow.aclose()  # type: ignore[attr-defined]
+    await finish(store, lease)
+    assert feed.channels == {}
+
+
+# Wake-ups
+
+
+@anyio
+async def test_lost_wake_ups_are_made_up_for_by_polling(store: SQLiteStore, path: Path, monkeypatch):
+    monkeypatch.setattr(Sender, "send", lambda *_: None)
+    other = SQLiteStore(path)
+    await other.open()
+    lease = await start(store)
+    tail = asyncio.create_task(collect(other.tail("a", "t"), 3))
+    cancel = asyncio.create_task(store.cancel_requested(lease))
+    await until(lambda: bool(engine_of(other).feed.waiting and engine_of(store).feed.waiting))
+    await other.request_cancel("a", "t", "r")
+    async with asyncio.timeout(DEADLINE):
+        await cancel
+    await store.append(lease, lines(1))
+    await finish(store, lease)
+    assert await tail == lines("started", 1, "finished")
+    await other.close()
+
+
+@anyio
+async def test_without_a_socket_there_is_polling(path: Path, monkeypatch):
+    async def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_datagram_endpoint", refuse, raising=False)
+    stores = [SQLiteStore(path), SQLiteStore(path)]
+    for each in stores:
+        await each.open()
+    lease = await start(stores[0])
+    cancel = asyncio.create_task(stores[0].cancel_requested(lease))
+    await stores[1].request_cancel("a", "t", "r")
+    async with asyncio.timeout(DEADLINE):
+        await cancel
+    for each in stores:
+        await each.close()
+
+
+@anyio
+async def test_nobody_waiting_means_no_polling(store: SQLiteStore):
+    lease = await start(store)
+    waiter = asyncio.create_task(store.cancel_requested(lease))
+    await until(lambda: engine_of(store)._polling is not None)
+    waiter.cancel()
+    await until(lambda: engine_of(store)._polling is None)
+
+
+@anyio
+async def test_a_process_that_is_gone_is_forgotten(store: SQLiteStore):
+    gone = Listener(lambda _: None)
+    await gone.open()
+    gone.close()
+    port = gone.port
+    await engine_of(store).write(lambda db: db.execute("INSERT INTO peers VALUES ('gone', ?)", (port,)).rowcount)
+    lease = await start(store)
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            await store.append(lease, lines(1))
+            peers = await engine_of(store).read(lambda db: db.execute("SELECT token FROM peers").fetchall())
+            if ("gone",) not in peers:
+                break
+    assert len(peers) == 1  # ourselves
+
+
+@anyio
+async def test_datagrams_of_strangers_are_ignored(store: SQLiteStore):
+    looked: list[object] = []
+    listener = Listener(looked.append)
+    for data in (
+        b"",
+        b"\xff",
+        b"[]",
+        b'["wrong token", []]',
+        b'["wrong", [["a", "t"]]]',
+        b'{"token": 1}',
+        b'["\xff", []]',
+    ):
+        listener.datagram_received(data, None)
+    assert looked == []
+    listener.datagram_received(b'["%s", [["a", "t"]]]' % listener.token.encode(), None)
+    assert looked == [[("a", "t")]]
+
+
+@anyio
+async def test_more_threads_than_fit_a_datagram(store: SQLiteStore, path: Path):
+    other = SQLiteStore(path, poll_seconds=1000)  # only a wake-up can do it
+    await other.open()
+    names = [f"a thread with a rather long name {i}" for i in range(300)]
+    for name in names:
+        await whole(store, name, "r")
+    tail = asyncio.create_task(collect(other.tail("a", names[7]), 3))
+    await until(lambda: bool(engine_of(other).feed.waiting))
+    async with held_up(store):
+        calls = [asyncio.create_task(start(store, name, "r2")) for name in names]
+        await asyncio.sleep(0)
+    await asyncio.gather(*calls)
+    assert len(await tail) == 3
+    await other.close()

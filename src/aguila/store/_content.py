@@ -14,6 +14,12 @@ def join_events(events: Sequence[bytes]) -> bytes:
     return body
 
 
+def check_ids(*ids: str) -> None:
+    """Raise ``ValueError`` for an id that a file cannot hold: one with half a surrogate pair in it."""
+    for each in ids:
+        each.encode()
+
+
 def split_events(body: bytes) -> list[bytes]:
     """The events of one or more lines."""
     return body.split(b"\n")

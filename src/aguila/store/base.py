@@ -14,11 +14,13 @@ thread id is not a credential, and nothing can be read or counted across scopes.
 * What ``append`` has returned is durable, and visible to ``read`` and ``tail`` everywhere.
 * ``tail`` hands over from stored to live events without a gap or a repeat.
 * A run's owner renews its lease; ``expired`` finds runs whose owner did not, and ``take_over`` gives one of the
-  finders the right to end it.
+  finders the right to end it. An owner that is late may still append if nobody has taken over; that renews the lease.
+  A clock that is set back neither ends a lease nor makes it endless.
 * An interrupt goes from open to claimed (by a run that answers it) to settled. A claim that was not settled when its
-  run closes, or is taken over, is open again.
+  run closes, or is taken over, is open again. An id that is raised again is a new, open interrupt.
 
-Times are seconds since the epoch, passed in by the store's ``clock``.
+An event is a single line of JSON, and an id is text that UTF-8 can hold; anything else is a ``ValueError``. Times are
+seconds since the epoch, passed in by the store's ``clock``.
 """
 
 from __future__ import annotations
@@ -116,7 +118,10 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored file. The id is derived from its content, so that storing it twice stores it once."""
+    """A stored file.
+
+    The id is derived from scope, type, name and content, so that storing it twice stores it once.
+    """
 
     blob_id: str
     media_type: str
@@ -126,7 +131,11 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How much to keep; None keeps everything. Whole idle threads are removed, oldest first, never a running one."""
+    """How much to keep, of all scopes together; None keeps everything.
+
+    Whole idle threads are removed, oldest first, never a running one. ``max_bytes`` counts what threads hold: events,
+    inputs, interrupts, sessions, results and files.
+    """
 
     max_age: float | None = None
     max_threads: int | None = None
@@ -180,7 +189,10 @@ class Store(ABC):
 
     @abstractmethod
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
-        """Record that the run has used these answers: they can never be given again. Raises ``StaleLease``."""
+        """Record that the run has used these answers: they can never be given again.
+
+        Raises ``StaleLease``, or ``InterruptTaken`` for one that this run has not claimed.
+        """
 
     @abstractmethod
     async def expired(self) -> Sequence[RunRecord]:
@@ -196,7 +208,10 @@ class Store(ABC):
 
     @abstractmethod
     async def cancel_requested(self, lease: Lease) -> None:
-        """Return when cancelling this run is asked for, from any process, or its lease is stale."""
+        """Return when cancelling this run is asked for, from any process, or its lease is stale.
+
+        Raises ``StoreUnavailable`` if the store is closed meanwhile.
+        """
 
     @abstractmethod
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
@@ -239,7 +254,10 @@ class Store(ABC):
 
     @abstractmethod
     async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
-        """Threads of a scope, last updated first, ``before`` being the thread id that ended the previous page."""
+        """Threads of a scope, last updated first, ``before`` being the thread id that ended the previous page.
+
+        Raises ``NotFound`` if that thread is gone.
+        """
 
     @abstractmethod
     async def delete_thread(self, scope: str, thread_id: str) -> None:
@@ -279,7 +297,10 @@ class Store(ABC):
     async def put_blob(
         self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
     ) -> Blob:
-        """Store a file; with a thread it is removed with that thread (unless another thread holds it too)."""
+        """Store a file; with a thread (which need not exist yet) it is removed with that thread.
+
+        It stays as long as another thread holds it too, or if it was also stored without a thread.
+        """
 
     @abstractmethod
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:

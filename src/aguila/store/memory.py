@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from aguila.errors import CursorExpired, InterruptTaken, NotFound, RunExists, StaleLease, StoreUnavailable, ThreadBusy
-from aguila.store._content import blob_id_of, join_events
+from aguila.store._content import blob_id_of, check_ids, join_events
 from aguila.store.base import (
     Batch,
     Blob,
@@ -139,6 +139,7 @@ class MemoryStore(Store):
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         feed = self._open()
+        check_ids(scope, thread_id, run_id)
         size = len(join_events(events))
         key = (scope, thread_id)
         thread = self._threads.get(key)

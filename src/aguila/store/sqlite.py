@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store._content import blob_id_of, join_events
+from aguila.store._content import blob_id_of, check_ids, join_events
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous, connect
@@ -70,13 +70,13 @@ class SQLiteStore(Store):
         self._readers = readers
         self._clock = clock
         self._changing = asyncio.Lock()
-        self._live: Engine | None = None
+        self._engine: Engine | None = None
 
     async def open(self) -> None:
         """See ``Store``."""
         async with self._changing:
-            if self._live is None:
-                live = Engine(
+            if self._engine is None:
+                engine = Engine(
                     self.path,
                     partial(
                         connect,
@@ -89,15 +89,15 @@ class SQLiteStore(Store):
                     poll_seconds=self._poll_seconds,
                     readers=self._readers,
                 )
-                await live.open()
-                self._live = live
+                await engine.open()
+                self._engine = engine
 
     async def close(self) -> None:
         """See ``Store``."""
         async with self._changing:
-            live, self._live = self._live, None
-            if live is not None:
-                await live.close()
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                await engine.close()
 
     async def check(self) -> None:
         """See ``Store``."""
@@ -120,28 +120,29 @@ class SQLiteStore(Store):
         claims: Sequence[str] = (),
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
+        check_ids(scope, thread_id, run_id)
         lines = join_events(events)
         first = tuple(events)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
-        batch = await live.write(
+        batch = await engine.write(
             lambda db: writes.begin(
                 db, self._clock(), lease, lease_seconds, input, fingerprint, first, lines, parent_run_id, claims
             ),
             [(scope, thread_id)],
-            lambda batch: live.feed.publish(lease, batch, len(lines)),
+            lambda batch: engine.feed.publish(lease, batch, len(lines)),
         )
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
         lines = join_events(events)
         kept = tuple(events)
         return await self._leased(
             lease,
             lambda db: writes.append(db, self._clock(), lease, kept, lines, end),
-            lambda batch: live.feed.publish(lease, batch, len(lines), ended=end is not None),
+            lambda batch: engine.feed.publish(lease, batch, len(lines), ended=end is not None),
         )
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
@@ -154,21 +155,21 @@ class SQLiteStore(Store):
 
     async def expired(self) -> Sequence[RunRecord]:
         """See ``Store``."""
-        live = self._open()
-        found, is_too_long = await live.read(reads.expired, self._clock())
+        engine = self._open()
+        found, is_too_long = await engine.read(reads.expired, self._clock())
         if is_too_long:
-            await live.write(lambda db: writes.shorten_leases(db, self._clock()))
+            await engine.write(lambda db: writes.shorten_leases(db, self._clock()))
         return found
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
 
         def own(lease: Lease | None) -> None:
             if lease is not None:
-                live.feed.own(lease)
+                engine.feed.own(lease)
 
-        return await live.write(
+        return await engine.write(
             lambda db: writes.take_over(db, self._clock(), run, owner, lease_seconds),
             [(run.scope, run.thread_id)],
             own,
@@ -176,16 +177,16 @@ class SQLiteStore(Store):
 
     async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
         key = (scope, thread_id)
-        return await live.write(
-            lambda db: writes.request_cancel(db, scope, thread_id, run_id), [key], lambda _: live.feed.control(key)
+        return await engine.write(
+            lambda db: writes.request_cancel(db, scope, thread_id, run_id), [key], lambda _: engine.feed.control(key)
         )
 
     async def cancel_requested(self, lease: Lease) -> None:
         """See ``Store``."""
-        live = self._open()
-        await live.feed.controlled((lease.scope, lease.thread_id), lambda: live.read(reads.is_over, lease))
+        engine = self._open()
+        await engine.feed.controlled((lease.scope, lease.thread_id), lambda: engine.read(reads.is_over, lease))
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
@@ -209,9 +210,9 @@ class SQLiteStore(Store):
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
         """See ``Store``."""
-        live = self._open()
-        return live.feed.tail(
-            (scope, thread_id), after, lambda position: live.read(reads.log, scope, thread_id, position, None, 1024)
+        engine = self._open()
+        return engine.feed.tail(
+            (scope, thread_id), after, lambda position: engine.read(reads.log, scope, thread_id, position, None, 1024)
         )
 
     # Threads
@@ -226,18 +227,18 @@ class SQLiteStore(Store):
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
         key = (scope, thread_id)
-        await live.write(
+        await engine.write(
             lambda db: writes.delete_thread(db, scope, thread_id),
             [key],
-            lambda _: live.feed.look_again(key),
+            lambda _: engine.feed.look_again(key),
             frees=True,
         )
 
     async def prune(self, retention: Retention) -> int:
         """See ``Store``."""
-        live = self._open()
+        engine = self._open()
         removed: list[Key] = []
 
         def remove(db: sqlite3.Connection) -> int:
@@ -246,9 +247,9 @@ class SQLiteStore(Store):
 
         def look(_: int) -> None:
             for key in removed:
-                live.feed.look_again(key)
+                engine.feed.look_again(key)
 
-        return await live.write(remove, removed, look, frees=True)
+        return await engine.write(remove, removed, look, frees=True)
 
     # Interrupts, session, recorded effects
 
@@ -274,10 +275,10 @@ class SQLiteStore(Store):
         self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
     ) -> Blob:
         """See ``Store``."""
-        live = self._open()
-        blob_id = await live.compute(blob_id_of, scope, data, media_type, filename)
+        engine = self._open()
+        blob_id = await engine.compute(blob_id_of, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
-        return await live.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id))
+        return await engine.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id))
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         """See ``Store``."""
@@ -290,9 +291,9 @@ class SQLiteStore(Store):
     # Inside
 
     def _open(self) -> Engine:
-        if self._live is None:
+        if self._engine is None:
             raise StoreUnavailable("the store is not open")
-        return self._live
+        return self._engine
 
     async def _leased(
         self,
@@ -303,9 +304,9 @@ class SQLiteStore(Store):
         told: bool = True,
     ) -> T:
         """Write with a lease. ``told`` says that other processes may wait for what it changes."""
-        live = self._open()
+        engine = self._open()
         try:
-            return await live.write(operation, [(lease.scope, lease.thread_id)] if told else (), after)
+            return await engine.write(operation, [(lease.scope, lease.thread_id)] if told else (), after)
         except StaleLease:
-            live.feed.disown(lease)
+            engine.feed.disown(lease)
             raise

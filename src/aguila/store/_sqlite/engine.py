@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from aguila.errors import StoreUnavailable
+from aguila.errors import NotFound, StoreUnavailable
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.file import connect_reader, is_outage, unavailable
 from aguila.store._sqlite.wake import Listener, Sender
@@ -117,6 +117,8 @@ class Engine:
                 return function(db)
             finally:
                 db.execute("COMMIT")
+        except UnicodeEncodeError as error:
+            raise NotFound("no id here has half a surrogate pair in it") from error
         except sqlite3.Error as error:
             if not is_outage(error):
                 raise
@@ -171,7 +173,8 @@ class Engine:
             self.feed.look_again(channel.key)
             return
         last, *control = stamp
-        is_ours = channel.lease is not None and channel.lease.epoch == control[2]
+        lease = channel.lease
+        is_ours = lease is not None and [lease.run_id, lease.epoch, lease.owner] == control[1:4]
         if (not is_ours and len(channel.log) and channel.head != last) or (
             channel.stamp is not None and channel.stamp[0] != control[0]
         ):

@@ -211,12 +211,12 @@ def _blob(row: Sequence[Any]) -> Blob:
 
 
 def stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
-    """What a follower must notice of each thread: (last, key, open run, its epoch, whether it is to be cancelled)."""
+    """What a follower must notice of each thread: (last, key, open run, its epoch, owner, whether to cancel it)."""
     found: dict[Key, tuple[Any, ...]] = {}
     for key in keys:
         row = db.execute(
             """
-            SELECT t.last, t.key, r.key, r.epoch, r.cancel_requested
+            SELECT t.last, t.key, r.run_id, r.epoch, r.owner, r.cancel_requested
             FROM threads t LEFT JOIN runs r ON r.key = t.running WHERE t.scope = ? AND t.thread_id = ?
             """,
             key,

@@ -1,0 +1,83 @@
+"""``kill -9`` of a process that writes: what it had been told is durable must be there, whole and in order.
+
+``AGUILA_KILLS`` sets how often (the long version of ``make faults``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aguila.store import SQLiteStore
+
+WORKER = Path(__file__).parent.parent / "store" / "worker.py"
+KILLS = int(os.environ.get("AGUILA_KILLS", "12"))
+
+
+def kill_a_writer(path: Path, rng: random.Random, seed: int) -> dict[str, int]:
+    """Start a process with five runs, kill it after a random number of acknowledgements; gives the last of each."""
+    process = subprocess.Popen(
+        [sys.executable, WORKER, path, "write_many", "5", str(seed), "100000"], stdout=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdout is not None
+    confirmed: dict[str, int] = {}
+    try:
+        for _ in range(rng.choice([1, 3, 10, 50, 200, 500])):
+            line = process.stdout.readline()
+            assert line, "the writer ended by itself"
+            _, thread_id, last = line.split()
+            confirmed[thread_id.decode()] = int(last)
+    finally:
+        process.kill()
+        rest = process.stdout.read()
+        process.stdout.close()
+        process.wait()
+    for line in rest.split(b"\n")[:-1]:  # what it said before it died, a broken last line excepted
+        _, thread_id, last = line.split()
+        confirmed[thread_id.decode()] = int(last)
+    return confirmed
+
+
+async def verify(path: Path, confirmed: dict[str, int]) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    for summary in await store.threads("a"):
+        position = 0
+        left = 0
+        async for batch in _all(store, summary.thread_id):
+            assert batch.first == position + 1
+            for event in batch.events:
+                position += 1
+                found = json.loads(event)
+                assert found["n"] == position
+                left = found["left"]
+            assert left == 0, "a batch is there in part"
+        assert position == summary.last >= confirmed.get(summary.thread_id, 0)
+        assert summary.is_running
+    assert confirmed.keys() <= {summary.thread_id for summary in await store.threads("a")}
+    await store.check()
+    await store.close()
+
+
+async def _all(store: SQLiteStore, thread_id: str):
+    after = 0
+    while batches := await store.read("a", thread_id, after, limit=10_000):
+        for batch in batches:
+            yield batch
+        after = batches[-1].last
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_what_was_confirmed_before_a_kill_is_in_the_log_at_its_place(tmp_path: Path, seed: int):
+    rng = random.Random(seed)
+    path = tmp_path / "threads.db"
+    confirmed = kill_a_writer(path, rng, seed)
+    assert confirmed
+    asyncio.run(verify(path, confirmed))
