@@ -1,3 +1,32 @@
-"""Aguila: the complete AG-UI stack for Python."""
+"""Aguila: the complete AG-UI stack for Python.
+
+The few names most users need. They are found when they are first used, so that ``import aguila.protocol`` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aguila.agent import Run
+    from aguila.server import App
 
 __version__ = "0.1.0"
+
+__all__ = ["App", "Run", "__version__"]
+
+_HOMES = {"App": ("aguila.server", "server"), "Run": ("aguila.agent", None)}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home, extra = _HOMES[name]
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        package = error.name or ""
+        if extra is None or package.partition(".")[0] == "aguila":
+            raise
+        from aguila.errors import MissingExtra
+
+        raise MissingExtra(extra, package) from error

@@ -1,0 +1,325 @@
+"""Layer: server. ``App``: an agent as an ASGI application.
+
+Below: ``routes`` and everything under it. Above: whoever serves or mounts it. It works alone, below a ``root_path``,
+and mounted in Starlette or FastAPI; with a lifespan and without one, in which case it starts with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from aguila.codec.notice import Warn, log_notice
+from aguila.errors import CursorExpired, NotFound, StoreUnavailable
+from aguila.protocol import AgentCapabilities
+from aguila.server.auth import Authenticate, Origins, Request, identify
+from aguila.server.capabilities import derive_capabilities
+from aguila.server.limits import Limits
+from aguila.server.rejection import Rejected
+from aguila.server.responses import Receive, Send, header_list, respond
+from aguila.server.routes import Disconnected, Exchange, Routes, find_route, path_segments
+from aguila.server.runs import Busy, History, Runs, Settings, new_id
+from aguila.store import MemoryStore, Retention, SQLiteStore, Store
+
+_log = logging.getLogger("aguila.server")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class App:
+    """Serves an agent over AG-UI.
+
+    ``store`` is a ``Store``, the path of an SQLite file, or None for memory. ``authenticate`` takes a ``Request`` and
+    gives a ``Principal`` or a scope, or None to refuse; without it everybody shares one scope, and listing, deleting
+    and files need ``allow_anonymous``. ``history`` says who keeps the messages, ``busy`` what becomes of a second run
+    on a thread (see ``runs``). With ``on_disconnect="cancel"`` a run is cancelled ``disconnect_grace`` seconds after
+    its last viewer left. ``heartbeat`` is the pause after which an idle stream sends a comment, ``lease`` how long a
+    run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather;
+    all in seconds. ``headers_allowed`` names the request headers that agents see; ``cors_origins`` the foreign pages
+    that may use the app. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is derived.
+    ``debug`` shows exception texts to clients. ``warn`` receives notices of what was tolerated.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        store: Store | str | os.PathLike[str] | None = None,
+        authenticate: Authenticate | None = None,
+        allow_anonymous: bool = False,
+        history: History = "client",
+        busy: Busy = "auto",
+        on_disconnect: Literal["continue", "cancel"] = "continue",
+        disconnect_grace: float = 5.0,
+        heartbeat: float = 15.0,
+        lease: float = 30.0,
+        drain: float = 10.0,
+        coalesce: float = 0.005,
+        cancel_grace: float = 5.0,
+        limits: Limits | None = None,
+        cors_origins: Sequence[str] = (),
+        headers_allowed: Sequence[str] = (),
+        allow_system_messages: bool = False,
+        echo_input: bool = False,
+        capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
+        retention: Retention | None = None,
+        debug: bool = False,
+        name: str | None = None,
+        warn: Warn = log_notice,
+    ) -> None:
+        _one_of("history", history, ("client", "server"))
+        _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
+        _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
+        self.name = name
+        self._is_memory = store is None
+        if store is None:
+            store = MemoryStore()
+        elif not isinstance(store, Store):
+            store = SQLiteStore(store)
+        self.store = store
+        self._authenticate = authenticate
+        self._allow_anonymous = allow_anonymous
+        self._origins = Origins(cors_origins, headers_allowed)
+        self._drain = drain
+        limits = Limits() if limits is None else limits
+        settings = Settings(
+            history=history,
+            busy=busy,
+            lease=lease,
+            drain=drain,
+            window=coalesce,
+            cancel_grace=cancel_grace,
+            limits=limits,
+            allow_system_messages=allow_system_messages,
+            echo_input=echo_input,
+            retention=retention,
+            debug=debug,
+        )
+        declared = derive_capabilities(name=name, is_durable=not isinstance(store, MemoryStore), override=capabilities)
+        grace = disconnect_grace if on_disconnect == "cancel" else None
+
+        def build() -> Routes:
+            return Routes(
+                Runs(agent, store, settings, warn),
+                limits=limits,
+                capabilities=declared,
+                headers_allowed=headers_allowed,
+                heartbeat=heartbeat,
+                disconnect_grace=grace,
+                warn=warn,
+            )
+
+        self._build = build
+        self._routes: Routes | None = None
+        self._starting = asyncio.Lock()
+        self._draining: asyncio.Task[None] | None = None
+        self._signals: dict[signal.Signals, Any] = {}
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        """Open the store and begin to serve; calling it again does nothing. Raises ``StoreUnavailable``."""
+        await self._started()
+
+    async def _started(self) -> Routes:
+        routes = self._routes
+        if routes is not None:
+            return routes
+        async with self._starting:
+            if self._routes is None:
+                if self._is_memory:
+                    _log.warning("threads are kept in memory and forgotten on exit; App(store=path) keeps them")
+                routes = self._build()
+                await self.store.open()
+                await routes.runs.open()
+                self._hear_signals()
+                self._routes = routes
+            return self._routes
+
+    async def close(self) -> None:
+        """Drain the runs, end the streams and close the store."""
+        async with self._starting:
+            routes, self._routes = self._routes, None
+        if routes is None:
+            return
+        self._unhear_signals()
+        await self._drained(routes)
+        self._draining = None
+        await routes.runs.close()
+        await self.store.close()
+
+    async def __aenter__(self) -> App:
+        await self._started()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any = None) -> AsyncGenerator[None, None]:
+        """For the ``lifespan`` of the application it is mounted in: ``Starlette(lifespan=app.lifespan)``."""
+        async with self:
+            yield
+
+    def mount_on(self, parent: Any, path: str) -> None:
+        """Mount on a Starlette or FastAPI application, so that ``path`` answers with and without a trailing slash."""
+        path = "/" + path.strip("/")
+        parent.router.add_route(path, _At(self, path), include_in_schema=False)
+        parent.mount(path, self)
+
+    async def _drained(self, routes: Routes) -> None:
+        """Drain once, whoever asks; streams that are left watch runs of other processes and can go there."""
+        if self._draining is None:
+            self._draining = asyncio.create_task(routes.drain())
+        await asyncio.shield(self._draining)
+
+    def _hear_signals(self) -> None:
+        """Begin to drain when the server is told to stop.
+
+        A server tells the lifespan only after its last response has ended, and a stream ends when its run does: so
+        the signal itself is heard, and passed on to whoever had it. Without a handler to pass it to, nothing is done.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+
+        def begin(number: int, frame: Any) -> None:
+            loop.call_soon_threadsafe(self._begin_draining)
+            before(signal.Signals(number))(number, frame)
+
+        def before(number: signal.Signals) -> Callable[[int, Any], Any]:
+            return self._signals[number]
+
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler) and handler is not signal.default_int_handler:
+                self._signals[number] = handler
+                signal.signal(number, begin)
+
+    def _unhear_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._signals.items():
+                signal.signal(number, handler)
+            self._signals.clear()
+
+    def _begin_draining(self) -> None:
+        if self._routes is not None and self._draining is None:
+            self._draining = asyncio.create_task(self._routes.drain())
+
+    # ASGI
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self._started()
+                except Exception as error:
+                    _log.exception("the app could not start")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        headers: list[tuple[bytes, bytes]] = []
+        try:
+            try:
+                await self._answer(scope, receive, sending, headers)
+            except NotFound as error:
+                raise Rejected(404, "not_found", str(error)) from None
+            except CursorExpired as error:
+                raise Rejected(410, "cursor_expired", str(error)) from None
+            except StoreUnavailable as error:
+                _log.warning("%s %s: %s", scope["method"], scope["path"], error)
+                message = "the store cannot work now"
+                raise Rejected(503, "store_unavailable", message, headers={"retry-after": "1"}) from None
+        except Disconnected:
+            return
+        except Rejected as refusal:
+            if started:
+                raise
+            await respond(send, refusal.status, refusal.body(), [*header_list(refusal.headers), *headers])
+        except Exception:
+            reference = new_id()
+            _log.exception("%s %s failed; reference %s", scope["method"], scope["path"], reference)
+            if started:
+                raise
+            failure = Rejected(500, "internal", f"The request failed. Reference: {reference}")
+            await respond(send, 500, failure.body(), headers)
+
+    async def _answer(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        routes = await self._started()
+        segments = path_segments(scope)
+        request = Request(scope, "/" + "/".join(segments))
+        headers += self._origins.headers(request)
+        route, params = find_route(segments)
+        method = request.method
+        handler = route.handlers.get(method)
+        if handler is None:
+            preflight = self._origins.preflight(request, list(route.handlers))
+            if preflight is not None:
+                await respond(send, 204, headers=preflight)
+                return
+            allow = {"allow": ", ".join(route.handlers)}
+            raise Rejected(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+        self._origins.check(request)
+        principal, found = (None, "") if route.is_open else await identify(self._authenticate, request)
+        if method in route.needs_owner and self._authenticate is None and not self._allow_anonymous:
+            message = "this needs an authenticate hook, or allow_anonymous=True"
+            raise Rejected(403, "anonymous_not_allowed", message)
+        await handler(
+            routes,
+            Exchange(
+                request=request,
+                receive=receive,
+                send=send,
+                scope=found,
+                principal=principal,
+                headers=headers,
+                params=params,
+            ),
+        )
+
+
+class _At:
+    """The app at exactly the path it is mounted on, which a mount leaves to a redirect."""
+
+    def __init__(self, app: App, path: str) -> None:
+        self._app = app
+        self._path = path
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await self._app({**scope, "root_path": scope.get("root_path", "") + self._path}, receive, send)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is one of {', '.join(allowed)}, not {value!r}")

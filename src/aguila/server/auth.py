@@ -1,0 +1,127 @@
+"""Layer: server. Who asks, and from which page: the authenticate hook, the origin check, CORS.
+
+Below: ``rejection``. Above: ``app``. A thread id is not a credential: what a request may see is the scope that the
+application's hook returns, and nothing else. Without a hook everybody is "anonymous", in one scope.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from aguila.server.rejection import Rejected
+
+ANONYMOUS = "anonymous"
+"""The scope of every request to an app without an ``authenticate`` hook."""
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks. ``scope`` decides what they see; ``name`` and ``claims`` are for the agent, as ``run.principal``."""
+
+    scope: str
+    name: str | None = None
+    claims: dict[str, Any] = {}
+
+
+class Request:
+    """What there is to know of a request before its body is read. ``headers`` has lower-case names."""
+
+    __slots__ = ("_query", "asgi", "headers", "method", "path")
+
+    def __init__(self, asgi: Mapping[str, Any], path: str) -> None:
+        self.asgi = asgi
+        self.method: str = asgi["method"]
+        self.path = path
+        """The path below the place where the app is mounted, without a trailing slash; ``/`` for its root."""
+        self.headers: dict[str, str] = {}
+        for name, value in asgi["headers"]:
+            text = value.decode("latin-1")
+            key = name.decode("latin-1").lower()
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        self._query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters; of one that is repeated, the last."""
+        if self._query is None:
+            text = self.asgi.get("query_string", b"").decode("latin-1")
+            self._query = dict(parse_qsl(text, keep_blank_values=True))
+        return self._query
+
+
+Authenticate = Callable[[Request], Awaitable[Any] | Any]
+"""Gives a ``Principal``, a scope as a string, or any object with a ``scope``; None refuses with 401."""
+
+
+async def identify(authenticate: Authenticate | None, request: Request) -> tuple[Any, str]:
+    """The principal and its scope. Raises ``Rejected`` (401), or what the hook raises."""
+    if authenticate is None:
+        return None, ANONYMOUS
+    principal = authenticate(request)
+    if inspect.isawaitable(principal):
+        principal = await principal
+    if principal is None:
+        raise Rejected(401, "unauthenticated", "who are you?", headers={"www-authenticate": "Bearer"})
+    scope = principal if isinstance(principal, str) else getattr(principal, "scope", None)
+    if not isinstance(scope, str) or scope == "":
+        raise TypeError("authenticate must return a Principal, a scope that is not empty, or None")
+    return principal, scope
+
+
+class Origins:
+    """Which pages may use the app: those of its own host, and those that are listed (``"*"`` lists all)."""
+
+    def __init__(self, allowed: Iterable[str], headers: Sequence[str]) -> None:
+        self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
+        self._any = "*" in self._allowed
+        names = ["accept", "authorization", "content-type", "last-event-id", *(name.lower() for name in headers)]
+        self._headers = ", ".join(dict.fromkeys(names)).encode("latin-1")
+
+    def check(self, request: Request) -> None:
+        """Raise ``Rejected`` for an unsafe request from a foreign page: a browser may have sent it unasked."""
+        origin = request.headers.get("origin")
+        if origin is None or request.method in _SAFE_METHODS or self._is_listed(origin):
+            return
+        # A proxy may end TLS, so schemes are not compared. A browser that says same-origin cannot be made to lie.
+        host = request.headers.get("host")
+        if request.headers.get("sec-fetch-site") == "same-origin" or (
+            host is not None and origin.partition("://")[2].lower() == host.lower()
+        ):
+            return
+        raise Rejected(403, "foreign_origin", f"pages of {origin} may not use this; list the origin to allow it")
+
+    def headers(self, request: Request) -> list[tuple[bytes, bytes]]:
+        """The CORS headers of an answer: none unless the origin is listed."""
+        origin = request.headers.get("origin")
+        if origin is None or not self._allowed:
+            return []
+        vary = (b"vary", b"origin")
+        if not self._is_listed(origin):
+            return [vary]
+        found = [vary, (b"access-control-allow-origin", origin.encode("latin-1"))]
+        if not self._any:
+            found.append((b"access-control-allow-credentials", b"true"))
+        return found
+
+    def preflight(self, request: Request, methods: Sequence[str]) -> list[tuple[bytes, bytes]] | None:
+        """The headers that answer a preflight request; None if it is none, or is not answered."""
+        origin = request.headers.get("origin")
+        if request.method != "OPTIONS" or origin is None or "access-control-request-method" not in request.headers:
+            return None
+        if not self._is_listed(origin):
+            return None
+        return [
+            *self.headers(request),
+            (b"access-control-allow-methods", ", ".join(methods).encode()),
+            (b"access-control-allow-headers", self._headers),
+            (b"access-control-max-age", b"600"),
+        ]
+
+    def _is_listed(self, origin: str) -> bool:
+        return self._any or origin in self._allowed

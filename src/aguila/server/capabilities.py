@@ -1,0 +1,50 @@
+"""Layer: server. What an app declares about itself (CAP): what is configured here, and what its owner adds.
+
+Below: the protocol types. Above: ``routes``. Only what holds is declared (CAP-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from aguila.codec import decode, encode
+from aguila.codec.values import is_object
+from aguila.protocol import (
+    AgentCapabilities,
+    HumanInTheLoopCapabilities,
+    IdentityCapabilities,
+    StateCapabilities,
+    ToolsCapabilities,
+    TransportCapabilities,
+)
+
+
+def derive_capabilities(
+    *, name: str | None, is_durable: bool, override: AgentCapabilities | Mapping[str, Any] | None
+) -> AgentCapabilities:
+    """The declaration, with ``override`` merged over it member by member. Raises ``DecodeError`` if it does not fit."""
+    derived = AgentCapabilities(
+        identity=None if name is None else IdentityCapabilities(name=name),
+        transport=TransportCapabilities(
+            streaming=True, http_binary=find_spec("google.protobuf") is not None, resumable=True
+        ),
+        tools=ToolsCapabilities(client_provided=True),
+        state=StateCapabilities(snapshots=True, deltas=True, persistent_state=is_durable),
+        human_in_the_loop=HumanInTheLoopCapabilities(
+            supported=True, approvals=True, interrupts=True, approve_with_edits=True
+        ),
+    )
+    if override is None:
+        return derived
+    merged = _merge(msgspec.to_builtins(derived), msgspec.to_builtins(override))
+    return decode(encode(merged), AgentCapabilities)
+
+
+def _merge(base: Any, over: Any) -> Any:
+    if not (is_object(base) and is_object(over)):
+        return over
+    return {**base, **{key: _merge(base.get(key), value) for key, value in over.items()}}

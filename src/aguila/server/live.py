@@ -1,0 +1,301 @@
+"""Layer: server. One run that this process owns: its agent's task, and the pump that makes its events durable.
+
+Below: ``aguila.agent`` drives the agent; ``aguila.store`` keeps what it says. Above: ``runs`` starts, cancels and
+forgets live runs; ``responses`` registers as a viewer. Nothing here knows HTTP. Viewers read the store, not this
+object: what they see is durable.
+
+The pump commits in groups. An event that comes after a pause is appended at once; those that come while an append is
+running, or within a few milliseconds of the last one, gather and are the next append. A run may be ``AHEAD`` events
+ahead of what is durable, then its agent waits. The terminal event is appended in the transaction that closes the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from aguila.agent.context import Ending, RunContext
+from aguila.agent.executor import execute
+from aguila.codec import EventDecoder, decode_event, encode, encode_event
+from aguila.codec.text import SHORT
+from aguila.errors import StaleLease, StoreError, StoreUnavailable
+from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
+from aguila.server.files import resolve_file
+from aguila.store import Lease, RunEnd, Store
+
+_log = logging.getLogger("aguila.server")
+
+AHEAD = 64
+"""How many events a run may be ahead of what is durable."""
+
+_FULL = AHEAD // 2
+"""How many gathered events are appended without waiting for the window to end: the agent can go on meanwhile."""
+
+_TOLD_AFTER = 2.0
+"""Seconds of failing to store the end of a run after which its viewers are told."""
+
+_TERMINAL = (RunFinishedEvent, RunErrorEvent)
+_strict = EventDecoder(strict=True)
+
+
+class Viewer(Protocol):
+    """Somebody who watches a run."""
+
+    def break_off(self, event: bytes | None) -> None:
+        """End the stream, with this event if there is one: the log will not bring the end."""
+        ...
+
+
+def checked(event: Event) -> bytes:
+    """An event as one line of JSON that the strictest reader accepts.
+
+    It costs about 0.3 us per event that nothing malformed ever leaves. Raises ``EncodeError`` or ``DecodeError``.
+    """
+    data = encode_event(event)
+    if b"\n" in data:  # a msgspec.Raw brought line ends of its own
+        data = data.replace(b"\n", b" ")
+    if len(data) <= SHORT:
+        decode_event(data, strict=True)
+    else:
+        _strict.feed(data)
+    return data
+
+
+class LiveRun:
+    """A run with its lease. ``Sink`` and ``Services`` of its agent."""
+
+    __slots__ = (
+        "_cancelling", "_flushing", "_grace", "_in_flight", "_is_over", "_last_flush", "_loop",
+        "_pending", "_refusal", "_room", "_session", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
+        "lease", "root_run_id", "task", "viewers", "watch",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        *,
+        root_run_id: str,
+        session: bytes | None,
+        window: float,
+    ) -> None:
+        self.lease = lease
+        self.root_run_id = root_run_id
+        self.viewers: set[Viewer] = set()
+        self.task: asyncio.Task[None] | None = None
+        self.watch: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing more will be written by this process."""
+        self._store = store
+        self._session = session
+        self._window = window
+        self._grace: asyncio.TimerHandle | None = None
+        self._unwatched: list[asyncio.Future[None]] = []
+        self._pending: list[bytes] = []
+        self._in_flight = 0
+        self._room: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._last_flush = self._loop.time()
+        self._terminal: bytes | None = None
+        self._refusal: StoreError | None = None
+        self._cancelling = False
+        self._is_over = False
+
+    # Sink
+
+    def put(self, events: Sequence[Event]) -> None:
+        """See ``aguila.agent.Sink``."""
+        if self._refusal is not None:
+            raise self._refusal
+        lines = [checked(event) for event in events]
+        if not lines:
+            return
+        if events[-1].__class__ in _TERMINAL:
+            self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
+        pending = self._pending
+        pending += lines
+        if self._flushing is None and pending and (self._timer is None or len(pending) >= _FULL):
+            self._schedule()
+
+    async def room(self) -> None:
+        """See ``aguila.agent.Sink``."""
+        while len(self._pending) + self._in_flight >= AHEAD:
+            if self._refusal is not None:
+                raise self._refusal
+            if self._room is None:
+                self._room = self._loop.create_future()
+            await asyncio.shield(self._room)
+
+    # Services
+
+    async def record(self, key: str, value: bytes) -> None:
+        """See ``aguila.agent.Services``."""
+        await self._store.record(self.lease, self.root_run_id, key, value)
+
+    async def settle(self, interrupt_ids: Sequence[str]) -> None:
+        """See ``aguila.agent.Services``."""
+        await self._store.settle(self.lease, interrupt_ids)
+
+    async def file(self, file_id: str) -> tuple[bytes, str, str | None] | None:
+        """See ``aguila.agent.Services``."""
+        return await resolve_file(self._store, self.lease.scope, file_id)
+
+    # The pump
+
+    def _schedule(self) -> None:
+        due = self._last_flush + self._window
+        if len(self._pending) >= _FULL or self._loop.time() >= due:
+            self._flush_now()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(due, self._flush_now)
+
+    def _flush_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._flushing is None and self._pending:
+            self._flushing = self._loop.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        events, self._pending = self._pending, []
+        self._in_flight = len(events)
+        try:
+            await self._store.append(self.lease, events)
+        except StaleLease as error:
+            self.lose(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run cannot go on without its log
+            if not isinstance(error, StoreUnavailable):
+                _log.exception("run %s on thread %s could not be stored", self.lease.run_id, self.lease.thread_id)
+            self._refuse(error if isinstance(error, StoreError) else StoreUnavailable("the log refused the events"))
+        finally:
+            self._in_flight = 0
+            self._flushing = None
+            self._last_flush = self._loop.time()
+            if self._room is not None:
+                self._room.set_result(None)
+                self._room = None
+        if self._pending and not self._is_over:
+            self._schedule()
+
+    def _refuse(self, error: StoreError) -> None:
+        """Nothing more of what the agent says can be kept: stop it."""
+        self._refusal = error
+        self._pending = []
+        self._stop()
+
+    # Ending
+
+    def cancel(self) -> None:
+        """Have the agent stop; the run ends as cancelled. Does nothing a second time, or when it is ending."""
+        self._stop()
+
+    def lose(self, error: StaleLease) -> None:
+        """Somebody else has ended the run, or will: stop the agent and write nothing more."""
+        if self._refusal is None:
+            _log.warning("run %s on thread %s: %s", self.lease.run_id, self.lease.thread_id, error)
+        self._refuse(error)
+
+    def _stop(self) -> None:
+        if not self._cancelling and not self._is_over and self.task is not None:
+            self._cancelling = True
+            self.task.cancel()
+
+    async def drive(self, agent: Any, context: RunContext, cancel_grace: float) -> None:
+        """Run the agent to its end and close the run."""
+        ending: Ending | None = None
+        try:
+            ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
+        except Exception:
+            _log.exception("the executor failed on run %s, thread %s", self.lease.run_id, self.lease.thread_id)
+        self._is_over = True
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._flushing is not None:
+                await self._flushing
+            if not isinstance(self._refusal, StaleLease):
+                await self._close(ending)
+        finally:
+            if self._grace is not None:
+                self._grace.cancel()
+            if self.watch is not None:
+                self.watch.cancel()
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    async def _close(self, ending: Ending | None) -> None:
+        if self._refusal is not None:
+            events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
+        elif ending is None or self._terminal is None:
+            events, end = [*self._pending, _error("The run failed.", "internal")], RunEnd(outcome="error")
+        else:
+            events, end = [*self._pending, self._terminal], self._end(ending)
+        self._pending = []
+        began = self._loop.time()
+        delay = 0.05
+        while True:
+            try:
+                await self._store.append(self.lease, events, end=end)
+                return
+            except StaleLease as error:
+                self.lose(error)
+                return
+            except StoreUnavailable as error:
+                _log.warning("run %s on thread %s cannot be closed: %s", self.lease.run_id, self.lease.thread_id, error)
+            if self._loop.time() - began >= _TOLD_AFTER and self.viewers:
+                # What they were told must be what the log will say.
+                events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
+                for viewer in list(self.viewers):
+                    viewer.break_off(events[0])
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 2.0)
+
+    def _end(self, ending: Ending) -> RunEnd:
+        interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]
+        session = encode(ending.session)
+        is_changed = session != (b"null" if self._session is None else self._session)
+        return RunEnd(outcome=ending.outcome, interrupts=interrupts, session=session if is_changed else None)
+
+    # Viewers
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the agent has returned."""
+        return self._is_over
+
+    def join(self, viewer: Viewer) -> None:
+        """Somebody watches."""
+        self.viewers.add(viewer)
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def leave(self, viewer: Viewer, grace: float | None) -> None:
+        """Somebody went away. With ``grace``, the run is cancelled that many seconds after the last one."""
+        self.viewers.discard(viewer)
+        if self.viewers:
+            return
+        waiting, self._unwatched = self._unwatched, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        if grace is not None and not self._is_over:
+            self._grace = self._loop.call_later(grace, self.cancel)
+
+    async def unwatched(self, seconds: float) -> bool:
+        """Whether nobody watches, within some time: a browser's hanging up may arrive after its next request."""
+        if not self.viewers:
+            return True
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._unwatched.append(waiter)
+        await asyncio.wait([waiter], timeout=seconds)
+        waiter.cancel()
+        return not self.viewers
+
+
+def _error(message: str, code: str) -> bytes:
+    return encode_event(RunErrorEvent(message=message, code=code))

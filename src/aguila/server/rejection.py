@@ -1,0 +1,39 @@
+"""Layer: server. What a request is refused with, before any stream began (SSE-9).
+
+Below: nothing. Above: everything in this package raises ``Rejected``; ``app`` turns it into an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aguila.errors import AguilaError
+
+
+class Rejected(AguilaError):
+    """An HTTP error answer: ``{"error": {"code", "message", "path"}}``. An authenticate hook may raise it too."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        path: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.path = path
+        self.headers: Mapping[str, str] = {} if headers is None else headers
+
+    def body(self) -> bytes:
+        """The JSON form."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.path is not None:
+            error["path"] = self.path
+        return msgspec.json.encode({"error": error})

@@ -1,0 +1,490 @@
+"""Layer: server. The HTTP surface: one handler per route, and the table that finds it.
+
+Below: ``runs`` (what runs), ``responses`` (how it is answered), ``projection``, ``join``, ``files``. Above: ``app``,
+which has checked origin and credentials before a handler is called. Every store call here carries the scope that the
+credentials gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from aguila.codec import decode, decode_event, encode
+from aguila.codec.compat import Level
+from aguila.codec.negotiate import negotiate
+from aguila.codec.notice import Warn
+from aguila.errors import CursorExpired, DecodeError, NotFound, ThreadBusy
+from aguila.protocol import AgentCapabilities, Event, RunAgentInput
+from aguila.server.auth import Request
+from aguila.server.files import file_response, receive_upload
+from aguila.server.join import join
+from aguila.server.limits import Limits
+from aguila.server.live import LiveRun
+from aguila.server.rejection import Rejected
+from aguila.server.responses import (
+    EventStream,
+    Headers,
+    Receive,
+    Send,
+    follow,
+    framing_for,
+    respond,
+    respond_json,
+)
+from aguila.server.runs import Asked, Runs, Started
+from aguila.store import RunRecord, Store, ThreadSummary
+from aguila.stream import compact
+
+_MAX_PAGE = 500
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that was let in: who asks, and how to answer. ``headers`` belong on every answer to it."""
+
+    request: Request
+    receive: Receive
+    send: Send
+    scope: str
+    principal: Any
+    headers: Headers
+    params: Sequence[str]
+
+
+class Disconnected(Exception):  # noqa: N818 - not an error of anyone
+    """The client went away before it had asked for anything."""
+
+
+class Routes:
+    """The handlers of one app."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        limits: Limits,
+        capabilities: AgentCapabilities,
+        headers_allowed: Sequence[str],
+        heartbeat: float,
+        disconnect_grace: float | None,
+        warn: Warn,
+    ) -> None:
+        self.streams: set[EventStream] = set()
+        self.runs = runs
+        self._store: Store = runs.store
+        self._limits = limits
+        self._capabilities = encode(capabilities)
+        self._headers_allowed = [name.lower() for name in headers_allowed]
+        self._heartbeat = heartbeat
+        self._grace = disconnect_grace
+        self._warn = warn
+
+    async def drain(self) -> None:
+        """Drain the runs, then end the streams that are left: what they watch goes on in another process."""
+        await self.runs.drain()
+        for stream in list(self.streams):
+            stream.break_off(None)
+
+    # Runs
+
+    async def run(self, exchange: Exchange) -> None:
+        """``POST /``: start a run, or come back to it."""
+        input, body = await self._input(exchange)  # noqa: A001 - the protocol's word for it
+        request = exchange.request
+        headers = {name: request.headers[name] for name in self._headers_allowed if name in request.headers}
+        asked = Asked(input=input, body=body, scope=exchange.scope, principal=exchange.principal, headers=headers)
+        started = await self.runs.start(asked)
+        if started.is_hydration or (started.record is not None and not started.record.is_running):
+            await self._join(exchange, input)
+        else:
+            await self._watch(exchange, input, started)
+
+    async def connect(self, exchange: Exchange) -> None:
+        """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
+        input, _ = await self._input(exchange)  # noqa: A001
+        await self._join(exchange, input)
+
+    async def _watch(self, exchange: Exchange, input: RunAgentInput, started: Started) -> None:  # noqa: A002
+        live, first, record = started.live, started.first, started.record
+        if record is not None:
+            live = self._live(record)
+        stream = self._stream(exchange, input.protocol_version)
+
+        async def produce(stream: EventStream) -> None:
+            after = 0 if record is None else record.first - 1
+            if first is not None:
+                await stream.write(stream.framing.batch(first.first, first.events))
+                after = first.last
+            await follow(stream, self._store, exchange.scope, input.thread_id, after, is_live=True)
+
+        await self._serve(exchange, stream, produce, live)
+
+    async def _join(self, exchange: Exchange, input: RunAgentInput) -> None:  # noqa: A002
+        store, scope, thread_id = self._store, exchange.scope, input.thread_id
+        records = await store.runs(scope, thread_id)
+        running = records[-1] if records and records[-1].is_running else None
+        joined = await join(store, self.runs.projections, scope, thread_id, input.run_id, live=running)
+        stream = self._stream(exchange, input.protocol_version)
+
+        async def produce(stream: EventStream) -> None:
+            framing = stream.framing
+            body = b"".join([framing.event(event) for event in joined.events[:-1]])
+            if joined.events:
+                body += framing.event(joined.events[-1], joined.after)
+            await stream.write(body, last=running is None)
+            if running is not None:
+                await follow(stream, store, scope, thread_id, joined.after, is_live=True)
+
+        await self._serve(exchange, stream, produce, None if running is None else self._live(running))
+
+    async def run_status(self, exchange: Exchange) -> None:
+        """``GET /threads/{id}/runs/{run}``."""
+        record = await self._record(exchange)
+        await respond_json(exchange.send, _status(record), exchange.headers)
+
+    async def run_events(self, exchange: Exchange) -> None:
+        """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
+        record = await self._record(exchange)
+        after = await self._cursor(exchange)
+        after = record.first - 1 if after is None else max(after, record.first - 1)
+        stream = self._stream(exchange)
+        produce = partial(
+            follow,
+            store=self._store,
+            scope=exchange.scope,
+            thread_id=record.thread_id,
+            after=after,
+            until=None if record.is_running else record.last,
+            is_live=record.is_running,
+            fails_in_band=False,
+        )
+        await self._serve(exchange, stream, produce, self._live(record) if record.is_running else None)
+
+    async def cancel(self, exchange: Exchange) -> None:
+        """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
+        thread_id, run_id = exchange.params
+        record = await self.runs.cancel(exchange.scope, thread_id, run_id)
+        await respond_json(exchange.send, _status(record), exchange.headers, 202 if record.is_running else 200)
+
+    # Threads
+
+    async def threads(self, exchange: Exchange) -> None:
+        """``GET /threads``: summaries, last updated first."""
+        query = exchange.request.query
+        text = query.get("limit", "50")
+        if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
+            raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
+        limit = int(text)
+        found = await self._store.threads(exchange.scope, limit=limit, before=query.get("before"))
+        more = found[-1].thread_id if len(found) == limit else None
+        await respond_json(exchange.send, {"threads": [_summary(one) for one in found], "next": more}, exchange.headers)
+
+    async def thread(self, exchange: Exchange) -> None:
+        """``GET /threads/{id}``: messages, state and open interrupts, with the sequence number they cover."""
+        (thread_id,) = exchange.params
+        view = await self.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
+        records = await self._store.runs(exchange.scope, thread_id)
+        interrupts = await self._store.interrupts(exchange.scope, thread_id)
+        answer = {
+            "threadId": thread_id,
+            "messages": view.conversation.messages,
+            "state": view.conversation.state,
+            "interrupts": [msgspec.Raw(one.body) for one in interrupts if one.status == "open"],
+            "last": view.last,
+            "tip": view.tip,
+            "runs": [_status(record) for record in records],
+        }
+        await respond_json(exchange.send, answer, exchange.headers)
+
+    async def delete_thread(self, exchange: Exchange) -> None:
+        """``DELETE /threads/{id}``: everything in it, its files too."""
+        (thread_id,) = exchange.params
+        try:
+            await self._store.delete_thread(exchange.scope, thread_id)
+        except ThreadBusy as error:
+            message = f"run {error.run.run_id} is on; cancel it first"
+            raise Rejected(409, "thread_busy", message) from None
+        await respond(exchange.send, 204, headers=exchange.headers)
+
+    async def thread_events(self, exchange: Exchange) -> None:
+        """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run that is on."""
+        (thread_id,) = exchange.params
+        summary = await self._store.thread(exchange.scope, thread_id)
+        after = await self._cursor(exchange)
+        after = 0 if after is None else after
+        records: Sequence[RunRecord] = ()
+        if exchange.request.query.get("compact", "").lower() in ("1", "true"):
+            records = await self._store.runs(exchange.scope, thread_id)
+        live = None
+        if summary.is_running:
+            running = [one for key, one in self.runs.live.items() if key[:2] == (exchange.scope, thread_id)]
+            live = running[0] if running else None
+        stream = self._stream(exchange)
+
+        async def produce(stream: EventStream) -> None:
+            position = await self._replay_compacted(stream, exchange.scope, thread_id, after, records)
+            await follow(
+                stream,
+                self._store,
+                exchange.scope,
+                thread_id,
+                position,
+                until=max(position, summary.last),
+                is_live=summary.is_running,
+                fails_in_band=False,
+            )
+
+        await self._serve(exchange, stream, produce, live)
+
+    async def _replay_compacted(
+        self, stream: EventStream, scope: str, thread_id: str, after: int, records: Sequence[RunRecord]
+    ) -> int:
+        """Write finished runs that begin after the cursor in their shortest form; the last event has the run's id.
+
+        A run of which the reader has seen a part goes on as it was. Gives the position that was reached.
+        """
+        framing = stream.framing
+        for record in records:
+            if record.is_running or record.first <= after:
+                if record.last > after:
+                    break
+                continue
+            events: list[Event] = []
+            position = after
+            while position < record.last:
+                for batch in await self._store.read(scope, thread_id, position, until=record.last):
+                    decoded = [decode_event(data, strict=True) for data in batch.events]
+                    events += [event for event in decoded if event is not None]
+                    position = batch.last
+            short = compact(events, warn=self._warn)
+            body = b"".join([framing.event(event) for event in short[:-1]])
+            await stream.write(body + framing.event(short[-1], record.last))
+            after = record.last
+        return after
+
+    # The rest
+
+    async def capabilities(self, exchange: Exchange) -> None:
+        """``GET /capabilities``."""
+        await respond(exchange.send, 200, self._capabilities, exchange.headers)
+
+    async def upload(self, exchange: Exchange) -> None:
+        """``POST /files``."""
+        blob = await receive_upload(
+            exchange.request, exchange.receive, store=self._store, scope=exchange.scope, limits=self._limits
+        )
+        answer = {
+            "id": blob.blob_id,
+            "mediaType": blob.media_type,
+            "filename": blob.filename,
+            "size": blob.size,
+            "source": {"type": "file", "value": blob.blob_id, "provider": "aguila", "mimeType": blob.media_type},
+        }
+        await respond_json(exchange.send, answer, exchange.headers, 201)
+
+    async def download(self, exchange: Exchange) -> None:
+        """``GET /files/{id}``."""
+        (file_id,) = exchange.params
+        blob, data = await self._store.blob(exchange.scope, file_id)
+        status, headers, body = file_response(blob, data)
+        await exchange.send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
+        await exchange.send({"type": "http.response.body", "body": body})
+
+    async def healthz(self, exchange: Exchange) -> None:
+        """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
+        await self._store.check()
+        if self.runs.is_draining:
+            raise Rejected(503, "draining", "this server is shutting down")
+        await respond_json(exchange.send, {"status": "ok"}, exchange.headers)
+
+    # What they share
+
+    async def _input(self, exchange: Exchange) -> tuple[RunAgentInput, bytes]:
+        request = exchange.request
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise Rejected(415, "unsupported_media_type", "send a RunAgentInput as application/json")
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
+        body = await read_body(request, exchange.receive, self._limits.body)
+        try:
+            found = decode(
+                body, RunAgentInput, compat=_level(body), warn=self._warn, max_size=max(self._limits.body, 1)
+            )
+        except DecodeError as error:
+            code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
+            raise Rejected(422, code, error.message, error.path) from None
+        self._limits.check(found)
+        return found, body
+
+    async def _record(self, exchange: Exchange) -> RunRecord:
+        thread_id, run_id = exchange.params
+        return await self._store.run(exchange.scope, thread_id, run_id)
+
+    async def _cursor(self, exchange: Exchange) -> int | None:
+        """Where to go on. Raises ``Rejected`` for what is no number, ``CursorExpired`` beyond the end of the log."""
+        # A browser that reconnects asks for the same address again, so the header is the newer one.
+        text = exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit()):
+            raise Rejected(422, "bad_cursor", "a cursor is the id of an event of this thread, a number", "/after")
+        last = await self._store.last(exchange.scope, exchange.params[0])
+        if len(text) > 18 or int(text) > last:
+            raise CursorExpired("the log of this thread has no such event")
+        return int(text)
+
+    def _stream(self, exchange: Exchange, declared: str | None = "1.1") -> EventStream:
+        media_type = negotiate(exchange.request.headers.get("accept"))
+        return EventStream(framing_for(media_type, declared), self._heartbeat)
+
+    def _live(self, record: RunRecord) -> LiveRun | None:
+        return self.runs.live.get((record.scope, record.thread_id, record.run_id))
+
+    async def _serve(
+        self,
+        exchange: Exchange,
+        stream: EventStream,
+        produce: Callable[[EventStream], Awaitable[None]],
+        live: LiveRun | None,
+    ) -> None:
+        self.streams.add(stream)
+        if live is not None:
+            live.join(stream)
+        try:
+            await stream.serve(exchange.receive, exchange.send, produce, exchange.headers)
+        finally:
+            self.streams.discard(stream)
+            if live is not None:
+                live.leave(stream, self._grace)
+
+
+async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
+    """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _Declaration(msgspec.Struct, rename="camel"):
+    protocol_version: Any = None
+
+
+def _level(body: bytes) -> Level:
+    """How old the shapes may be: a peer that declares no version is from before there were any (VER-8)."""
+    if b'"protocolVersion"' not in body:
+        return "wide"
+    try:
+        found = msgspec.json.decode(body, type=_Declaration)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "standard"
+    return "wide" if found.protocol_version is None else "standard"
+
+
+def _status(record: RunRecord) -> dict[str, Any]:
+    return {
+        "threadId": record.thread_id,
+        "runId": record.run_id,
+        "parentRunId": record.parent_run_id,
+        "status": "running" if record.outcome is None else record.outcome,
+        "cancelRequested": record.cancel_requested,
+        "first": record.first,
+        "last": record.last,
+        "startedAt": record.started_at,
+        "endedAt": record.ended_at,
+    }
+
+
+def _summary(thread: ThreadSummary) -> dict[str, Any]:
+    return {
+        "threadId": thread.thread_id,
+        "createdAt": thread.created_at,
+        "updatedAt": thread.updated_at,
+        "last": thread.last,
+        "runs": thread.runs,
+        "isRunning": thread.is_running,
+    }
+
+
+# The table
+
+Handler = Callable[[Routes, Exchange], Awaitable[None]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A path, where None stands for an id, and its handlers by method."""
+
+    path: tuple[str | None, ...]
+    handlers: Mapping[str, Handler]
+    is_open: bool = False
+    """Answers without credentials."""
+    needs_owner: frozenset[str] = frozenset()
+    """Methods that are refused while everybody is anonymous: they show or remove what others left."""
+
+
+ROUTES: Final = (
+    Route((), {"POST": Routes.run}),
+    Route(("connect",), {"POST": Routes.connect}),
+    Route(("capabilities",), {"GET": Routes.capabilities}),
+    Route(("threads",), {"GET": Routes.threads}, needs_owner=frozenset({"GET"})),
+    Route(
+        ("threads", None),
+        {"GET": Routes.thread, "DELETE": Routes.delete_thread},
+        needs_owner=frozenset({"DELETE"}),
+    ),
+    Route(("threads", None, "events"), {"GET": Routes.thread_events}),
+    Route(("threads", None, "runs", None), {"GET": Routes.run_status}),
+    Route(("threads", None, "runs", None, "events"), {"GET": Routes.run_events}),
+    Route(("threads", None, "runs", None, "cancel"), {"POST": Routes.cancel}),
+    Route(("files",), {"POST": Routes.upload}, needs_owner=frozenset({"POST"})),
+    Route(("files", None), {"GET": Routes.download}, needs_owner=frozenset({"GET"})),
+    Route(("healthz",), {"GET": Routes.healthz}, is_open=True),
+)
+
+
+def find_route(segments: Sequence[str]) -> tuple[Route, list[str]]:
+    """The route of a path and the ids in it. Raises ``NotFound``."""
+    for route in ROUTES:
+        if len(route.path) == len(segments) and all(
+            (wanted is None and given != "") or wanted == given
+            for wanted, given in zip(route.path, segments, strict=True)
+        ):
+            return route, [given for wanted, given in zip(route.path, segments, strict=True) if wanted is None]
+    raise NotFound("there is nothing at this path")
+
+
+def path_segments(asgi: Mapping[str, Any]) -> list[str]:
+    """The path below the mount, split and then decoded: an id may hold a slash. Trailing slashes do not count."""
+    path: str = asgi["path"]
+    root: str = asgi.get("root_path", "").rstrip("/")
+    raw: bytes | None = asgi.get("raw_path")
+    is_below = root != "" and (path == root or path.startswith(root + "/"))
+    text = path if raw is None else raw.partition(b"?")[0].decode("latin-1")
+    pieces = text.split("/")[1:]
+    if is_below:
+        pieces = pieces[root.count("/") :]
+    while pieces and pieces[-1] == "":
+        pieces.pop()
+    if raw is None:
+        return pieces
+    try:
+        return [unquote(piece, errors="strict") for piece in pieces]
+    except UnicodeDecodeError:
+        raise NotFound("the path is not UTF-8") from None

@@ -1,0 +1,406 @@
+"""Layer: server. All runs of this process: admitted, started once, kept alive, cancelled, recovered, drained.
+
+Below: ``live`` (one run), ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above: ``routes``.
+A run belongs to the server: nothing here knows a connection.
+
+What becomes of a request on a thread where a run is on:
+
+=========  ==========================================================================================
+auto       refused while somebody watches that run; one that nobody watches is cancelled and replaced
+reject     refused
+queue      waits for its turn
+replace    that run is cancelled, wherever it is
+=========  ==========================================================================================
+
+Who watches is known for the runs of this process; one that another process owns counts as watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+from uuid_utils import uuid7
+
+from aguila.agent.context import RunContext
+from aguila.codec import encode
+from aguila.codec.notice import Warn
+from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, StoreError, StoreUnavailable, ThreadBusy
+from aguila.protocol import RunAgentInput, RunErrorEvent
+from aguila.server.history import Prepared, prepare
+from aguila.server.interrupts import ResumePlan, plan_resume
+from aguila.server.limits import Limits
+from aguila.server.live import LiveRun, checked
+from aguila.server.projection import Projections
+from aguila.server.rejection import Rejected
+from aguila.server.responses import is_terminal
+from aguila.store import Batch, Lease, Retention, RunEnd, RunRecord, Store
+from aguila.stream import EventWriter
+
+_log = logging.getLogger("aguila.server")
+
+Busy = Literal["auto", "reject", "queue", "replace"]
+History = Literal["client", "server"]
+Key = tuple[str, str, str]
+"""Scope, thread id, run id."""
+
+_HANG_UP = 0.25
+"""Seconds that a hang-up may take to arrive: a client that stops and goes on at once does so on two connections."""
+
+_PRUNE_EVERY = 60.0
+
+_LOST = checked(
+    RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are treated; see ``App``."""
+
+    history: History = "client"
+    busy: Busy = "auto"
+    lease: float = 30.0
+    drain: float = 10.0
+    window: float = 0.005
+    cancel_grace: float = 5.0
+    limits: Limits = Limits()
+    allow_system_messages: bool = False
+    echo_input: bool = False
+    retention: Retention | None = None
+    debug: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a run: what was sent, by whom."""
+
+    input: RunAgentInput
+    body: bytes
+    scope: str
+    principal: Any = None
+    headers: Mapping[str, str] = {}
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells one request from another, whatever the spelling of its JSON."""
+        return sha256(encode(self.input)).hexdigest()
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request led to.
+
+    A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
+    ``is_hydration`` nothing runs: the answer is the join form.
+    """
+
+    live: LiveRun | None = None
+    first: Batch | None = None
+    record: RunRecord | None = None
+    is_hydration: bool = False
+
+
+class Runs:
+    """The runs of one app in one process."""
+
+    def __init__(self, agent: Any, store: Store, settings: Settings, warn: Warn) -> None:
+        self.store = store
+        self.projections = Projections(store)
+        self.owner = str(uuid7())
+        self.is_draining = False
+        self.live: dict[Key, LiveRun] = {}
+        self._agent = agent
+        self._settings = settings
+        self._warn = warn
+        self._admitted: Counter[str] = Counter()
+        self._total = 0
+        self._turns: dict[tuple[str, str], asyncio.Lock] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        self._pruned_at = 0.0
+
+    async def open(self) -> None:
+        """End what a dead process left, and begin to look after what is on."""
+        await self.recover()
+        self._keeping = asyncio.create_task(self._keep(), name="aguila-keeper")
+
+    async def drain(self) -> None:
+        """Take nothing new; give the runs their time to finish, then cancel them."""
+        self.is_draining = True
+        running = [live.ended for live in self.live.values()]
+        if running:
+            await asyncio.wait(running, timeout=self._settings.drain)
+        for live in list(self.live.values()):
+            live.cancel()
+        ending = [live.ended for live in self.live.values()]
+        if ending:
+            await asyncio.wait(ending, timeout=self._settings.cancel_grace + 1.0)
+
+    async def close(self) -> None:
+        """Drain, then let go of everything."""
+        await self.drain()
+        tasks = [live.task for live in self.live.values() if live.task is not None]
+        if self._keeping is not None:
+            tasks.append(self._keeping)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Starting
+
+    async def start(self, asked: Asked) -> Started:
+        """Start a run, or find the one that this request started before.
+
+        Raises ``Rejected``, or ``StoreUnavailable``.
+        """
+        scope = asked.scope
+        self._admit(scope)
+        started: Started | None = None
+        try:
+            if self._settings.busy == "queue":
+                key = (scope, asked.input.thread_id)
+                turn = self._turns.setdefault(key, asyncio.Lock())
+                try:
+                    async with turn:
+                        started = await self._start(asked)
+                finally:
+                    if not turn.locked() and self._turns.get(key) is turn:
+                        del self._turns[key]
+            else:
+                started = await self._start(asked)
+            return started
+        finally:
+            if started is None or started.live is None:
+                self._release(scope)
+
+    def _admit(self, scope: str) -> None:
+        limits = self._settings.limits
+        if self.is_draining:
+            raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+        if self._admitted[scope] >= limits.runs_per_scope or self._total >= limits.runs:
+            raise Rejected(
+                429, "too_many_runs", "too many runs are on; wait for one to end", headers={"retry-after": "1"}
+            )
+        self._admitted[scope] += 1
+        self._total += 1
+
+    def _release(self, scope: str) -> None:
+        self._total -= 1
+        self._admitted[scope] -= 1
+        if not self._admitted[scope]:
+            del self._admitted[scope]
+
+    async def _start(self, asked: Asked) -> Started:
+        while True:
+            try:
+                prepared, plan = await self._plan(asked)
+            except Rejected:
+                # Refused, perhaps, because this very request was accepted before.
+                try:
+                    record = await self.store.run(asked.scope, asked.input.thread_id, asked.input.run_id)
+                except NotFound:
+                    record = None
+                if record is None or record.fingerprint != asked.fingerprint:
+                    raise
+                return Started(record=record)
+            if prepared.is_hydration:
+                return Started(is_hydration=True)
+            try:
+                return await self._begin(asked, prepared, plan)
+            except RunExists as error:
+                record = error.run
+                if record.fingerprint != asked.fingerprint:
+                    message = "this run id was used on this thread for another request"
+                    raise Rejected(409, "run_exists", message, "/runId") from None
+                return Started(record=record)
+            except ThreadBusy as error:
+                await self._make_way(error.run)
+            except InterruptTaken as error:
+                message = f"interrupt {error.interrupt_id} is answered by another run"
+                raise Rejected(409, "interrupt_taken", message, "/resume") from None
+            if self.is_draining:
+                raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+
+    async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan]:
+        prepared = await prepare(
+            asked.input,
+            history=self._settings.history,
+            store=self.store,
+            projections=self.projections,
+            scope=asked.scope,
+            allow_system_messages=self._settings.allow_system_messages,
+            warn=self._warn,
+        )
+        plan = await plan_resume(
+            prepared.input, store=self.store, scope=asked.scope, projections=self.projections, now=time.time()
+        )
+        for notice in [*prepared.notices, *plan.notices]:
+            self._warn(notice)
+        return prepared, plan
+
+    async def _begin(self, asked: Asked, prepared: Prepared, plan: ResumePlan) -> Started:
+        settings, store, scope = self._settings, self.store, asked.scope
+        seen = prepared.input
+        thread_id, run_id = seen.thread_id, seen.run_id
+        state = {} if seen.state is None else seen.state
+        writer = EventWriter(
+            thread_id,
+            run_id,
+            new_id=new_id,
+            parent_run_id=seen.parent_run_id,
+            input=asked.input if settings.echo_input else None,
+            state=state,
+        )
+        session = await store.session(scope, thread_id)
+        recorded: Mapping[str, bytes] = {}
+        if plan.root_run_id != run_id:
+            recorded = await store.recorded(scope, thread_id, plan.root_run_id)
+        lease, first = await store.begin(
+            scope,
+            thread_id,
+            run_id,
+            owner=self.owner,
+            lease_seconds=settings.lease,
+            input=asked.body,
+            fingerprint=asked.fingerprint,
+            events=[checked(event) for event in writer.start()],
+            parent_run_id=seen.parent_run_id,
+            claims=plan.claims,
+        )
+        context = RunContext(
+            input=seen if plan.original is None else plan.original,
+            thread_id=thread_id,
+            run_id=run_id,
+            writer=writer,
+            new_id=new_id,
+            root_run_id=plan.root_run_id,
+            parent_run_id=seen.parent_run_id,
+            replay=plan.replay,
+            recorded=recorded,
+            session=None if session is None else msgspec.json.decode(session),
+            principal=asked.principal,
+            headers=asked.headers,
+            client_state=state,
+            debug=settings.debug,
+        )
+        live = LiveRun(store, lease, root_run_id=plan.root_run_id, session=session, window=settings.window)
+        key = (scope, thread_id, run_id)
+        self.live[key] = live
+        live.task = asyncio.create_task(live.drive(self._agent, context, settings.cancel_grace), name=f"run {run_id}")
+        live.task.add_done_callback(lambda task: self._forget(key, task))
+        live.watch = asyncio.create_task(self._watch(live))
+        return Started(live=live, first=first)
+
+    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+        del self.live[key]
+        self._release(key[0])
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("run %s on thread %s was left open", key[2], key[1], exc_info=task.exception())
+
+    # A busy thread
+
+    async def _make_way(self, run: RunRecord) -> None:
+        """Return when it is worth trying again. Raises ``Rejected``."""
+        live = self.live.get((run.scope, run.thread_id, run.run_id))
+        if live is None and run.lease_until <= time.time():
+            await self._recover(run)
+            return
+        busy = self._settings.busy
+        if live is not None and live.is_ending:
+            await asyncio.shield(live.ended)
+        elif busy == "queue":
+            await self._ended(run, live)
+        elif busy == "replace" or (busy == "auto" and live is not None and await live.unwatched(_HANG_UP)):
+            await self.cancel(run.scope, run.thread_id, run.run_id)
+            try:
+                async with asyncio.timeout(self._settings.cancel_grace + 2.0):
+                    await self._ended(run, live)
+            except TimeoutError:
+                raise Rejected(409, "thread_busy", "the run that is on does not stop", "/threadId") from None
+        else:
+            raise Rejected(409, "thread_busy", f"run {run.run_id} is on; cancel it or wait", "/threadId")
+
+    async def _ended(self, run: RunRecord, live: LiveRun | None) -> None:
+        if live is not None:
+            await asyncio.shield(live.ended)
+            return
+        tail: Any = self.store.tail(run.scope, run.thread_id, run.last)
+        try:
+            async for batch in tail:
+                if is_terminal(batch.events[-1]):
+                    return
+        except NotFound:
+            return
+        finally:
+            await tail.aclose()
+
+    async def cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """Have a run cancelled, whoever owns it; does nothing to one that has ended. Raises ``NotFound``."""
+        record = await self.store.request_cancel(scope, thread_id, run_id)
+        live = self.live.get((scope, thread_id, run_id))
+        if live is not None:
+            live.cancel()
+        return record
+
+    async def _watch(self, live: LiveRun) -> None:
+        """Hear a cancel request from another process."""
+        try:
+            await self.store.cancel_requested(live.lease)
+        except StoreError:
+            return  # the keeper asks again
+        live.cancel()
+
+    # Leases
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.lease / 3)
+            try:
+                await asyncio.gather(*(self._renew(live) for live in list(self.live.values())))
+                await self.recover()
+                await self._prune()
+            except StoreUnavailable as error:
+                _log.warning("the store is unavailable: %s", error)
+            except Exception:
+                _log.exception("looking after the runs failed; trying again")
+
+    async def _renew(self, live: LiveRun) -> None:
+        try:
+            if await self.store.renew(live.lease, self._settings.lease):
+                live.cancel()
+        except StaleLease as error:
+            if not live.is_ending:
+                live.lose(error)
+
+    async def recover(self) -> None:
+        """Give every run whose owner died its terminal event."""
+        for run in await self.store.expired():
+            if (run.scope, run.thread_id, run.run_id) not in self.live:
+                await self._recover(run)
+
+    async def _recover(self, run: RunRecord) -> None:
+        lease: Lease | None = await self.store.take_over(run, owner=self.owner, lease_seconds=self._settings.lease)
+        if lease is None:
+            return
+        try:
+            await self.store.append(lease, [_LOST], end=RunEnd(outcome="error"))
+        except StaleLease:
+            return
+        _log.warning("run %s on thread %s lost its owner and was closed", run.run_id, run.thread_id)
+
+    async def _prune(self) -> None:
+        retention = self._settings.retention
+        if retention is None or time.monotonic() - self._pruned_at < _PRUNE_EVERY:
+            return
+        self._pruned_at = time.monotonic()
+        removed = await self.store.prune(retention)
+        if removed:
+            _log.info("removed %d threads beyond what is to be kept", removed)
+
+
+def new_id() -> str:
+    """An id that nobody else has, sortable by time."""
+    return str(uuid7())
