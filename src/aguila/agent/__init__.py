@@ -1,0 +1,27 @@
+"""Layer: agent. Running agents, without HTTP: the handle they write through, and the executor that ends their runs.
+
+Below: ``aguila.stream`` writes and verifies. Above: ``aguila.server`` gives runs a log and a connection. An agent is
+any callable that takes a ``Run``; ``forms`` lists what it may be.
+"""
+
+from aguila.agent.blocking import BlockingRun
+from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
+from aguila.agent.executor import execute
+from aguila.agent.questions import Approval, Interrupt, InterruptCancelled, Question, is_replayed
+from aguila.agent.run import Run
+
+__all__ = [
+    "Approval",
+    "BlockingRun",
+    "Ending",
+    "Interrupt",
+    "InterruptCancelled",
+    "Question",
+    "Replay",
+    "Run",
+    "RunContext",
+    "Services",
+    "Sink",
+    "execute",
+    "is_replayed",
+]

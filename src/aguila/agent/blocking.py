@@ -1,0 +1,451 @@
+"""Layer: agent. ``BlockingRun``: the handle of an agent that runs in a thread. Same names, plain methods.
+
+Above: the agent. Below: ``run`` and ``handles`` do the work, on the event loop; ``bridge`` carries each call there.
+What a method means and raises is said there. Once the run was cancelled every method raises
+``asyncio.CancelledError``, which is no ``Exception``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from aguila.agent.bridge import Bridge
+from aguila.agent.handles import (
+    ActivityHandle,
+    ReasoningHandle,
+    StepHandle,
+    SubagentHandle,
+    TextHandle,
+    ToolCallHandle,
+    Writing,
+)
+from aguila.agent.questions import Approval, Question
+from aguila.agent.run import Run
+from aguila.protocol import (
+    Context,
+    JsonPatchOperation,
+    Message,
+    Metadata,
+    ResumeEntry,
+    RunAgentInput,
+    TextMessageRole,
+    TokenUsage,
+    Tool,
+)
+from aguila.protocol.legacy import BinaryInputContent
+from aguila.protocol.parts import FileSource, MediaPart
+
+H = TypeVar("H", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
+
+
+class _Blocking(Generic[H]):
+    """A handle whose context manager and methods wait."""
+
+    def __init__(self, handle: H, bridge: Bridge) -> None:
+        self._handle = handle
+        self._bridge = bridge
+
+    def __enter__(self) -> Self:
+        self._bridge.call(self._handle.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._bridge.is_closed:  # otherwise the end of the run closes what is open
+            self._bridge.call(partial(self._handle.__aexit__, kind, error, trace))
+
+
+class BlockingText(_Blocking[TextHandle]):
+    """See ``TextHandle``."""
+
+    @property
+    def message_id(self) -> str:
+        """The message's id."""
+        return self._handle.message_id
+
+    def write(self, delta: str) -> None:
+        """More text."""
+        self._bridge.call(partial(self._handle.write, delta))
+
+
+class BlockingReasoning(_Blocking[ReasoningHandle]):
+    """See ``ReasoningHandle``."""
+
+    @property
+    def message_id(self) -> str:
+        """The message's id."""
+        return self._handle.message_id
+
+    def write(self, delta: str) -> None:
+        """More of the thought."""
+        self._bridge.call(partial(self._handle.write, delta))
+
+    def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
+        """An opaque artefact that the client returns with this thought."""
+        self._bridge.call(partial(self._handle.encrypted, value, type))
+
+
+class BlockingToolCall(_Blocking[ToolCallHandle]):
+    """See ``ToolCallHandle``."""
+
+    @property
+    def id(self) -> str:
+        """The call's id."""
+        return self._handle.id
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self._handle.name
+
+    @property
+    def is_frontend(self) -> bool:
+        """Whether the client is to answer it."""
+        return self._handle.is_frontend
+
+    def args(self, delta: str) -> None:
+        """More of the argument text."""
+        self._bridge.call(partial(self._handle.args, delta))
+
+    def end(self) -> None:
+        """The arguments are complete."""
+        self._bridge.call(self._handle.end)
+
+    def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
+        """Answer the call."""
+        self._bridge.call(partial(self._handle.result, content, message_id=message_id, metadata=metadata))
+
+    def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
+        """An opaque artefact that the client returns with this call."""
+        self._bridge.call(partial(self._handle.encrypted, value, type))
+
+
+class BlockingStep(_Blocking[StepHandle]):
+    """See ``StepHandle``."""
+
+    @property
+    def name(self) -> str:
+        """The name it has."""
+        return self._handle.name
+
+    @property
+    def result(self) -> Any:
+        """What came out of it."""
+        return self._handle.result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        self._handle.result = result
+
+
+class BlockingActivity:
+    """See ``ActivityHandle``."""
+
+    def __init__(self, handle: ActivityHandle, bridge: Bridge) -> None:
+        self._handle = handle
+        self._bridge = bridge
+
+    @property
+    def message_id(self) -> str:
+        """The activity's id."""
+        return self._handle.message_id
+
+    def update(self, content: dict[str, Any]) -> None:
+        """Change the content to this."""
+        self._bridge.call(partial(self._handle.update, content))
+
+    def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
+        """Change the content by a JSON Patch."""
+        self._bridge.call(partial(self._handle.patch, patch))
+
+
+class BlockingWriting:
+    """See ``Writing``."""
+
+    def __init__(self, writing: Writing, bridge: Bridge) -> None:
+        self._writing = writing
+        self._bridge = bridge
+
+    def text(
+        self,
+        role: TextMessageRole | None = None,
+        name: str | None = None,
+        message_id: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> BlockingText:
+        """A text message, open while it is entered: ``with run.text() as text: text.write("...")``."""
+        return BlockingText(self._writing.text(role, name, message_id, metadata), self._bridge)
+
+    def say(
+        self,
+        text: str,
+        role: TextMessageRole | None = None,
+        name: str | None = None,
+        message_id: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> str:
+        """A whole text message; gives its id."""
+        return self._bridge.call(partial(self._writing.say, text, role, name, message_id, metadata))
+
+    def reasoning(self, message_id: str | None = None, metadata: Metadata | None = None) -> BlockingReasoning:
+        """A thought, open while it is entered."""
+        return BlockingReasoning(self._writing.reasoning(message_id, metadata), self._bridge)
+
+    def tool_call(
+        self,
+        name: str,
+        args: dict[str, Any] | str | None = None,
+        *,
+        tool_call_id: str | None = None,
+        parent_message_id: str | None = None,
+        metadata: Metadata | None = None,
+        stream: bool = False,
+    ) -> BlockingToolCall:
+        """Call a tool."""
+        call = self._bridge.call(
+            partial(
+                self._writing.tool_call,
+                name,
+                args,
+                tool_call_id=tool_call_id,
+                parent_message_id=parent_message_id,
+                metadata=metadata,
+                stream=stream,
+            )
+        )
+        return BlockingToolCall(call, self._bridge)
+
+    def stream_tool_call(
+        self,
+        name: str,
+        *,
+        tool_call_id: str | None = None,
+        parent_message_id: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> BlockingToolCall:
+        """A call whose arguments are written piece by piece while it is entered."""
+        call = self._writing.stream_tool_call(
+            name, tool_call_id=tool_call_id, parent_message_id=parent_message_id, metadata=metadata
+        )
+        return BlockingToolCall(call, self._bridge)
+
+    def step(
+        self, name: str, parent: str | BlockingStep | None = None, metadata: Metadata | None = None
+    ) -> BlockingStep:
+        """A step, open while it is entered."""
+        above = parent._handle if isinstance(parent, BlockingStep) else parent
+        return BlockingStep(self._writing.step(name, above, metadata), self._bridge)
+
+    def subagent(
+        self,
+        name: str,
+        description: str | None = None,
+        *,
+        subagent_run_id: str | None = None,
+        tool_call: str | BlockingToolCall | None = None,
+        parent_message_id: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> BlockingSubagent:
+        """An invocation of a subagent, open while it is entered."""
+        handle = self._writing.subagent(
+            name,
+            description,
+            subagent_run_id=subagent_run_id,
+            tool_call=tool_call.id if isinstance(tool_call, BlockingToolCall) else tool_call,
+            parent_message_id=parent_message_id,
+            metadata=metadata,
+        )
+        return BlockingSubagent(handle, self._bridge)
+
+    def activity(
+        self, activity_type: str, content: dict[str, Any], *, message_id: str | None = None, replace: bool | None = None
+    ) -> BlockingActivity:
+        """Show an activity; what this gives can change it."""
+        call = partial(self._writing.activity, activity_type, content, message_id=message_id, replace=replace)
+        return BlockingActivity(self._bridge.call(call), self._bridge)
+
+    def custom(self, name: str, value: Any, *, metadata: Metadata | None = None) -> None:
+        """An event whose meaning the application defines."""
+        self._bridge.call(partial(self._writing.custom, name, value, metadata=metadata))
+
+    def raw(self, event: Any, source: str | None = None, *, metadata: Metadata | None = None) -> None:
+        """An event of another system."""
+        self._bridge.call(partial(self._writing.raw, event, source, metadata=metadata))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        schema: dict[str, Any] | None = None,
+        key: str | None = None,
+        reason: str = "input_required",
+        expires_at: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> Any:
+        """Ask the user; gives the answer's payload."""
+        return self._bridge.call(
+            partial(
+                self._writing.ask,
+                question,
+                schema=schema,
+                key=key,
+                reason=reason,
+                expires_at=expires_at,
+                metadata=metadata,
+            )
+        )
+
+    def ask_all(self, questions: Sequence[Question | str]) -> list[Any]:
+        """Ask several questions at once."""
+        return self._bridge.call(partial(self._writing.ask_all, questions))
+
+    def approve(
+        self,
+        tool_name: str,
+        args: dict[str, Any],
+        *,
+        message: str | None = None,
+        key: str | None = None,
+        expires_at: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> Approval[BlockingToolCall]:
+        """Show a tool call and ask whether it may be made."""
+        approval = self._bridge.call(
+            partial(
+                self._writing.approve,
+                tool_name,
+                args,
+                message=message,
+                key=key,
+                expires_at=expires_at,
+                metadata=metadata,
+            )
+        )
+        return Approval(
+            approved=approval.approved,
+            arguments=approval.arguments,
+            call=BlockingToolCall(approval.call, self._bridge),
+            reason=approval.reason,
+        )
+
+
+class BlockingSubagent(_Blocking[SubagentHandle], BlockingWriting):
+    """See ``SubagentHandle``."""
+
+    def __init__(self, handle: SubagentHandle, bridge: Bridge) -> None:
+        _Blocking.__init__(self, handle, bridge)  # type: ignore[reportUnknownMemberType]
+        BlockingWriting.__init__(self, handle, bridge)
+
+    @property
+    def id(self) -> str:
+        """The invocation's run id."""
+        return self._handle.id
+
+    @property
+    def result(self) -> Any:
+        """What came out of it."""
+        return self._handle.result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        self._handle.result = result
+
+    def fail(self, message: str, code: str | None = None) -> None:
+        """End the invocation as failed; the run goes on."""
+        self._bridge.call(partial(self._handle.fail, message, code))
+
+
+class BlockingRun(BlockingWriting):
+    """See ``Run``."""
+
+    def __init__(self, run: Run, bridge: Bridge) -> None:
+        super().__init__(run, bridge)
+        self._run = run
+        self.input: RunAgentInput = run.input
+        self.messages: list[Message] = run.messages
+        self.tools: list[Tool] = run.tools
+        self.context: list[Context] = run.context
+        self.forwarded_props: Any = run.forwarded_props
+        self.resume: list[ResumeEntry] = run.resume
+        self.thread_id = run.thread_id
+        self.run_id = run.run_id
+        self.parent_run_id = run.parent_run_id
+        self.principal: Any = run.principal
+        self.headers: Mapping[str, str] = run.headers
+        self._recording: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    @property
+    def state(self) -> Any:
+        """The state shared with the client."""
+        return self._run.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._run.state = state
+
+    @property
+    def session(self) -> Any:
+        """A private JSON value, kept with the thread."""
+        return self._run.session
+
+    @session.setter
+    def session(self, session: Any) -> None:
+        self._run.session = session
+
+    @property
+    def result(self) -> Any:
+        """The run's result."""
+        return self._run.result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        self._run.result = result
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run was asked to stop: a thread that works for long looks at it now and then."""
+        return self._run.is_cancelled
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """What ``add_usage`` was told, in order."""
+        return self._run.usage
+
+    def emit(self, event: Any) -> None:
+        """Send what a generator would yield."""
+        self._bridge.call(partial(self._run.emit, event))
+
+    def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
+        """Change the state by a JSON Patch, without comparing it."""
+        self._bridge.call(partial(self._run.patch_state, patch))
+
+    def state_snapshot(self) -> None:
+        """Send the whole state."""
+        self._bridge.call(self._run.state_snapshot)
+
+    def messages_snapshot(self, messages: Sequence[Message]) -> None:
+        """Restate the conversation."""
+        self._bridge.call(partial(self._run.messages_snapshot, messages))
+
+    def add_usage(self, usage: TokenUsage) -> None:
+        """Tokens of one model call."""
+        self._run.add_usage(usage)
+
+    def once(self, key: str, effect: Callable[[], Any]) -> Any:
+        """Do something once, however often the agent is replayed. ``effect`` is called in this thread."""
+        questions = self._run._questions
+        with self._recording[key]:
+            known, value = questions.recorded(key)
+            if known:
+                return value
+            return self._bridge.call(partial(questions.record, key, effect()))
+
+    def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
+        """The bytes of an uploaded file, or of data carried inline."""
+        return self._bridge.call(partial(self._run.file, part))

@@ -1,0 +1,129 @@
+"""Layer: agent. An agent that runs in a thread, and the task that acts for it on the event loop.
+
+Above: ``forms`` starts the thread and serves it; ``blocking`` calls across. Below: the standard library. Everything
+that the thread says or asks for goes through one queue, in order, and is done by the agent's one task, so that
+context variables hold and nothing is sent from two threads at once.
+
+The queue is bounded: a generator that is faster than the run may be waits. Closing the bridge (the run was
+cancelled, or something the agent yielded was refused) ends the thread at its next step with ``CancelledError``; a
+thread cannot be interrupted from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+AHEAD = 64
+"""How many values a generator in a thread may be ahead of what was sent."""
+
+
+class Yielded:
+    """A value that a generator yielded."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Called:
+    """Something to be done on the event loop, while the thread waits for it."""
+
+    __slots__ = ("call", "future")
+
+    def __init__(self, call: Callable[[], Awaitable[Any]]) -> None:
+        self.call = call
+        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+
+class Ended:
+    """The agent returned, or raised."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self.value = value
+        self.error = error
+
+
+Item = Yielded | Called | Ended
+
+
+class Bridge:
+    """The queue between an agent's thread and its task."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._items: deque[Item] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self.ended = asyncio.Event()
+        """Set when the thread has nothing more to do."""
+
+    # In the thread
+
+    def put(self, item: Item) -> None:
+        """Queue something for the task. Raises ``CancelledError`` once the bridge is closed."""
+        with self._changed:
+            while len(self._items) >= AHEAD and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                raise asyncio.CancelledError("the run is over")
+            self._items.append(item)
+            is_first = len(self._items) == 1
+        if is_first:  # otherwise the task knows already
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+    def call(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Have something done by the task, and wait for it. Raises what it raises."""
+        called = Called(call)
+        self.put(called)
+        return cast("T", called.future.result())
+
+    def end(self, value: Any, error: BaseException | None) -> None:
+        """The last word of the thread."""
+        with self._changed:
+            self._items.append(Ended(value, error))
+        try:
+            self._loop.call_soon_threadsafe(self._note_end)
+        except RuntimeError:
+            return  # the loop was closed under an abandoned thread: nobody is left to tell
+
+    def _note_end(self) -> None:
+        self._ready.set()
+        self.ended.set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody listens any more."""
+        return self._is_closed
+
+    # In the task
+
+    async def get(self) -> Item:
+        """The next item of the thread."""
+        while True:
+            with self._changed:
+                if self._items:
+                    self._changed.notify()
+                    return self._items.popleft()
+                self._ready.clear()
+            await self._ready.wait()
+
+    def close(self) -> None:
+        """Listen no more: the thread ends at its next step."""
+        with self._changed:
+            self._is_closed = True
+            left = [item for item in self._items if isinstance(item, Called)]
+            self._items = deque(item for item in self._items if isinstance(item, Ended))
+            self._changed.notify_all()
+        for item in left:
+            item.future.set_exception(asyncio.CancelledError("the run is over"))

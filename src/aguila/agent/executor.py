@@ -1,0 +1,272 @@
+"""Layer: agent. Runs an agent, and ends the run: once, in order, whatever the agent does.
+
+Above: the server, or a test. Below: ``forms`` drives the agent, ``output`` sends what it says.
+
+The agent runs in one task of its own, from its first line to its last. ``execute`` waits for that task; cancelling
+``execute`` cancels it. This is how a run ends:
+
+==================================================  ==============================================================
+the agent returned                                  RUN_FINISHED, success
+the agent sent its own RUN_FINISHED or RUN_ERROR    that
+it asked something, also if it swallowed that       RUN_FINISHED, interrupt
+``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
+                                                    is not done after the grace period is left behind, unheard
+it raised anything else                             RUN_ERROR, ``agent_error``
+it said what cannot be sent                         RUN_ERROR, ``agent_output``
+the sink refused                                    RUN_ERROR, ``run_unwritable``, if the sink takes that
+==================================================  ==============================================================
+
+Texts of exceptions are logged, with a reference that is in the RUN_ERROR; they are sent only with ``debug``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from typing import Any
+
+from aguila.agent.context import Ending, RunContext, Services, Sink
+from aguila.agent.forms import Agent, BadOutput, drive
+from aguila.agent.output import Output
+from aguila.agent.questions import interrupts_in, is_replayed
+from aguila.agent.run import Run
+from aguila.codec.json import decode, encode
+from aguila.codec.notice import Notice, log_notice
+from aguila.errors import DecodeError, EncodeError, IllegalStep
+from aguila.protocol import (
+    Event,
+    Interrupt,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    TokenUsage,
+    replace,
+)
+from aguila.stream.emit import Events, own_json
+from aguila.stream.usage import aggregate_token_usage
+
+__all__ = ["Ending", "RunContext", "Services", "Sink", "execute"]
+
+_log = logging.getLogger("aguila")
+
+_left_behind: set[asyncio.Task[Any]] = set()
+"""Tasks of agents that would not end; held so that they are not collected while they run."""
+
+_MESSAGES = {
+    "agent_error": "The agent failed.",
+    "agent_output": "The agent sent something that cannot be passed on.",
+    "run_unwritable": "The run could not be recorded.",
+}
+
+
+async def execute(
+    agent: Agent, context: RunContext, sink: Sink, services: Services, *, cancel_grace: float = 5.0
+) -> Ending:
+    """Run an agent to its end. Puts everything after RUN_STARTED, the last of it one terminal event.
+
+    Cancelling this cancels the agent, and ends the run as cancelled: it then returns as usual, after ``cancel_grace``
+    seconds at the latest, or at once when it is cancelled again. Never raises what an agent raises.
+    """
+    output = Output(context, sink)
+    run = Run(context, output, services)
+    task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
+    cancelled = await _wait(task, output, cancel_grace)
+    error = _error_of(task) if task.done() else None
+    try:
+        return _End(context, sink, output, run).write(error, cancelled)
+    finally:
+        output.is_over = True
+        if not task.done():
+            _log.warning(
+                "the agent did not stop; run %s on thread %s goes on without it", context.run_id, context.thread_id
+            )
+            _left_behind.add(task)
+            task.add_done_callback(_left_behind.discard)
+            task.cancel()
+
+
+async def _outcome_of(agent: Agent, run: Run, output: Output, grace: float) -> BaseException | None:
+    """Drive the agent. What it raises is given, not raised: a task that raises SystemExit would end the event loop."""
+    try:
+        await drive(agent, run, output, grace)
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
+
+
+def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.result()
+
+
+async def _wait(task: asyncio.Task[BaseException | None], output: Output, grace: float) -> bool:
+    """Wait for the agent; gives whether the run was cancelled before the agent was done."""
+    waiting = asyncio.current_task()
+    assert waiting is not None  # noqa: S101
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        waiting.uncancel()  # it is answered here: the caller's own scopes must not take it for theirs
+        if task.done():
+            return isinstance(_error_of(task), asyncio.CancelledError)  # the loop is cancelling everyone
+        output.is_cancelled = True
+        task.cancel()
+        try:
+            await asyncio.wait((task,), timeout=grace)
+        except asyncio.CancelledError:
+            waiting.uncancel()  # asked twice: no more patience
+        return True
+    return False
+
+
+class _End:
+    """The end of a run."""
+
+    def __init__(self, context: RunContext, sink: Sink, output: Output, run: Run) -> None:
+        self._context = context
+        self._sink = sink
+        self._output = output
+        self._run = run
+
+    def write(self, error: BaseException | None, cancelled: bool) -> Ending:
+        """Write the terminal event that these circumstances ask for, or RUN_ERROR if that cannot be written."""
+        output = self._output
+        if output.failure is not None:
+            return self._fail(output.failure)
+        try:
+            if cancelled and output.ending is None:
+                if error is not None and not isinstance(error, asyncio.CancelledError):
+                    self._log("the agent failed while it was being cancelled", error)
+                return self._cancel()
+            asked = interrupts_in(error)
+            if asked or (error is None and self._run._questions.raised):
+                if error is None:
+                    self._warn("the agent went on after it had asked; the question stands")
+                return self._interrupt([*self._run._questions.raised.values(), *asked])
+            if error is not None and not cancelled:
+                return self._fail(error)
+            if output.replaying is not None and not output.replaying.is_over:
+                self._warn("the agent ended without coming to the question that was answered; it was not heard")
+            return self._end_as_told() if output.ending is not None else self._finish()
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the run ends
+            return self._fail(failure)
+
+    def _finish(self) -> Ending:
+        result = own_json(self._run.result)  # before anything is closed for it
+        session = own_json(self._run.session)
+        self._output.send_last_state()
+        events = self._output.writer.finish(result, usage=self._usage())
+        return self._put(events, Ending(outcome="success", session=session))
+
+    def _cancel(self) -> Ending:
+        """An agent that was stopped in the middle of something may have left anything behind."""
+        session = self._context.session
+        try:
+            session = own_json(self._run.session)
+        except Exception as failure:  # noqa: BLE001
+            self._log("the session could not be kept", failure)
+        self._send_last_state_if_possible(None)
+        return self._put(self._output.writer.cancel(usage=self._usage()), Ending(outcome="cancelled", session=session))
+
+    def _send_last_state_if_possible(self, reference: str | None) -> None:
+        replaying = self._output.replaying
+        if self._output.failure is not None or (replaying is not None and not replaying.has_spoken):
+            return  # a replay that did not come to its question has a state that is older than the client's
+        try:
+            self._output.send_last_state()
+        except Exception as failure:  # noqa: BLE001 - a state that cannot be sent must not keep the run open
+            self._log("the last state could not be sent", failure, reference)
+
+    def _interrupt(self, raised: list[Interrupt]) -> Ending:
+        interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
+        decode(encode(interrupts), list[Interrupt], strict=True)
+        # A replay makes the changes of the session again, so it must start from the session as it was.
+        replayed = any(is_replayed(interrupt.id) for interrupt in interrupts)
+        session = own_json(self._context.session if replayed else self._run.session)
+        replaying = self._output.replaying
+        if replaying is None or replaying.has_spoken:
+            self._output.send_last_state()
+        events = self._output.writer.interrupt(interrupts, usage=self._usage())
+        return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, session=session))
+
+    def _end_as_told(self) -> Ending:
+        told = self._output.ending
+        assert told is not None  # noqa: S101
+        told = replace(told, usage=self._usage(told.usage))
+        decode(encode(told), Event, strict=True)
+        session = own_json(self._run.session)
+        self._output.send_last_state()
+        events = self._output.writer.emit(told)
+        if isinstance(told, RunErrorEvent):
+            return self._put(events, Ending(outcome="error", session=self._context.session))
+        return self._put(events, _told(told, session))
+
+    def _fail(self, error: BaseException) -> Ending:
+        """RUN_ERROR, which needs nothing to be in order."""
+        reference = self._context.new_id()
+        cause = error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
+        code = self._code(error, cause)
+        self._log(f"the run failed ({code})", cause, reference)
+        message = f"{_MESSAGES[code]} Reference: {reference}"
+        if self._context.debug:
+            message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
+        event = RunErrorEvent(message=message, code=code, usage=self._usage())
+        ending = Ending(outcome="error", session=self._context.session, reference=reference, error=cause)
+        if self._output.writer.is_finished:
+            # The sink refused the end that the writer has written. It has taken none of it, so this one is legal.
+            return self._put([event], ending)
+        self._send_last_state_if_possible(reference)
+        return self._put(self._output.writer.emit(event), ending)
+
+    def _code(self, error: BaseException, cause: BaseException) -> str:
+        if cause is self._output.failure and not isinstance(cause, (EncodeError, DecodeError, IllegalStep)):
+            return "run_unwritable"
+        return (
+            "agent_output" if isinstance(error, (BadOutput, EncodeError, IllegalStep, DecodeError)) else "agent_error"
+        )
+
+    def _put(self, events: Events, ending: Ending) -> Ending:
+        """The last thing that goes to the sink."""
+        try:
+            self._sink.put(events)
+        except Exception as refusal:
+            if ending.outcome != "error":
+                self._output.failure = refusal
+                raise
+            self._log("the end of the run was refused", refusal, ending.reference)
+            return Ending(
+                outcome="error",
+                session=ending.session,
+                reference=ending.reference,
+                error=ending.error or refusal,
+                is_written=False,
+            )
+        return ending
+
+    def _usage(self, told: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
+        usage = aggregate_token_usage([*(told or ()), *self._run.usage])
+        return usage if usage else None
+
+    def _log(self, message: str, error: BaseException, reference: str | None = None) -> None:
+        thread_id, run_id = self._context.thread_id, self._context.run_id
+        _log.error(
+            "%s: thread %s, run %s, reference %s",
+            message,
+            thread_id,
+            run_id,
+            reference,
+            exc_info=error,
+            extra={"thread_id": thread_id, "run_id": run_id, "reference": reference},
+        )
+
+    def _warn(self, message: str) -> None:
+        log_notice(Notice(rule="ask", message=f"run {self._context.run_id!r}: {message}"))
+
+
+def _told(told: RunFinishedEvent, session: Any) -> Ending:
+    if isinstance(told.outcome, RunFinishedInterruptOutcome):
+        return Ending(outcome="interrupt", interrupts=told.outcome.interrupts, session=session)
+    if isinstance(told.outcome, RunFinishedCancelledOutcome):
+        return Ending(outcome="cancelled", session=session)
+    return Ending(outcome="success", session=session)

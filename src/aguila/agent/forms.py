@@ -1,0 +1,202 @@
+"""Layer: agent. The forms that an agent can have, and how each is driven.
+
+Above: ``executor`` runs one of these in the agent's task. Below: ``output`` takes what is yielded and returned.
+
+==========================  ===============================================================================
+async generator function    iterated in the task, closed there; strings and events are what it yields
+async function              awaited in the task; what it returns is text or the result
+plain generator function    iterated in a thread, at most 64 values ahead, closed there
+plain function              called in a thread
+callable object, partial    as the function behind it; a wrapper made with functools.wraps as what it wraps
+==========================  ===============================================================================
+
+A plain function is given a ``BlockingRun``, so it cannot hand on to an async one: wrap with ``functools.partial``, or
+with an async function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from aguila.agent.blocking import BlockingRun
+from aguila.agent.bridge import Bridge, Called, Yielded
+from aguila.agent.output import Output
+from aguila.agent.run import Run
+
+_log = logging.getLogger("aguila")
+
+Agent = Callable[[Any], Any]
+"""An agent: anything that can be called with a run."""
+
+
+class BadOutput(Exception):
+    """What an agent yielded or returned cannot be sent; the cause says why."""
+
+
+def is_async(agent: Agent) -> bool:
+    """Whether an agent is to be called on the event loop, rather than in a thread."""
+    seen: Any = agent
+    while True:
+        cls: Any = seen.__class__
+        for each in (seen, getattr(cls, "__call__", None)):  # noqa: B004 - it is looked at, not called
+            if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+                return True
+        if isinstance(seen, functools.partial):
+            seen = cast("functools.partial[Any]", seen).func
+        elif hasattr(seen, "__wrapped__"):
+            seen = seen.__wrapped__
+        else:
+            return False
+
+
+async def drive(agent: Agent, run: Run, output: Output, grace: float) -> None:
+    """Run an agent to its end, and send what it yields and returns.
+
+    Raises what the agent raises, or ``BadOutput``.
+    """
+    if is_async(agent):
+        await _drive_async(agent, run, output, grace)
+    else:
+        await _drive_thread(agent, run, output, grace)
+
+
+async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> None:
+    produced: Any = agent(run)
+    if inspect.isawaitable(produced):
+        produced = await produced
+    if hasattr(produced, "__anext__") or hasattr(produced, "__aiter__"):
+        await _iterate(produced.__aiter__(), output, grace)
+    else:
+        _take_return(produced, run, output)
+
+
+async def _iterate(values: AsyncIterator[Any], output: Output, grace: float) -> None:
+    accept, room = output.accept, output.room
+    try:
+        async for value in values:
+            try:
+                accept(value)
+            except Exception as error:
+                raise BadOutput from error
+            await room()
+    finally:
+        close = getattr(values, "aclose", None)
+        if close is not None:
+            await _close(close, grace)
+
+
+async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
+    """Let an agent clean up. It has had its end already: what goes wrong now is logged and changes nothing."""
+    try:
+        async with asyncio.timeout(grace):
+            await close()
+    except Exception:  # noqa: BLE001
+        _log.warning("the agent failed while it was being closed", exc_info=True)
+
+
+def _take_return(value: Any, run: Run, output: Output) -> None:
+    try:
+        result = output.accept_return(value)
+    except Exception as error:
+        raise BadOutput from error
+    if result is not None:
+        run.result = result
+
+
+async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) -> None:
+    bridge = Bridge()
+    work = functools.partial(_work, agent, BlockingRun(run, bridge), bridge, output)
+    # A thread of its own: agents wait for models, and a shared pool would make them wait for each other.
+    threading.Thread(
+        target=contextvars.copy_context().run, args=(work,), name=f"aguila run {run.run_id}", daemon=True
+    ).start()
+    try:
+        while True:
+            item = await bridge.get()
+            if isinstance(item, Yielded):
+                try:
+                    output.accept(item.value)
+                except Exception as error:
+                    raise BadOutput from error
+                await output.room()
+            elif isinstance(item, Called):
+                await _do(item)
+            else:
+                break
+    except BaseException:
+        bridge.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await bridge.ended.wait()
+        raise
+    if item.error is not None:
+        raise item.error
+    _take_return(item.value, run, output)
+
+
+async def _do(called: Called) -> None:
+    try:
+        result = await called.call()
+    except asyncio.CancelledError as error:
+        called.future.set_exception(error)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+    except BaseException as error:  # noqa: BLE001 - it is raised in the thread
+        called.future.set_exception(error)
+    else:
+        called.future.set_result(result)
+
+
+def _work(agent: Agent, run: BlockingRun, bridge: Bridge, output: Output) -> None:
+    """The whole life of an agent's thread."""
+    value: Any = None
+    failure: BaseException | None = None
+    try:
+        value = agent(run)
+        if hasattr(value, "__anext__") or inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise TypeError(
+                "a plain function returned something async; make the agent an async function, or use functools.partial"
+            )
+        if hasattr(value, "__next__"):
+            value = _pull(value, bridge, output)
+    except BaseException as error:  # noqa: BLE001 - it is raised in the agent's task
+        failure = error
+    bridge.end(value, failure)
+
+
+def _pull(values: Any, bridge: Bridge, output: Output) -> Any:
+    """Iterate a generator in its thread; gives what it returns."""
+    try:
+        while True:
+            try:
+                value = next(values)
+            except StopIteration as stop:
+                return stop.value
+            if output.state.is_read:
+                # The agent can change the state at any moment, so it waits while the state is compared.
+                bridge.call(functools.partial(_accept, output, value))
+            else:
+                bridge.put(Yielded(value))
+    finally:
+        close = getattr(values, "close", None)
+        if close is not None:
+            close()
+
+
+async def _accept(output: Output, value: Any) -> None:
+    try:
+        output.accept(value)
+    except Exception as error:
+        raise BadOutput from error
+    await output.room()

@@ -1,0 +1,280 @@
+"""Layer: agent. All that an agent says goes through here, whichever form it has: one place, one order.
+
+Above: ``handles`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the event writer,
+which cannot write an illegal event, and the sink.
+
+Before an event that is not a delta the state is compared and its changes go first. An agent's own RUN_FINISHED or
+RUN_ERROR is kept for the executor: a run ends when its agent has. What a failed ``Sink.put`` refused is never followed
+by anything but the end of the run, since nobody could know what the consumer has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
+
+from aguila.agent.context import RunContext, Sink
+from aguila.agent.ids import Ids
+from aguila.agent.replay import Replaying
+from aguila.agent.shared_state import SharedState
+from aguila.codec.official import from_official, is_official
+from aguila.errors import EncodeError, IllegalStep
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    ActivitySnapshotEvent,
+    CustomEvent,
+    Event,
+    JsonPatchOperation,
+    RawEvent,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    replace,
+)
+from aguila.stream.emit import Events, own_json
+from aguila.stream.rules import TEXT
+from aguila.stream.write import EventWriter
+
+P = ParamSpec("P")
+Make = Callable[Concatenate[EventWriter, P], Events]
+"""A method of the event writer, to be called with the writer in charge."""
+
+_EVENTS: frozenset[type[Any]] = frozenset(get_args(Event))
+_BESIDE_TEXT: frozenset[type[Any]] = frozenset(
+    {StateSnapshotEvent, StateDeltaEvent, CustomEvent, RawEvent, ActivitySnapshotEvent, ActivityDeltaEvent}
+)
+"""Events that may be yielded in the middle of a text without ending its message."""
+_ARRAY: Any = (list, tuple)
+
+
+class Output:
+    """The way of a run's events, from the agent to the sink."""
+
+    def __init__(self, context: RunContext, sink: Sink) -> None:
+        self._context = context
+        self._sink = sink
+        self.writer = context.writer
+        self.ids = Ids(context.thread_id, context.root_run_id)
+        self.replaying: Replaying | None = None
+        self.front = context.writer
+        """The writer that the agent writes to: the run's, or a replay's own."""
+        if context.replay is not None:
+            self.front = EventWriter(
+                context.thread_id, context.run_id, new_id=context.new_id, state=_or_empty(context.input.state)
+            )
+            self.front.start()
+            self.writer._state = own_json(_or_empty(context.client_state))
+            self.replaying = Replaying(context.replay, self.front, context.writer)
+        self.state = SharedState(self.front)
+        self.ending: RunFinishedEvent | RunErrorEvent | None = None
+        """The end of the run that the agent yielded itself."""
+        self.failure: BaseException | None = None
+        """What the sink raised."""
+        self.is_over = False
+        """Whether the run's terminal event was sent: an agent that still talks is not heard."""
+        self.is_cancelled = False
+        """Whether the run was asked to stop."""
+        self._text: str | None = None  # the message that yielded strings go to
+
+    # Written through handles
+
+    async def send(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send what a method of the writer makes, after what changed in the state."""
+        if self.is_over:
+            await self._refuse()
+        self._send_state()
+        self._put(make(self.front, *args, **kwargs))
+        await self.room()
+
+    async def send_opener(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
+        """The same for something that begins: it ends the message that yielded strings go to."""
+        if self.is_over:
+            await self._refuse()
+        self._end_text()
+        await self.send(make, *args, **kwargs)
+
+    async def send_delta(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
+        """The same for a delta: the state is compared only now and then."""
+        if self.is_over:
+            await self._refuse()
+        if self.state.is_due():
+            self._send_state()
+        self._put(make(self.front, *args, **kwargs))
+        await self.room()
+
+    async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
+        """Change the state by operations, without comparing."""
+        if self.is_over:
+            await self._refuse()
+        self._send_state()
+        if self.front is not self.writer and self.state.is_read:
+            self.front.set_state(self.state.value)
+        events = self.front.patch_state(patch)
+        self.state.patch(patch)
+        if self.front is self.writer:
+            self._put(events)
+        else:
+            self._send_state()
+        await self.room()
+
+    async def snapshot_state(self) -> None:
+        """Send the whole state."""
+        if self.is_over:
+            await self._refuse()
+        snapshot = own_json(self.state.value)
+        if self.replaying is None or not self.replaying.is_muted:
+            self._accept_by_sink(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
+        await self.room()
+
+    async def room(self) -> None:
+        """Wait until the run is not too far ahead."""
+        if self.is_over:
+            await self._refuse()
+        try:
+            await self._sink.room()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    # Yielded and returned
+
+    def accept(self, value: Any) -> None:
+        """Take what an agent yielded.
+
+        Raises ``EncodeError`` for what is no output, and as the writer and the sink do.
+        """
+        if value.__class__ is str:
+            self._accept_text(value)
+        elif value.__class__ in _EVENTS:
+            self._accept_event(value)
+        elif isinstance(value, _ARRAY):
+            for element in cast("Sequence[Any]", value):
+                self.accept(element)
+        elif isinstance(value, str):
+            self._accept_text(str(value))
+        elif is_official(value):
+            event = from_official(value)
+            if event.__class__ not in _EVENTS:
+                raise EncodeError(f"an agent yielded ag_ui's {type(value).__name__}, which is no event")
+            self._accept_event(event)
+        else:
+            raise EncodeError(f"an agent yielded {type(value).__name__}; it may yield text, events, and lists of these")
+
+    def accept_return(self, value: Any) -> Any:
+        """Take what an agent returned: text and events are said, anything else is the run's result, which this gives.
+
+        Raises ``EncodeError`` if the result is not JSON.
+        """
+        if value is None:
+            return None
+        if isinstance(value, str) or value.__class__ in _EVENTS or is_official(value):
+            self.accept(value)
+            return None
+        return own_json(value)
+
+    def _accept_text(self, text: str) -> None:
+        if self.ending is not None:
+            self._refuse_more("text")
+        if text == "":
+            return
+        message_id = self._text
+        if message_id is None or not self.front._verifier.is_open(TEXT, message_id):
+            self._send_state()
+            message_id = self._text = self.ids.mint("msg")
+            self._put(self.front.start_text(message_id))
+        elif self.state.is_due():
+            self._send_state()
+        self._put(self.front.write_text(message_id, text))
+
+    def _accept_event(self, event: Any) -> None:
+        cls = event.__class__
+        if cls is RunErrorEvent:
+            if not isinstance(self.ending, RunErrorEvent):
+                self.ending = event  # also after RUN_FINISHED: a late failure is a failure (LIFE-15)
+            return
+        if self.ending is not None:
+            self._refuse_more(str(event.type))
+        if cls not in _BESIDE_TEXT:
+            self._end_text()
+        if cls is RunFinishedEvent:
+            self.ending = self._own_boundary(event)
+            return
+        if cls is RunStartedEvent:
+            self.front.emit(self._own_boundary(event))  # refused, or already sent
+            return
+        self._send_state()
+        if cls is StateDeltaEvent or cls is StateSnapshotEvent:
+            self._accept_state(event)
+        else:
+            self._put(self.front.emit(event))
+
+    def _accept_state(self, event: StateDeltaEvent | StateSnapshotEvent) -> None:
+        if self.front is not self.writer and self.state.is_read:
+            self.front.set_state(self.state.value)
+        events = self.front.emit(event)
+        self.state.adopt()
+        if self.front is self.writer:
+            self._put(events)
+        else:
+            self._send_state()
+
+    def _own_boundary(self, event: Any) -> Any:
+        """An agent that is replayed takes the ids of the run from an input that is the root run's."""
+        if event.thread_id == self._context.thread_id and event.run_id == self._context.input.run_id:
+            return replace(event, run_id=self._context.run_id)
+        return event
+
+    def _refuse_more(self, what: str) -> NoReturn:
+        assert self.ending is not None  # noqa: S101
+        raise IllegalStep(f"{what} after the agent's own {self.ending.type}", rule="LIFE-15")
+
+    # How it is done
+
+    def _end_text(self) -> None:
+        message_id, self._text = self._text, None
+        if message_id is not None and self.front._verifier.is_open(TEXT, message_id):
+            self._put(self.front.end_text(message_id))
+
+    def send_last_state(self) -> None:
+        """Compare the state once more, before the terminal event."""
+        events = self.state.changes(self.writer)
+        if events:
+            self._accept_by_sink(events)
+
+    def _send_state(self) -> None:
+        if self.replaying is None or not self.replaying.is_muted:
+            events = self.state.changes(self.writer)
+            if events:
+                self._accept_by_sink(events)
+
+    def _put(self, events: Events) -> None:
+        if self.replaying is not None:
+            try:
+                events = self.replaying.pass_on(events)
+            except BaseException as error:
+                self.failure = error  # some of it may be written and not sent
+                raise
+        if events:
+            self._accept_by_sink(events)
+
+    def _accept_by_sink(self, events: Events) -> None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            self._sink.put(events)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    async def _refuse(self) -> NoReturn:
+        # The agent swallowed its cancellation, or left a task behind. It gives way to others before it is told again,
+        # so that one that swallows this too cannot stop the loop.
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError("the run is over")
+
+
+def _or_empty(state: Any) -> Any:
+    return {} if state is None else state

@@ -1,0 +1,247 @@
+"""Layer: agent. Asking the user: a run ends with a question, and a later run goes on with the answer.
+
+Above: ``run`` and ``handles`` offer ``ask``, ``ask_all``, ``approve`` and ``once``. Below: ``replay`` (what is muted),
+``ids``. Nothing here sends events.
+
+The signal is a ``BaseException``, so that an agent's ``except Exception`` does not swallow it. The run that answers
+invokes the agent again from its beginning; a question finds its answer by its id, which is derived from the run that
+the chain began with, the question's ordinal or key, its text and its schema. A changed question has another id: it is
+asked again and never takes an old answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from aguila import protocol
+from aguila.agent.context import RunContext, Services
+from aguila.agent.output import Output
+from aguila.codec.json import encode
+from aguila.codec.notice import log_notice
+from aguila.codec.text import load
+from aguila.protocol import Metadata, ResumeEntry
+from aguila.stream.emit import own_json
+
+if TYPE_CHECKING:
+    from aguila.agent.handles import ToolCallHandle
+
+_PREFIX = "int_"
+
+C = TypeVar("C")
+
+
+class Interrupt(BaseException):
+    """Raised in an agent to end the run with questions. ``run.ask`` raises it; an agent may raise it itself.
+
+    An agent that raises it itself is not replayed: it is invoked with the next input and reads ``run.resume``. Ids of
+    its own must not begin with ``int_``. Raises ``ValueError`` without interrupts.
+    """
+
+    def __init__(self, *interrupts: protocol.Interrupt) -> None:
+        if not interrupts:
+            raise ValueError("an interrupt outcome has at least one interrupt (INT-1)")
+        super().__init__(*interrupts)
+        self.interrupts = list(interrupts)
+
+
+class InterruptCancelled(Exception):
+    """The user gave up answering. ``interrupt_ids`` are the questions that have no answer.
+
+    Of ``ask_all``, ``answers`` are all answers in order, None for those that were given up.
+    """
+
+    def __init__(self, interrupt_ids: Sequence[str], answers: Sequence[Any] = ()) -> None:
+        super().__init__(f"no answer to {', '.join(interrupt_ids)}")
+        self.interrupt_ids = list(interrupt_ids)
+        self.answers = list(answers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One of several questions asked at once with ``ask_all``; see ``Run.ask`` for what its members mean."""
+
+    question: str
+    schema: dict[str, Any] | None = None
+    key: str | None = None
+    reason: str = "input_required"
+    expires_at: str | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approval(Generic[C]):
+    """The answer to ``approve``. ``arguments`` are those to call the tool with, as the user left them.
+
+    ``call`` is the tool call that was shown, to be answered with its result, or with word that it was refused.
+    """
+
+    approved: bool
+    arguments: dict[str, Any]
+    call: C
+    reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.approved
+
+
+APPROVAL_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "editedArgs": {"type": "object"},
+        "reason": {"type": "string"},
+    },
+    "required": ["approved"],
+}
+"""What an answer to ``approve`` looks like. ``accepted`` is understood for ``approved``, if no schema was enforced."""
+
+
+def is_replayed(interrupt_id: str) -> bool:
+    """Whether an interrupt was raised by ``ask``, so that its answer resumes the run by replay."""
+    return interrupt_id.startswith(_PREFIX)
+
+
+def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
+    """The interrupts that an exception carries, out of nested groups as well, in order."""
+    if isinstance(error, Interrupt):
+        return error.interrupts
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return [interrupt for each in group.exceptions for interrupt in interrupts_in(each)]
+    return []
+
+
+class Questions:
+    """The questions and recorded effects of one run."""
+
+    def __init__(self, context: RunContext, output: Output, services: Services) -> None:
+        self._output = output
+        self._services = services
+        replay = context.replay
+        self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
+        self._current: frozenset[str] = frozenset() if replay is None else replay.current
+        self._settled: set[str] = set()
+        self._recorded = dict(context.recorded)
+        self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._ordinal = 0
+        self.raised: dict[str, protocol.Interrupt] = {}
+        """The questions this run asked and has no answer to, by id."""
+
+    def interrupt(
+        self,
+        question: Question,
+        *,
+        subagent: str | None = None,
+        identity: str | None = None,
+    ) -> protocol.Interrupt:
+        """A question as the protocol has it, with its derived id. Raises ``EncodeError`` if its schema is not JSON."""
+        if question.key is None:
+            self._ordinal += 1
+            place = f"#{self._ordinal}"
+        else:
+            place = f"={question.key}"
+        schema = own_json(question.schema)
+        text = question.question if identity is None else identity
+        return protocol.Interrupt(
+            id=_PREFIX + self._output.ids.derive(place, text, encode(schema).decode()),
+            reason=question.reason,
+            message=question.question,
+            response_schema=schema,
+            expires_at=question.expires_at,
+            metadata=own_json(question.metadata),
+            subagent_run_id=subagent,
+        )
+
+    async def answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
+        """The answers to these questions. Raises ``Interrupt`` for those that have none yet.
+
+        Answers that came with this run are settled before anything is done with them.
+        """
+        ids = [interrupt.id for interrupt in asked]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two of the questions asked at once have the same key and the same text")
+        used = [id_ for id_ in ids if id_ in self._current and id_ not in self._settled]
+        if used:
+            await self._services.settle(used)
+            self._settled.update(used)
+        replaying = self._output.replaying
+        missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
+        if missing:
+            if replaying is not None and not replaying.is_over:
+                # The agent asks something else than before, or in another order.
+                replaying.end()
+            self.raised.update((interrupt.id, interrupt) for interrupt in missing)
+            # What is still said on the way out belongs to no replay.
+            self._output.ids.enter(f"asked {missing[0].id}")
+            raise Interrupt(*missing)
+        if used and replaying is not None:
+            replaying.answered(used)
+        if ids:
+            self._output.ids.enter(ids[-1])
+        return [self._answers[id_] for id_ in ids]
+
+    async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
+        """The payloads of the answers. Raises ``Interrupt``, or ``InterruptCancelled`` if any was given up."""
+        asked = [self.interrupt(question, subagent=subagent) for question in questions]
+        entries = await self.answers(asked)
+        payloads = [own_json(entry.payload) for entry in entries]
+        given_up = [entry.interrupt_id for entry in entries if entry.status == "cancelled"]
+        if given_up:
+            raise InterruptCancelled(given_up, payloads)
+        return payloads
+
+    def recorded(self, key: str) -> tuple[bool, Any]:
+        """Whether the result of a side effect is on record, and that result."""
+        data = self._recorded.get(key)
+        return (False, None) if data is None else (True, load(data, strict=False, warn=log_notice))
+
+    async def record(self, key: str, value: Any) -> Any:
+        """Keep the result of a side effect, and give it as a replay will. Raises ``EncodeError`` if it is not JSON."""
+        data = encode(own_json(value))
+        await self._services.record(key, data)
+        self._recorded[key] = data
+        return self.recorded(key)[1]
+
+    async def once(self, key: str, effect: Callable[[], Any]) -> Any:
+        """The recorded result, or what the effect gives, recorded before anyone sees it."""
+        async with self._recording[key]:
+            known, value = self.recorded(key)
+            if known:
+                return value
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+            return await self.record(key, value)
+
+
+def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallHandle) -> Approval[ToolCallHandle]:
+    """What an answer means for the call. Anything but a clear yes is a no."""
+    if entry.status == "cancelled":
+        return Approval(approved=False, arguments=arguments, call=call, reason="cancelled")
+    payload: Any = entry.payload
+    if not isinstance(payload, _OBJECT):
+        return Approval(approved=payload is True, arguments=arguments, call=call)
+    answer = cast("dict[str, Any]", payload)
+    approved = any(answer.get(name) is True for name in ("approved", "accepted"))
+    refused = any(answer.get(name) is False for name in ("approved", "accepted"))
+    reason = answer.get("reason")
+    if not isinstance(reason, str):
+        reason = None
+    edited = answer.get("editedArgs", answer.get("edited_args"))
+    if edited is not None and not isinstance(edited, _OBJECT):
+        # The user meant other arguments than these, so these were not approved.
+        return Approval(approved=False, arguments=arguments, call=call, reason="the edited arguments are no object")
+    return Approval(
+        approved=approved and not refused,
+        arguments=arguments if edited is None else own_json(edited),
+        call=call,
+        reason=reason,
+    )
+
+
+_OBJECT: Any = dict

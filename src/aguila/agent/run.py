@@ -1,0 +1,155 @@
+"""Layer: agent. ``Run``: what an agent is given, to read what it was asked and to say what it has to say.
+
+Above: the agent. Below: ``handles`` (everything that is said), ``questions``, ``output``. ``blocking`` has the same
+handle for agents that run in a thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aguila.agent.context import RunContext, Services
+from aguila.agent.handles import Writing
+from aguila.agent.output import Output
+from aguila.agent.questions import Questions
+from aguila.codec.json import decode, encode
+from aguila.codec.notice import Notice, log_notice
+from aguila.errors import EncodeError
+from aguila.protocol import (
+    Context,
+    JsonPatchOperation,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    TokenUsage,
+    Tool,
+)
+from aguila.protocol.legacy import BinaryInputContent
+from aguila.protocol.parts import DataSource, FileSource, MediaPart, UrlSource
+from aguila.stream.emit import own_json
+from aguila.stream.write import EventWriter
+
+FILE_PROVIDER = "aguila"
+"""The provider of file sources that name an upload of this server."""
+
+
+class Run(Writing):
+    """One run of an agent.
+
+    ``state`` is a plain JSON value shared with the client: change it in place or assign it, the changes are found and
+    sent. ``session`` is a private one, kept with the thread and never sent. ``result`` becomes the run's result.
+    """
+
+    def __init__(self, context: RunContext, output: Output, services: Services) -> None:
+        input_ = context.input
+        self.input: RunAgentInput = input_
+        """What the agent was asked. After a question it is the input of the run that asked first."""
+        self.messages: list[Message] = list(input_.messages)
+        self.tools: list[Tool] = list(input_.tools or ())
+        self.context: list[Context] = list(input_.context or ())
+        self.forwarded_props: Any = input_.forwarded_props
+        self.resume: list[ResumeEntry] = list(input_.resume or ())
+        self.thread_id = context.thread_id
+        self.run_id = context.run_id
+        self.parent_run_id = context.parent_run_id
+        self.principal: Any = context.principal
+        self.headers: Mapping[str, str] = context.headers
+        self.session: Any = {} if context.session is None else own_json(context.session)
+        self.result: Any = None
+        self._services = services
+        self._usage: list[TokenUsage] = []
+        super().__init__(
+            output, Questions(context, output, services), frozenset(tool.name for tool in self.tools), owner=None
+        )
+
+    @property
+    def state(self) -> Any:
+        """The state shared with the client."""
+        return self._out.state.value
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._out.state.value = state
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run was asked to stop. An agent in a thread that works for long should look at it."""
+        return self._out.is_cancelled
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """What ``add_usage`` was told, in order."""
+        return self._usage
+
+    async def emit(self, event: Any) -> None:
+        """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), or a list of these."""
+        self._out.accept(event)
+        await self._out.room()
+
+    async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
+        """Change the state by a JSON Patch, without comparing it: for large states.
+
+        ``run.state`` follows, as the same object if it is one; containers inside that the patch touched are new ones.
+        Raises ``IllegalStep`` if the patch does not apply, and nothing has changed.
+        """
+        await self._out.patch_state(patch)
+
+    async def state_snapshot(self) -> None:
+        """Send the whole state, for a client that may have lost track of it."""
+        await self._out.snapshot_state()
+
+    async def messages_snapshot(self, messages: Sequence[Message]) -> None:
+        """Restate the conversation (MSGS-1). The client drops what is not in it, also what this run has said."""
+        await self._out.send_opener(EventWriter.messages_snapshot, messages)
+
+    def add_usage(self, usage: TokenUsage) -> None:
+        """Tokens of one model call, subagents' included (USE-7); the run's end has the sums.
+
+        Raises ``EncodeError``, or ``DecodeError`` for a count that is none (USE-6).
+        """
+        if not isinstance(usage, TokenUsage):
+            raise EncodeError(f"usage is a TokenUsage, not {type(usage).__name__}")
+        self._usage.append(decode(encode(usage), TokenUsage, strict=True))
+
+    async def once(self, key: str, effect: Callable[[], Any]) -> Any:
+        """Do something once, however often the agent is replayed: gives the recorded result if there is one.
+
+        ``effect`` is called without arguments and may be async. Its result must be JSON, and is recorded under
+        ``key`` before this returns; if it raises, nothing is. Raises ``EncodeError`` for a result that is not JSON.
+        """
+        return await self._questions.once(key, effect)
+
+    async def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
+        """The bytes of an uploaded file, or of data carried inline; None, with a warning, if they are not to be had.
+
+        An address is never fetched, and another provider's file is not ours to read.
+        """
+        source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else part.source
+        if isinstance(source, DataSource):
+            return _decoded(source.value)
+        if isinstance(source, BinaryInputContent):
+            if source.data is not None:
+                return _decoded(source.data)
+            file_id = source.id
+        elif isinstance(source, FileSource):
+            file_id = source.value if source.provider in (None, FILE_PROVIDER) else None
+        elif isinstance(source, UrlSource):
+            file_id = None
+        else:
+            file_id = source
+        found = None if file_id is None else await self._services.file(file_id)
+        if found is None:
+            log_notice(Notice(rule="IN-8", message=f"the file {source!r} is not one that can be read here"))
+            return None
+        return found[0]
+
+
+def _decoded(data: str) -> bytes | None:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        log_notice(Notice(rule="MSG-2", message="the data of a part is not base64"))
+        return None

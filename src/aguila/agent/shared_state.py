@@ -1,0 +1,118 @@
+"""Layer: agent. ``run.state``: a plain JSON value whose changes are found and sent.
+
+Above: ``output`` asks for the events before it sends others. Below: the event writer, which holds what was last sent
+and makes the patch. This module never sends anything itself.
+
+What it costs. Nothing, as long as the agent has not asked for the state. From then on one encoding to MessagePack (C,
+about 1 us for 2 KB) each time the state is compared; only when the bytes differ is the difference worked out, in time
+that grows with the size of the state. For large states ``patch_state`` sends operations without comparing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from aguila.errors import EncodeError
+from aguila.protocol import JsonPatchOperation
+from aguila.stream.emit import Events, own_json
+from aguila.stream.patch import apply_patch
+from aguila.stream.write import EventWriter
+
+PAUSE = 0.02
+"""While text streams, the state is compared at most this often, in seconds."""
+
+_UNREAD: Any = object()
+_OBJECT: Any = dict  # typed Any so that isinstance leaves documents Any, as in stream.diff
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class SharedState:
+    """The state as the agent has it, next to writers that know what was sent.
+
+    ``origin`` is the writer whose state the agent starts from; ``changes`` may be asked for with another one.
+    """
+
+    def __init__(self, origin: EventWriter) -> None:
+        self._origin = origin
+        self._value: Any = _UNREAD
+        self._sent: bytes | None = None  # the value as it was when it was last compared, and nothing was left to send
+        self._compared = 0.0
+        self._passed_on: Any = _UNREAD  # the origin's state when another writer last got it
+
+    @property
+    def value(self) -> Any:
+        """The agent's own copy, made when it is first asked for."""
+        if self._value is _UNREAD:
+            self._value = own_json(self._origin.state)
+        return self._value
+
+    @value.setter
+    def value(self, state: Any) -> None:
+        self._value = state
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the agent may hold a reference to the state, so that it can change at any moment."""
+        return self._value is not _UNREAD
+
+    def is_due(self) -> bool:
+        """Whether to compare while deltas stream."""
+        return self._value is not _UNREAD and time.monotonic() - self._compared >= PAUSE
+
+    def changes(self, writer: EventWriter) -> Events:
+        """The event that brings the writer's consumer up to date; none if nothing changed.
+
+        Raises ``EncodeError``, with a pointer into the state, if the state is no longer JSON.
+        """
+        if self._value is _UNREAD:
+            if writer is self._origin or self._passed_on is self._origin.state:
+                return []
+            self._passed_on = self._origin.state
+            return writer.set_state(self._origin.state)
+        encoded = self._encoded()
+        self._compared = time.monotonic()
+        if encoded is not None and encoded == self._sent:
+            return []
+        self._sent = None
+        try:
+            events = writer.set_state(self._value)
+        except EncodeError:
+            own_json(self._value)  # the same complaint, with a path from the root of the state
+            raise
+        self._sent = encoded
+        return events
+
+    def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
+        """The writer has applied this patch: so must the agent's copy. The root object stays the same object."""
+        if self._value is _UNREAD:
+            return
+        self._become(apply_patch(self._value, own_json(list(patch))))
+        self._sent = self._encoded()
+
+    def adopt(self) -> None:
+        """The agent sent a state event of its own: what it sent is the state now."""
+        if self._value is not _UNREAD:
+            self._become(own_json(self._origin.state))
+        self._sent = None
+
+    def _become(self, state: Any) -> None:
+        """Change the agent's copy; an object at the root stays the object that the agent may hold."""
+        old: Any = self._value
+        if isinstance(old, _OBJECT) and isinstance(state, _OBJECT):
+            members = dict(state)
+            old.clear()
+            old.update(members)
+        else:
+            self._value = state
+
+    def _encoded(self) -> bytes | None:
+        try:
+            return _encode(self._value)
+        except RecursionError:
+            raise EncodeError("the state is nested too deep, or contains itself") from None
+        except (TypeError, ValueError, OverflowError):
+            return None  # set_state finds out what and where; strings with half surrogates are fine with it
