@@ -7,11 +7,13 @@
     │   ├── DecodeError          bytes or a value that are not what they should be (also a ValueError)
     │   └── SequenceError        well-formed events in an order that is forbidden
     ├── EncodeError              an object of ours that cannot be written (also a ValueError)
-    ├── IllegalStep              we asked an EventWriter for what the protocol forbids at this point
+    ├── IllegalStep              we asked a writer or a client thread for what the protocol forbids at this point: .rule
     ├── PatchError               a JSON Patch that does not apply; the document is unchanged
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
     ├── StreamTruncated          the stream ended before the run did
     ├── HTTPRejected             the server refused before any stream: .status .code .body
+    ├── TransportFailed          the server could not be reached, or the connection broke before its answer
+    ├── ToolRoundsExceeded       the agent kept calling tools: .rounds
     ├── StoreError               the event log refused or could not
     │   ├── ThreadBusy           another run is on: .run
     │   ├── RunExists            the run id is taken on this thread: .run
@@ -88,7 +90,7 @@ class EncodeError(AguilaError, ValueError):
 
 
 class IllegalStep(AguilaError):
-    """A writer was asked for an event that the protocol forbids at this point of the stream."""
+    """A writer, or a client's thread, was asked for what the protocol forbids at this point. Nothing was sent."""
 
     def __init__(self, message: str, *, rule: str) -> None:
         super().__init__(f"{message} [{rule}]")
@@ -139,6 +141,23 @@ class HTTPRejected(AguilaError):
         self.code = code
         self.message = message
         self.body = body
+
+
+class TransportFailed(AguilaError):
+    """The server could not be reached, or the connection broke before the answer was complete."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ToolRoundsExceeded(AguilaError):
+    """The agent called tools in more rounds than were allowed. The last calls were not executed; they are pending."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(f"the agent still calls tools after {rounds} rounds; max_rounds allows more")
+        self.rounds = rounds
+        self.conversation: Any = None
 
 
 class StoreError(AguilaError):

@@ -21,6 +21,7 @@ from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream.chunks import ChunkExpander
 from aguila.stream.conversation import Conversation
 from aguila.stream.reduce import Reducer
+from aguila.stream.rules import RunState
 from aguila.stream.verify import Verifier
 from aguila.stream.version import version_notice
 
@@ -57,6 +58,11 @@ class Consumer:
     def conversation(self) -> Conversation:
         """What the stream means so far; a view that later events do not change."""
         return self._reducer.conversation
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the last run is closed, so that the stream may end here."""
+        return self._verifier.run_state in (RunState.FINISHED, RunState.FAILED)
 
     def feed(self, raw: Raw) -> list[Event]:
         """The events, expanded and verified, that one raw event stands for; none if it was dropped.
