@@ -301,6 +301,13 @@ def test_events_before_an_error_are_delivered_and_then_the_stream_is_dead():
         assert caught.value is decoder.error
 
 
+def test_after_an_error_the_last_id_is_that_of_the_last_good_frame():
+    decoder = SSEDecoder()
+    good = b"id: 1\ndata: " + HELLO_JSON + b"\n\n: ping\n\ndata: " + BYE_JSON + b"\n\n"
+    assert decoder.feed(good + b"id: 2\ndata: x\n\nid: 3\ndata: " + BYE_JSON + b"\n\n") == [HELLO, BYE]
+    assert decoder.last_event_id == "1"
+
+
 def test_an_unknown_event_is_dropped_with_a_notice_and_the_stream_goes_on():
     notices = []
     decoder = SSEDecoder(warn=notices.append)

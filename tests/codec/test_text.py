@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aguila.codec import MAX_DEPTH, MAX_SIZE, EventDecoder, decode_event
-from aguila.codec.text import check_limits, load
+from aguila.codec import MAX_DEPTH, MAX_SIZE, EventDecoder, decode, decode_event
+from aguila.codec.text import check_depth, load
 from aguila.errors import DecodeError
+from aguila.protocol import Event, RunAgentInput
 
 
 def read(text, **options):
@@ -36,9 +37,9 @@ def nested(depth: int) -> bytes:
 
 
 def test_nesting_is_read_up_to_the_limit_and_refused_beyond_it():
-    check_limits(nested(MAX_DEPTH), MAX_SIZE, None)
-    assert refusal(check_limits, nested(MAX_DEPTH + 1), MAX_SIZE, None) == "limit-depth"
-    assert refusal(check_limits, nested(MAX_DEPTH + 1).decode(), MAX_SIZE, None) == "limit-depth"
+    check_depth(nested(MAX_DEPTH))
+    assert refusal(check_depth, nested(MAX_DEPTH + 1)) == "limit-depth"
+    assert refusal(check_depth, nested(MAX_DEPTH + 1).decode()) == "limit-depth"
 
 
 def test_an_event_that_nests_too_deep_is_refused_with_its_index():
@@ -58,7 +59,7 @@ def test_a_nesting_bomb_is_refused(bomb):
 def test_brackets_in_strings_are_not_nesting():
     text = json.dumps({"type": "RAW", "event": "[" * 5000 + '"]\\{' * 100}).encode()
     assert decode_event(text).event.startswith("[[")
-    check_limits(b'["' + b"[{" * 100_000 + b'"]', MAX_SIZE, None)
+    check_depth(b'["' + b"[{" * 100_000 + b'"]')
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_brackets_in_strings_are_not_nesting():
 def test_brackets_in_strings_cannot_hide_nesting(before, after):
     text = before * (MAX_DEPTH + 1) + b"1" + after * (MAX_DEPTH + 1)
     json.loads(text)  # it is JSON, and deep
-    assert refusal(check_limits, text, MAX_SIZE, None) == "limit-depth"
+    assert refusal(check_depth, text) == "limit-depth"
 
 
 @given(
@@ -97,9 +98,31 @@ def test_the_limit_is_exact_for_any_json(value, more):
     text = json.dumps(value, ensure_ascii=False).encode()
     text += b" " * 600 + b'["' + b"]" * 300 + b'"]'  # enough to make it look (two documents nest as deep as one)
     if depth(value) > MAX_DEPTH:
-        assert refusal(check_limits, text, MAX_SIZE, None) == "limit-depth"
+        assert refusal(check_depth, text) == "limit-depth"
     else:
-        check_limits(text, MAX_SIZE, None)
+        check_depth(text)
+
+
+@pytest.mark.parametrize("type_", ["MESSAGES_SNAPSHOT", "RUN_STARTED", "RunAgentInput"])
+def test_a_long_history_neither_counts_as_deep_nor_hides_what_is(type_):
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages = [{"id": f"m{i}", "role": "assistant", "toolCalls": calls} for i in range(500)]
+    run_input = {"threadId": "t", "runId": "r", "messages": messages}
+    document = {
+        "MESSAGES_SNAPSHOT": {"type": type_, "messages": messages},
+        "RUN_STARTED": {"type": type_, "threadId": "t", "runId": "r", "input": run_input},
+        "RunAgentInput": run_input,
+    }[type_]
+    as_type = RunAgentInput if type_ == "RunAgentInput" else Event
+
+    def text(levels: int) -> bytes:
+        deep = json.loads('["]",' * levels + "1" + ',"["]' * levels)
+        last = {**messages[-1], "metadata": {"deep": deep}}
+        return json.dumps(document).replace(json.dumps(messages[-1]), json.dumps(last)).encode()
+
+    outside = {"MESSAGES_SNAPSHOT": 4, "RUN_STARTED": 5, "RunAgentInput": 4}[type_]
+    assert decode(text(MAX_DEPTH - outside), as_type) is not None
+    assert refusal(decode, text(MAX_DEPTH - outside + 1), as_type) == "limit-depth"
 
 
 def test_text_too_deep_for_the_stack_is_refused_and_does_not_crash():

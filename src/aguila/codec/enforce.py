@@ -129,17 +129,21 @@ def _is_unknown_operation(operation: dict[str, Any]) -> bool:
 
 def is_patch(operations: list[dict[str, Any]]) -> bool:
     """Whether every operation is well formed and known; the cheap check on the typed path."""
-    for operation in operations:
-        name, path = operation.get("op"), operation.get("path")
-        if name.__class__ is not str or path.__class__ is not str:
-            return False
-        if not is_pointer(path):  # type: ignore[arg-type]
-            return False
-        if name == "add" or name == "replace" or name == "test":
-            if "value" not in operation:
+    try:
+        for operation in operations:
+            name, path = operation["op"], operation["path"]
+            # Most pointers begin with a slash and have no tilde; the others need the full look.
+            if (path.__class__ is not str or path == "" or path[0] != "/" or "~" in path) and (
+                path.__class__ is not str or not is_pointer(path)
+            ):
                 return False
-        elif name != "remove" and patch_problem(operation) is not None:
-            return False
+            if name == "replace" or name == "add" or name == "test":
+                if "value" not in operation:
+                    return False
+            elif name != "remove" and patch_problem(operation) is not None:
+                return False
+    except KeyError:
+        return False
     return True
 
 

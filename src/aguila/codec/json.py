@@ -24,7 +24,8 @@ from aguila.codec.shape import Choice, shape_of
 from aguila.codec.text import (
     MAX_SIZE,
     SHORT,
-    check_limits,
+    check_depth,
+    check_size,
     encode_surrogates,
     load,
     refuse_non_finite,
@@ -34,6 +35,7 @@ from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
+    AssistantMessage,
     ContentPart,
     Event,
     Message,
@@ -56,8 +58,9 @@ _EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
 _EVENT_SHAPE = shape_of(Event)
 assert isinstance(_EVENT_SHAPE, Choice)  # noqa: S101
 _EVENT_RECORDS: Final = _EVENT_SHAPE.options
+_FLAT_DEPTH: Final = 16  # no protocol object nests deeper than this in others
 _decode_event_exactly = msgspec.json.Decoder(Event).decode
-_encode = msgspec.json.Encoder().encode
+_encode = write_simple = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -120,17 +123,37 @@ class EventDecoder:
         if data.__class__ is dict:
             return self._enforced(data, index)  # type: ignore[arg-type]
         if len(data) > self._unchecked:
-            check_limits(data, self._max_size, index)  # type: ignore[arg-type]
+            check_size(data, self._max_size, index)  # type: ignore[arg-type]
         try:
             event = _decode_event_exactly(data)  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return self._inexact(data, index)  # type: ignore[arg-type]
+        if len(data) > self._unchecked:
+            check_depth(data, index, _flat_brackets(event))  # type: ignore[arg-type]
         check = self._after.get(event.__class__)
         if check is None or check(event):
             return [event]
         return self._inexact(data, index)  # type: ignore[arg-type]
 
+    def feed_all(self, texts: Iterable[bytes], events: list[Event]) -> None:
+        """Appends to ``events`` what ``feed`` would return for each text: what came before an error is then there."""
+        short, after = self._unchecked, self._after
+        for data in texts:
+            if len(data) <= short:
+                try:
+                    event = _decode_event_exactly(data)
+                except (msgspec.DecodeError, UnicodeError, RecursionError):
+                    events += self.feed(data)
+                    continue
+                check = after.get(event.__class__)
+                if check is None or check(event):
+                    self._fed += 1
+                    events.append(event)
+                    continue
+            events += self.feed(data)
+
     def _inexact(self, data: bytes | str, index: int) -> list[Event]:
+        check_depth(data, index)
         raw = load(data, strict=self._strict, warn=self._warn, index=index)
         if not is_object(raw):
             raise DecodeError("an event must be a JSON object", rule="ENV-1", index=index)
@@ -198,6 +221,20 @@ def _convert(raw: Any, type_: Any) -> Any:
         raise DecodeError("half a surrogate pair in a place that cannot hold one", rule="PROC-2") from None
 
 
+def _flat_brackets(value: Any) -> int:
+    """How many brackets the messages of a document have at least: many, in long histories, and none of them deep.
+
+    Without it every long history would be measured in full, which takes longer than decoding it.
+    """
+    if value.__class__ is RunStartedEvent:
+        value = value.input
+    if value.__class__ is not RunAgentInput and value.__class__ is not MessagesSnapshotEvent:
+        return 0
+    messages: list[Any] = value.messages
+    calls = sum([len(m.tool_calls) for m in messages if m.__class__ is AssistantMessage and m.tool_calls is not None])
+    return max(0, len(messages) + 2 * calls - _FLAT_DEPTH)
+
+
 def _has_role(event: ReasoningMessageStartEvent) -> bool:
     return event.role is not IMPLIED_REASONING_ROLE
 
@@ -222,15 +259,18 @@ def decode_event(
 
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
-    if len(data) <= SHORT and len(data) <= max_size:  # a short event that is exactly right needs no decoder object
-        try:
-            event = _decode_event_exactly(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            pass
-        else:
-            check = _CHECKS.get(event.__class__)
-            if check is None or check(event):
-                return event
+    long = len(data) > SHORT
+    if long or max_size < SHORT:
+        check_size(data, max_size, 0)
+    try:  # an event that is exactly right needs no decoder object
+        event = _decode_event_exactly(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    else:
+        if long:
+            check_depth(data, 0, _flat_brackets(event))
+        if event.__class__ not in _CHECKS or _CHECKS[event.__class__](event):
+            return event
     events = EventDecoder(compat=compat, warn=warn, strict=strict, max_size=max_size).feed(data)
     if not events:
         return None
@@ -305,10 +345,14 @@ def decode(
             found = "an unknown event" if event is None else event.type
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
-    if len(data) > min(SHORT, max_size):
-        check_limits(data, max_size, None)
-    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-        return _exactly(type)(data)
+    check_size(data, max_size)
+    try:
+        value = _exactly(type)(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        check_depth(data)
+    else:
+        check_depth(data, flat=_flat_brackets(value))
+        return value
     raw = load(data, strict=strict, warn=warn)
     kind = None if strict else _kind(type)
     if kind is not None:
@@ -345,8 +389,8 @@ def _refuse_lost_answers(raw: dict[str, Any], stripped: dict[str, Any]) -> None:
 
 
 def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
-    if len(data) > min(SHORT, max_size):
-        check_limits(data, max_size, None)
+    check_size(data, max_size)
+    check_depth(data)
     raw = load(data, strict=strict, warn=warn)
     if not is_array(raw):
         raise DecodeError("expected a JSON array of events", rule="ENV-1")
@@ -395,6 +439,9 @@ def encode(obj: Any) -> bytes:
 
 def encode_event(event: Event) -> bytes:
     """An event as compact JSON in UTF-8; see ``encode``."""
+    if event.__class__ in SIMPLE_EVENTS and event.metadata is None and event.raw_event is None:
+        with suppress(ValueError, TypeError, RecursionError):
+            return write_simple(event)
     return _write(_respell(event) if event.__class__ in _RESPELLED else event)
 
 
@@ -408,11 +455,11 @@ def encode_events(events: Iterable[Event]) -> bytes:
         data = _encode_lines(batch)
     except (ValueError, RecursionError, TypeError):  # one by one, it is clear which event and why
         return b"".join([_write(event) + b"\n" for event in batch])
-    if data.count(b"\n") != len(batch) or b"\r" in data:  # a msgspec.Raw brought line ends of its own
+    if data.count(b"\n") != len(batch) or 13 in data:  # a msgspec.Raw brought line ends of its own
         return b"".join([_write(event).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for event in batch])
-    if b"null" in data:
+    if data.find(b"null") >= 0:
         for event, line in zip(batch, data.split(b"\n"), strict=False):
-            if b"null" in line:
+            if line.find(b"null") >= 0:
                 _refuse_non_finite(event)
     return data
 
@@ -426,8 +473,9 @@ def _write(obj: Any) -> bytes:
         raise EncodeError("nested too deep to write") from None
     except (TypeError, ValueError) as error:  # no JSON form; an integer too long to write
         raise EncodeError(str(error)) from None
-    # msgspec writes NaN and Infinity as null: only output with a null in it can hold one.
-    if b"null" in data:
+    # msgspec writes NaN and Infinity as null: only output with a null in it can hold one. (`in` would try the word as
+    # a number first, and cost three times as much.)
+    if data.find(b"null") >= 0:
         _refuse_non_finite(obj)
     return data
 
@@ -454,3 +502,15 @@ def _respell(obj: Any) -> Any:
 
 
 _RESPELLED: Final = frozenset({UserMessage, MessagesSnapshotEvent, RunStartedEvent, RunAgentInput})
+
+
+def _is_simple(cls: type[msgspec.Struct]) -> bool:
+    scalars = msgspec.inspect.StrType | msgspec.inspect.LiteralType | msgspec.inspect.IntType | msgspec.inspect.BoolType
+    fields = msgspec.structs.fields(cls)
+    own = [msgspec.inspect.type_info(field.type) for field in fields if field.name not in ("metadata", "raw_event")]
+    return all(isinstance(info, scalars) for info in own)
+
+
+# Without metadata and raw event these hold text and little else: no number that is none, nothing to respell, no
+# msgspec.Raw. They are most of any stream, and are written without a second look.
+SIMPLE_EVENTS: Final = frozenset(cls for cls in _EVENT_CLASSES if _is_simple(cls))

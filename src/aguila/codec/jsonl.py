@@ -121,7 +121,7 @@ class JSONLDecoder(_Decoder):
 
     def _take(self, data: bytes) -> Iterator[bytes]:
         buffer = self._buffer
-        if b"\n" not in data:  # a long line may come in many pieces: look at it again only when it ends
+        if 10 not in data:  # a long line may come in many pieces: look at it again only when it ends
             buffer += data
             self._check_size(len(buffer) - len(_BOM) - 1)  # a byte order mark and a CR are not part of the event
             return

@@ -42,13 +42,22 @@ _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
-def check_limits(data: bytes | str, max_size: int, index: int | None) -> None:
-    """Raises ``DecodeError`` for text that is too large or nests too deep; cheap for text that is neither."""
+def check_size(data: bytes | str, max_size: int, index: int | None = None) -> None:
+    """Raises ``DecodeError`` for text that is too large."""
     if len(data) > max_size:
         message = f"{len(data)} bytes, more than the {max_size} allowed"
         raise DecodeError(message, rule="limit-size", index=index)
+
+
+def check_depth(data: bytes | str, index: int | None = None, flat: int = 0) -> None:
+    """Raises ``DecodeError`` for JSON that nests too deep.
+
+    ``flat`` is a number of brackets that are known to nest in one another only a few levels deep.
+    """
+    if len(data) <= SHORT:
+        return
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if len(text.translate(None, _NOT_OPENING)) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    if len(text.translate(None, _NOT_OPENING)) - flat > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}", rule="limit-depth", index=index)
 
 
@@ -58,11 +67,11 @@ def _depth(data: bytes) -> int:
     Every step is one pass in C: a token by token scan would take longer than the decoding it guards. Text that is not
     JSON may give any number; the parser refuses it.
     """
-    if b"\\" in data:  # escaped backslashes first: they escape nothing themselves
+    if 92 in data:  # escaped backslashes first: they escape nothing themselves
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Two quotes side by side begin and end nothing between them, whichever of them begins.
     steps = data.translate(_STEPS, _NOT_STRUCTURE).replace(b'""', b"")
-    if b'"' in steps:
+    if 34 in steps:
         steps = b"".join(steps.split(b'"')[::2])
     depth = 0
     while len(steps) > MAX_DEPTH:  # take off the innermost level while that is most of the text
