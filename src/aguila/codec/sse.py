@@ -21,7 +21,7 @@ from aguila.codec.json import SIMPLE_EVENTS, EventDecoder, encode_event, encode_
 from aguila.codec.notice import Warn
 from aguila.codec.text import MAX_SIZE
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import Event
+from aguila.protocol import Event, RunStartedEvent
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -41,7 +41,12 @@ class SSEEncoder:
 
     def encode(self, event: Event, id: str | int | None = None) -> bytes:  # noqa: A002  # the name of the SSE field
         """One event as one frame."""
-        if event.__class__ in SIMPLE_EVENTS and event.metadata is None and event.raw_event is None:
+        cls = event.__class__
+        if (
+            (cls in SIMPLE_EVENTS or (cls is RunStartedEvent and event.input is None))  # type: ignore[union-attr]
+            and event.metadata is None
+            and event.raw_event is None
+        ):
             try:  # what encode_event does, without the calls in between: this runs for every token
                 data = write_simple(event)
             except (ValueError, TypeError, RecursionError):
