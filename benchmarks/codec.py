@@ -39,8 +39,8 @@ ROUNDS = 25
 SECONDS = 0.01  # of each side in each round
 BATCH = 100
 
-# The project's floor is 3x, set for TEXT_MESSAGE_CONTENT. We judge the operations of a STATE_DELTA one by one in Python,
-# where the peer does it in Rust, and stay below that floor: this one only guards against getting worse.
+# The project's floor is 3x, set for TEXT_MESSAGE_CONTENT. We judge the operations of a STATE_DELTA one by one in
+# Python, where the peer does it in Rust, and stay below that floor: this one only guards against getting worse.
 DECODE_FLOORS = {"STATE_DELTA": 2}
 
 

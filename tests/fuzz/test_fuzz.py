@@ -1,5 +1,6 @@
 """200,000 inputs for each decoder, always the same ones; ``make fuzz`` tries new ones for longer."""
 
+import driver
 import pytest
 from driver import TARGETS, Found, Target, fuzz
 
@@ -28,3 +29,9 @@ def test_a_target_that_fails_is_reported_with_what_repeats_it():
     target = Target("broken", breaks, lambda: [b"x"], TARGETS["json"].mutations)
     with pytest.raises(Found, match=r"KeyError.*\n.*--target broken --seed 3 --only 7\n"):
         fuzz(target, seed=3, first=7, count=1)
+
+
+def test_an_input_that_takes_too_long_is_reported(monkeypatch):
+    monkeypatch.setattr(driver, "SLOWEST", 0.0)
+    with pytest.raises(Found, match=r" s\n.*--target json --seed 3 --only 7\n"):
+        driver.check(TARGETS["json"], 3, 7)
