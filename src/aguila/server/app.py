@@ -20,11 +20,12 @@ from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.auth import Authenticate, Origins, Request, identify
 from aguila.server.capabilities import derive_capabilities
+from aguila.server.history import History
 from aguila.server.limits import Limits
 from aguila.server.rejection import Rejected
 from aguila.server.responses import Receive, Send, header_list, respond
 from aguila.server.routes import Disconnected, Exchange, Routes, find_route, path_segments
-from aguila.server.runs import Busy, History, Runs, Settings, new_id
+from aguila.server.runs import Busy, Runs, Settings, new_id
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _log = logging.getLogger("aguila.server")
@@ -190,7 +191,7 @@ class App:
         loop = asyncio.get_running_loop()
 
         def begin(number: int, frame: Any) -> None:
-            loop.call_soon_threadsafe(self._begin_draining)
+            loop.call_soon_threadsafe(self.begin_drain)
             before(signal.Signals(number))(number, frame)
 
         def before(number: signal.Signals) -> Callable[[int, Any], Any]:
@@ -208,13 +209,15 @@ class App:
                 signal.signal(number, handler)
             self._signals.clear()
 
-    def _begin_draining(self) -> None:
+    def begin_drain(self) -> None:
+        """Take no new runs, and cancel those that are on after ``drain`` seconds. SIGTERM and SIGINT do this."""
         if self._routes is not None and self._draining is None:
             self._draining = asyncio.create_task(self._routes.drain())
 
     # ASGI
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """ASGI."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
@@ -229,7 +232,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self._started()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the server is told
                     _log.exception("the app could not start")
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return

@@ -29,8 +29,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     runs_per_scope: int = 100
     runs: int = 10_000
 
-    def check(self, input: RunAgentInput) -> None:  # noqa: A002 - the protocol's word for it
-        """Raise ``Rejected`` (422) for an input with too much of something."""
+    def check(self, input: RunAgentInput, size: int) -> None:  # noqa: A002 - the protocol's word for it
+        """Raise ``Rejected`` (422) for an input, of ``size`` bytes, with too much of something."""
         _at_most(self.messages, len(input.messages), "messages", "/messages")
         _at_most(self.tools, 0 if input.tools is None else len(input.tools), "tools", "/tools")
         for value, path in (
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise Rejected(422, "malformed_input", "an id must not be empty", path)
             if len(value) > self.id_length:
                 raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
-        if input.state is not None and len(encode(input.state)) > self.state:
+        if size > self.state and input.state is not None and len(encode(input.state)) > self.state:
             raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from aguila.agent.context import Ending, RunContext
@@ -67,9 +67,9 @@ class LiveRun:
     """A run with its lease. ``Sink`` and ``Services`` of its agent."""
 
     __slots__ = (
-        "_cancelling", "_flushing", "_grace", "_in_flight", "_is_over", "_last_flush", "_loop",
-        "_pending", "_refusal", "_room", "_session", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
-        "lease", "root_run_id", "task", "viewers", "watch",
+        "_cancelling", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over", "_last_flush", "_loop",
+        "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
+        "lease", "root_run_id", "session", "task", "viewers", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +78,6 @@ class LiveRun:
         lease: Lease,
         *,
         root_run_id: str,
-        session: bytes | None,
         window: float,
     ) -> None:
         self.lease = lease
@@ -90,7 +89,8 @@ class LiveRun:
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more will be written by this process."""
         self._store = store
-        self._session = session
+        self.session: bytes | None = None
+        """The thread's session before this run."""
         self._window = window
         self._grace: asyncio.TimerHandle | None = None
         self._unwatched: list[asyncio.Future[None]] = []
@@ -103,6 +103,7 @@ class LiveRun:
         self._terminal: bytes | None = None
         self._refusal: StoreError | None = None
         self._cancelling = False
+        self._is_driving = False
         self._is_over = False
 
     # Sink
@@ -200,16 +201,24 @@ class LiveRun:
         self._refuse(error)
 
     def _stop(self) -> None:
-        if not self._cancelling and not self._is_over and self.task is not None:
-            self._cancelling = True
+        if self._cancelling or self._is_over:
+            return
+        self._cancelling = True
+        if self.task is not None and self._is_driving:  # a task that is cancelled before its first step never takes it
             self.task.cancel()
 
-    async def drive(self, agent: Any, context: RunContext, cancel_grace: float) -> None:
-        """Run the agent to its end and close the run."""
+    async def drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
+        """Run the agent to its end and close the run. ``load`` gives what it needs to know."""
         ending: Ending | None = None
         try:
+            context = await load()
+            self._is_driving = True
+            if self._cancelling and self.task is not None:
+                self.task.cancel()
             ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
-        except Exception:
+        except StoreUnavailable as error:
+            self._refusal = error
+        except Exception:  # noqa: BLE001 - the run must be closed, whatever it is
             _log.exception("the executor failed on run %s, thread %s", self.lease.run_id, self.lease.thread_id)
         self._is_over = True
         try:
@@ -257,7 +266,7 @@ class LiveRun:
     def _end(self, ending: Ending) -> RunEnd:
         interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]
         session = encode(ending.session)
-        is_changed = session != (b"null" if self._session is None else self._session)
+        is_changed = session != (b"null" if self.session is None else self.session)
         return RunEnd(outcome=ending.outcome, interrupts=interrupts, session=session if is_changed else None)
 
     # Viewers

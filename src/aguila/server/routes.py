@@ -8,7 +8,7 @@ credentials gave.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -55,7 +55,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     params: Sequence[str]
 
 
-class Disconnected(Exception):  # noqa: N818 - not an error of anyone
+class Disconnected(Exception):
     """The client went away before it had asked for anything."""
 
 
@@ -318,7 +318,7 @@ class Routes:
         except DecodeError as error:
             code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
             raise Rejected(422, code, error.message, error.path) from None
-        self._limits.check(found)
+        self._limits.check(found, len(body))
         return found, body
 
     async def _record(self, exchange: Exchange) -> RunRecord:
@@ -339,7 +339,7 @@ class Routes:
         return int(text)
 
     def _stream(self, exchange: Exchange, declared: str | None = "1.1") -> EventStream:
-        media_type = negotiate(exchange.request.headers.get("accept"))
+        media_type = _negotiated(exchange.request.headers.get("accept"))
         return EventStream(framing_for(media_type, declared), self._heartbeat)
 
     def _live(self, record: RunRecord) -> LiveRun | None:
@@ -381,6 +381,9 @@ async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+_negotiated = lru_cache(256)(negotiate)
 
 
 class _Declaration(msgspec.Struct, rename="camel"):

@@ -33,7 +33,7 @@ from aguila.codec import encode
 from aguila.codec.notice import Warn
 from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, StoreError, StoreUnavailable, ThreadBusy
 from aguila.protocol import RunAgentInput, RunErrorEvent
-from aguila.server.history import Prepared, prepare
+from aguila.server.history import History, Prepared, prepare
 from aguila.server.interrupts import ResumePlan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
@@ -46,7 +46,6 @@ from aguila.stream import EventWriter
 _log = logging.getLogger("aguila.server")
 
 Busy = Literal["auto", "reject", "queue", "replace"]
-History = Literal["client", "server"]
 Key = tuple[str, str, str]
 """Scope, thread id, run id."""
 
@@ -109,7 +108,7 @@ class Runs:
 
     def __init__(self, agent: Any, store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
-        self.projections = Projections(store)
+        self.projections = Projections(store, warn=warn)
         self.owner = str(uuid7())
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}
@@ -206,7 +205,7 @@ class Runs:
                 if record is None or record.fingerprint != asked.fingerprint:
                     raise
                 return Started(record=record)
-            if prepared.is_hydration:
+            if plan is None:
                 return Started(is_hydration=True)
             try:
                 return await self._begin(asked, prepared, plan)
@@ -224,18 +223,25 @@ class Runs:
             if self.is_draining:
                 raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
 
-    async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan]:
+    async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan | None]:
+        settings = self._settings
         prepared = await prepare(
             asked.input,
-            history=self._settings.history,
-            store=self.store,
+            history=settings.history,
             projections=self.projections,
             scope=asked.scope,
-            allow_system_messages=self._settings.allow_system_messages,
-            warn=self._warn,
+            allow_system_messages=settings.allow_system_messages,
         )
+        if prepared.is_hydration:
+            return prepared, None
         plan = await plan_resume(
-            prepared.input, store=self.store, scope=asked.scope, projections=self.projections, now=time.time()
+            prepared.input,
+            store=self.store,
+            scope=asked.scope,
+            projections=self.projections,
+            now=time.time(),
+            history=settings.history,
+            allow_system_messages=settings.allow_system_messages,
         )
         for notice in [*prepared.notices, *plan.notices]:
             self._warn(notice)
@@ -254,10 +260,9 @@ class Runs:
             input=asked.input if settings.echo_input else None,
             state=state,
         )
-        session = await store.session(scope, thread_id)
-        recorded: Mapping[str, bytes] = {}
-        if plan.root_run_id != run_id:
-            recorded = await store.recorded(scope, thread_id, plan.root_run_id)
+        first_events = writer.start()
+        for event in prepared.prelude:
+            first_events += writer.emit(event)
         lease, first = await store.begin(
             scope,
             thread_id,
@@ -266,30 +271,38 @@ class Runs:
             lease_seconds=settings.lease,
             input=asked.body,
             fingerprint=asked.fingerprint,
-            events=[checked(event) for event in writer.start()],
+            events=[checked(event) for event in first_events],
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
         )
-        context = RunContext(
-            input=seen if plan.original is None else plan.original,
-            thread_id=thread_id,
-            run_id=run_id,
-            writer=writer,
-            new_id=new_id,
-            root_run_id=plan.root_run_id,
-            parent_run_id=seen.parent_run_id,
-            replay=plan.replay,
-            recorded=recorded,
-            session=None if session is None else msgspec.json.decode(session),
-            principal=asked.principal,
-            headers=asked.headers,
-            client_state=state,
-            debug=settings.debug,
-        )
-        live = LiveRun(store, lease, root_run_id=plan.root_run_id, session=session, window=settings.window)
+        live = LiveRun(store, lease, root_run_id=plan.root_run_id, window=settings.window)
+
+        async def load() -> RunContext:
+            # Not before the run has begun: the run before it may still have been writing its session.
+            live.session = session = await store.session(scope, thread_id)
+            recorded: Mapping[str, bytes] = {}
+            if plan.root_run_id != run_id:
+                recorded = await store.recorded(scope, thread_id, plan.root_run_id)
+            return RunContext(
+                input=seen if plan.original is None else plan.original,
+                thread_id=thread_id,
+                run_id=run_id,
+                writer=writer,
+                new_id=new_id,
+                root_run_id=plan.root_run_id,
+                parent_run_id=seen.parent_run_id,
+                replay=plan.replay,
+                recorded=recorded,
+                session=None if session is None else msgspec.json.decode(session),
+                principal=asked.principal,
+                headers=asked.headers,
+                client_state=state,
+                debug=settings.debug,
+            )
+
         key = (scope, thread_id, run_id)
         self.live[key] = live
-        live.task = asyncio.create_task(live.drive(self._agent, context, settings.cancel_grace), name=f"run {run_id}")
+        live.task = asyncio.create_task(live.drive(self._agent, load, settings.cancel_grace), name=f"run {run_id}")
         live.task.add_done_callback(lambda task: self._forget(key, task))
         live.watch = asyncio.create_task(self._watch(live))
         return Started(live=live, first=first)
@@ -364,7 +377,7 @@ class Runs:
                 await self._prune()
             except StoreUnavailable as error:
                 _log.warning("the store is unavailable: %s", error)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the keeper must not die
                 _log.exception("looking after the runs failed; trying again")
 
     async def _renew(self, live: LiveRun) -> None:

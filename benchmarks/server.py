@@ -1,0 +1,319 @@
+"""Serving runs next to FastAPI with the official encoder, as its quickstart shows it.
+
+Each server runs in a process of its own; the load comes from another one, which reads raw bytes and looks at them
+after the clock has stopped. ``python -m benchmarks.server serve KIND PORT`` is the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+RUNS = 50
+DELTAS = 2000
+IDLE_STREAMS = 300
+PEER = "FastAPI + EventEncoder"
+HERE = Path(__file__).parent.parent
+
+
+# The servers
+
+
+def agent_app(store: str | None) -> Any:
+    from aguila import App
+    from aguila.server import Limits
+
+    async def agent(run: Any) -> Any:
+        asked = run.input.forwarded_props or {}
+        if asked.get("idle"):
+            await asyncio.Event().wait()
+        pause = asked.get("yielding", False)
+        for i in range(asked.get("deltas", 1)):
+            yield f"word{i} "
+            if pause:
+                await asyncio.sleep(0)
+
+    return App(agent, store=store, limits=Limits(runs_per_scope=10_000))
+
+
+def peer_app() -> Any:
+    from ag_ui.core import (
+        EventType,
+        RunAgentInput,
+        RunFinishedEvent,
+        RunStartedEvent,
+        TextMessageContentEvent,
+        TextMessageEndEvent,
+        TextMessageStartEvent,
+    )
+    from ag_ui.encoder import EventEncoder
+    from fastapi import FastAPI, Request
+    from fastapi.responses import StreamingResponse
+
+    app = FastAPI()
+
+    async def endpoint(input_data: RunAgentInput, request: Request) -> StreamingResponse:
+        encoder = EventEncoder(accept=request.headers.get("accept"))
+        asked = input_data.forwarded_props or {}
+
+        async def events() -> Any:
+            ids = {"thread_id": input_data.thread_id, "run_id": input_data.run_id}
+            yield encoder.encode(RunStartedEvent(type=EventType.RUN_STARTED, **ids))
+            if asked.get("idle"):
+                await asyncio.Event().wait()
+            start = TextMessageStartEvent(type=EventType.TEXT_MESSAGE_START, message_id="m", role="assistant")
+            yield encoder.encode(start)
+            pause = asked.get("yielding", False)
+            for i in range(asked.get("deltas", 1)):
+                yield encoder.encode(
+                    TextMessageContentEvent(type=EventType.TEXT_MESSAGE_CONTENT, message_id="m", delta=f"word{i} ")
+                )
+                if pause:
+                    await asyncio.sleep(0)
+            yield encoder.encode(TextMessageEndEvent(type=EventType.TEXT_MESSAGE_END, message_id="m"))
+            yield encoder.encode(RunFinishedEvent(type=EventType.RUN_FINISHED, **ids))
+
+        return StreamingResponse(events(), media_type=encoder.get_content_type())
+
+    endpoint.__annotations__.update(input_data=RunAgentInput, request=Request)
+    app.post("/")(endpoint)
+    return app
+
+
+def serve(kind: str, port: int) -> None:
+    import uvicorn
+
+    sys.path.insert(0, "/tmp/sv")
+    with tempfile.TemporaryDirectory() as folder:
+        app = peer_app() if kind == "peer" else agent_app(f"{folder}/threads.db" if kind == "sqlite" else None)
+        uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+
+
+@contextmanager
+def server(kind: str) -> Iterator[tuple[int, int]]:
+    """The port and the process id of a fresh server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = [sys.executable, "-m", "benchmarks.server", "serve", kind, str(port)]
+    process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline or process.poll() is not None:
+                    raise RuntimeError(f"the {kind} server did not start") from None
+                time.sleep(0.05)
+        yield port, process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+# The load
+
+
+class Reader(asyncio.Protocol):
+    """Sends one request and keeps what comes back."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.pieces: list[bytes] = []
+        self.first_at = 0.0
+        self.sent_at = 0.0
+        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.sent_at = time.perf_counter()
+        transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        self.pieces.append(data)
+        if not self.first_at and b"RUN_STARTED" in data:
+            self.first_at = time.perf_counter()
+            self.began.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.done.set_result(None)
+
+    @property
+    def body(self) -> bytes:
+        _, _, rest = b"".join(self.pieces).partition(b"\r\n\r\n")
+        pieces: list[bytes] = []
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            length = int(size, 16)
+            pieces.append(rest[:length])
+            rest = rest[length + 2 :]
+        return b"".join(pieces)
+
+
+def request(number: int, **asked: Any) -> bytes:
+    body = json.dumps(
+        {
+            "threadId": f"thread-{number}",
+            "runId": f"run-{number}",
+            "messages": [{"id": "1", "role": "user", "content": "Hello"}],
+            "state": {},
+            "tools": [],
+            "context": [],
+            "forwardedProps": asked,
+        }
+    ).encode()
+    head = (
+        "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def stream(port: int, number: int, **asked: Any) -> Reader:
+    _, reader = await asyncio.get_running_loop().create_connection(
+        lambda: Reader(request(number, **asked)), "127.0.0.1", port
+    )
+    return reader
+
+
+async def load(port: int, yielding: bool, base: int) -> dict[str, Any]:
+    began = time.perf_counter()
+    readers = await asyncio.gather(
+        *(stream(port, base + i, deltas=DELTAS, yielding=yielding) for i in range(RUNS))
+    )
+    await asyncio.gather(*(reader.done for reader in readers))
+    seconds = time.perf_counter() - began
+    from aguila.codec.sse import SSEDecoder
+    from aguila.stream import consume
+
+    count = 0
+    for reader in readers:
+        events = SSEDecoder().feed(reader.body)
+        count += len(events)
+        conversation = consume(events)
+        if conversation.messages[-1].content != "".join(f"word{i} " for i in range(DELTAS)):
+            raise RuntimeError("a stream did not bring what the agent said")
+    firsts = sorted(reader.first_at - reader.sent_at for reader in readers)
+    return {"rate": count / seconds, "p99": firsts[-1]}
+
+
+async def idle_firsts(port: int, base: int) -> float:
+    times: list[float] = []
+    for i in range(200):
+        reader = await stream(port, base + i, deltas=1)
+        await reader.done
+        times.append(reader.first_at - reader.sent_at)
+    return statistics.median(times)
+
+
+def resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def idle_memory(port: int, pid: int, base: int) -> float:
+    held = [await stream(port, base + i, idle=True) for i in range(20)]  # what is loaded once is not counted
+    await asyncio.gather(*(reader.began for reader in held))
+    before = resident(pid)
+    more = [await stream(port, base + 1000 + i, idle=True) for i in range(IDLE_STREAMS)]
+    await asyncio.gather(*(reader.began for reader in more))
+    return (resident(pid) - before) / IDLE_STREAMS / 1024
+
+
+def measure(kind: str, what: str) -> Any:
+    """Have another process put load on a server of this kind."""
+    with server(kind) as (port, pid):
+        command = [sys.executable, "-m", "benchmarks.server", "load", what, str(port), str(pid)]
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return json.loads(done.stdout)
+
+
+def run_load(what: str, port: int, pid: int) -> Any:
+    async def run() -> Any:
+        if what == "memory":
+            return await idle_memory(port, pid, 0)
+        if what == "idle":
+            await idle_firsts(port, 0)
+            return await idle_firsts(port, 1000)
+        found = [await load(port, what == "yielding", 1000 * i) for i in range(3)]
+        return {"rate": max(one["rate"] for one in found), "p99": min(one["p99"] for one in found)}
+
+    return asyncio.run(run())
+
+
+def rows() -> list[dict[str, Any]]:
+    peer = {what: measure("peer", what) for what in ("hot", "yielding", "idle", "memory")}
+    found: list[dict[str, Any]] = []
+    for kind, floor, goal in (("memory", 4, 10), ("sqlite", 2, 6)):
+        ours = {what: measure(kind, what) for what in ("hot", "yielding", "idle", "memory")}
+        for what in ("hot", "yielding"):
+            found.append(
+                {
+                    "name": f"serve {RUNS} runs of {DELTAS:,} deltas, {kind}, {what} source",
+                    "ours": ours[what]["rate"],
+                    "peer": peer[what]["rate"],
+                    "peer_name": PEER,
+                    "unit": "events/s",
+                    "floor": floor,
+                    "goal": goal,
+                }
+            )
+            found.append(
+                {
+                    "name": f"slowest first event of these, {kind}, {what} source"
+                    f" (peer: {peer[what]['p99'] * 1000:.0f} ms)",
+                    "value": ours[what]["p99"] * 1000,
+                    "unit": "ms",
+                    "most": 50,
+                }
+            )
+        found.append(
+            {
+                "name": f"first event, idle server, {kind}: how many a second",
+                "ours": 1 / ours["idle"],
+                "peer": 1 / peer["idle"],
+                "peer_name": PEER,
+                "unit": "/s",
+                "floor": 2 if kind == "memory" else 1,
+                "goal": 3,
+            }
+        )
+        found.append(
+            {
+                "name": f"idle open streams per MiB, {kind}",
+                "ours": 1024 / ours["memory"],
+                "peer": 1024 / peer["memory"],
+                "peer_name": PEER,
+                "unit": "/MiB",
+                "floor": 1,
+                "goal": 2,
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        try:
+            import aguila.server.files
+        except ModuleNotFoundError:
+            sys.path.insert(0, "/tmp/sv")
+            import standin
+        serve(sys.argv[2], int(sys.argv[3]))
+    else:
+        print(json.dumps(run_load(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

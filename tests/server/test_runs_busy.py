@@ -1,0 +1,110 @@
+"""A second run on a busy thread, and clients that hang up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from serving import Background, Held, serving, until
+
+from aguila import App
+from aguila.store import MemoryStore, SQLiteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+def test_a_watched_run_refuses_a_second_one(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store)) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(run_id="other") as second:
+            assert second.status == 409
+            assert json.loads(second.response.read())["error"]["code"] == "thread_busy"
+        agent.gate("run").open()
+        assert first.rest()[-1]["outcome"] == {"type": "success"}
+
+
+def test_an_unwatched_run_is_cancelled_and_replaced(store: Any) -> None:
+    agent = Held()
+    agent.gate("other").open()
+    with serving(App(agent, store=store)) as server:
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            first.close()
+        events = server.events(run_id="other")
+        assert events[-1]["outcome"] == {"type": "success"}
+        assert server.status_of("thread", "run") == "cancelled"
+
+
+def test_busy_reject_refuses_even_if_nobody_watches(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store, busy="reject")) as server:
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(run_id="other") as second:
+            assert second.status == 409
+        agent.gate("run").open()
+        until(lambda: server.status_of("thread", "run") == "success")
+
+
+def test_busy_replace_cancels_a_watched_run(store: Any) -> None:
+    agent = Held()
+    agent.gate("other").open()
+    with serving(App(agent, store=store, busy="replace")) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        assert server.events(run_id="other")[-1]["outcome"] == {"type": "success"}
+        assert first.rest()[-1]["outcome"] == {"type": "cancelled"}
+
+
+def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
+    agent = Held()
+    for name in ("second", "third"):
+        agent.gate(name).open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with Background(lambda: server.events(run_id="second")) as second:
+            until(lambda: waiting(app) == 2)
+            with Background(lambda: server.events(run_id="third")) as third:
+                until(lambda: waiting(app) == 3)
+                assert agent.calls == ["run"]
+                agent.gate("run").open()
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+                assert third.result()[-1]["outcome"] == {"type": "success"}
+        assert agent.calls == ["run", "second", "third"]
+
+
+def waiting(app: App) -> int:
+    """How many runs are admitted."""
+    assert app._routes is not None
+    return app._routes.runs._total
+
+
+# Hanging up
+
+
+def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store, on_disconnect="cancel", disconnect_grace=0.05)) as server:
+        with server.run() as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            stream.close()
+        until(lambda: server.status_of("thread", "run") == "cancelled")
+        assert agent.cancelled == ["run"]
+
+
+def test_on_disconnect_cancel_waits_for_the_last_viewer_and_a_new_one_saves_the_run() -> None:
+    agent = Held()
+    with serving(App(agent, on_disconnect="cancel", disconnect_grace=0.3)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        with server.stream("GET", "/threads/thread/events") as other:
+            other.read_until("TEXT_MESSAGE_CONTENT")
+            stream.close()
+            with server.run() as third:
+                other.close()
+                agent.gate("run").open()
+                assert third.rest()[-1]["outcome"] == {"type": "success"}
