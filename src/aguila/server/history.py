@@ -1,0 +1,170 @@
+"""Layer: server. Whose history counts: what the agent sees of what a client sent and of what the log holds.
+
+Below: ``projection``. Above: ``runs``, which starts an agent with the result. Messages are told apart by their id,
+never by content or count (users send "yes" twice and mean it). Nothing here writes to the store, and nothing is
+dropped without a notice.
+
+========================  ===================================  ========================================================
+                          ``"client"``                         ``"server"``
+========================  ===================================  ========================================================
+messages                  what the client sends                what the log holds, then what the client sends under new
+                                                               ids; a held id means the held message
+state                     the client's; ``{}`` if absent       the client's; what the log holds if it is absent, or if
+                          (IN-11), but on a resume what the    it is ``{}`` from a client that knows nothing of the
+                          log holds (INT-11)                   thread, which is how stock clients begin
+no messages, no resume    the agent runs                       hydration: the agent is not called
+``parentRunId``           names the branch in the log          also the messages and state to go on from
+activities                as sent                              kept from the agent (IN-7)
+========================  ===================================  ========================================================
+
+In both: system and developer messages that came from a client are kept from the agent unless they are allowed; those
+the agent itself once sent are its own, in its own words.
+
+Deltas are computed against the state that the agent starts with. Where that is not what the client sent, the client
+has to be told first (SNAP-2): ``Prepared.prelude`` has the STATE_SNAPSHOT to write right after RUN_STARTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from aguila.codec.notice import Notice
+from aguila.errors import NotFound
+from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
+from aguila.server.projection import INSTRUCTING_ROLES, Projection, Projections
+from aguila.stream.patch import same_json
+
+History = Literal["client", "server"]
+"""Who keeps the conversation: the client, which sends all of it, or the server, which adds what is new."""
+
+_NAMED = 5  # how many ids a notice lists
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """``input`` is what the agent sees. ``prelude`` belongs right after RUN_STARTED."""
+
+    input: RunAgentInput
+    notices: list[Notice]
+    is_hydration: bool
+    prelude: list[Event]
+
+
+async def prepare(
+    input: RunAgentInput,  # noqa: A002 - the protocol's word for it
+    *,
+    history: History,
+    projections: Projections,
+    scope: str,
+    allow_system_messages: bool = False,
+) -> Prepared:
+    """What an agent is to see of a request. The log is read only where it matters."""
+    view: Projection | None = None
+    lost: list[Notice] = []
+    if history == "server" or _needs_the_log(input, allow_system_messages):
+        try:
+            view = await projections.of(scope, input.thread_id, input.parent_run_id)
+        except NotFound:
+            if history == "server" and input.parent_run_id is not None:
+                message = f"this thread has no run {input.parent_run_id!r} to continue; the run starts anew"
+                lost.append(Notice(rule="LIFE-2", message=message, path="/parentRunId"))
+    prepared = combine(input, view, history=history, allow_system_messages=allow_system_messages)
+    return replace(prepared, notices=[*lost, *prepared.notices])
+
+
+def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
+    if input.state is None and input.resume is not None and input.resume != []:
+        return True
+    return not allow_system_messages and any(message.role in INSTRUCTING_ROLES for message in input.messages)
+
+
+def combine(
+    input: RunAgentInput,  # noqa: A002
+    view: Projection | None,
+    *,
+    history: History,
+    allow_system_messages: bool,
+) -> Prepared:
+    """The input as the agent sees it when the thread is at ``view``; the same for the same arguments.
+
+    A replay asks again for what the first run of its chain saw.
+    """
+    notices: list[Notice] = []
+    held = {} if view is None else {message.id: message for message in view.conversation.messages}
+    has_resume = input.resume is not None and input.resume != []
+    if history == "server":
+        known = [] if view is None else view.conversation.messages
+        messages: Sequence[Message] = [*known, *_unknown(input.messages, held, notices)]
+        messages = [message for message in messages if message.role != "activity"]
+    else:
+        messages = input.messages
+    if not allow_system_messages:
+        messages = _without_instructions(messages, held, view, notices)
+
+    state = input.state
+    if view is not None and (history == "server" or has_resume):
+        # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
+        is_new_here = history == "server" and not any(message.id in held for message in input.messages)
+        if state is None or (is_new_here and same_json(state, {})):
+            state = view.conversation.state
+    sent: State = {} if input.state is None else input.state
+    prelude: list[Event] = []
+    if state is not None and not same_json(state, sent):
+        prelude.append(StateSnapshotEvent(snapshot=state))
+    return Prepared(
+        input=replace(input, messages=list(messages), state=state),
+        notices=notices,
+        is_hydration=history == "server" and not has_resume and not input.messages,
+        prelude=prelude,
+    )
+
+
+def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: list[Notice]) -> list[Message]:
+    """The messages that the log does not hold; of two with one id the first, as the reducer has it."""
+    new: dict[str, Message] = {}
+    changed: list[str] = []
+    doubled: list[str] = []
+    for message in messages:
+        if message.id in held:
+            if message != held[message.id]:
+                changed.append(message.id)
+        elif message.id in new:
+            doubled.append(message.id)
+        else:
+            new[message.id] = message
+    if changed:
+        text = f"the client's version of messages that the server holds does not count: {_list(changed)}"
+        notices.append(Notice(rule="server-history", message=text, path="/messages"))
+    if doubled:
+        text = f"several messages of one id; the first one counts: {_list(doubled)}"
+        notices.append(Notice(rule="ENV-12", message=text, path="/messages"))
+    return list(new.values())
+
+
+def _without_instructions(
+    messages: Iterable[Message], held: dict[str, Message], view: Projection | None, notices: list[Notice]
+) -> list[Message]:
+    """The messages without those that would let a client instruct the agent."""
+    from_clients = frozenset[str]() if view is None else view.instructions
+    left: list[Message] = []
+    kept_away: list[str] = []
+    for message in messages:
+        if message.role not in INSTRUCTING_ROLES:
+            left.append(message)
+            continue
+        own = None if message.id in from_clients else held.get(message.id)
+        if own is not None and own.role in INSTRUCTING_ROLES:
+            left.append(own)
+        else:
+            kept_away.append(message.id)
+    if kept_away:
+        text = f"system and developer messages of the client are kept from the agent: {_list(kept_away)}"
+        notices.append(Notice(rule="system-messages", message=text, path="/messages"))
+    return left
+
+
+def _list(ids: Sequence[str]) -> str:
+    more = len(ids) - _NAMED
+    return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more} more" if more > 0 else "")

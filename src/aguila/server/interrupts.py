@@ -1,0 +1,313 @@
+"""Layer: server. What a run may go on with: are the open interrupts answered, by answers that count?
+
+Below: ``projection`` (which interrupts a path of runs has left), the store (whether each is open, claimed or settled)
+and jsonschema-rs. Above: ``runs``, which claims what the plan says in the transaction that begins the run: of two
+racing resumes with the same plan the store lets one begin. Nothing here writes.
+
+The run that a resume continues is the last one on its path that did not fail and was not cancelled; it can be answered
+if it ended with interrupts (INT-7). All of these that are open have to be covered by the list (INT-8, INT-15), also
+by a run without one: a run that stopped or failed before it used an answer leaves it open. Only after a run that was
+cancelled is going on without answers allowed, since its next run is an ordinary one (LIFE-10).
+
+What becomes of an entry:
+
+==============================================================  ============================================
+open, on the run being continued                                claimed
+claimed by a run that is on                                     claimed as well, and listed in ``taken``: who
+                                                                begins decides whether that run makes way
+settled, while others of its run are open                       ignored: the first answer counts
+settled, or the conversation has gone on                        409 ``interrupt_stale``
+raised on another branch, or on another thread of this scope    422 ``interrupt_foreign``
+past its ``expiresAt``, and not cancelled (INT-9)               422 ``interrupt_expired``
+not what its ``responseSchema`` asks for                        422 ``interrupt_answer_invalid``, with a path
+a second one for the same interrupt                             422 ``interrupt_duplicate``
+never raised, as far as can be told                             ignored with a notice (INT-14)
+==============================================================  ============================================
+
+An interrupt that is not covered is 422 ``interrupt_uncovered``. An unknown status was refused when the input was read
+(AMB-9). Other scopes are never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import jsonschema_rs
+import msgspec
+
+from aguila.agent.context import Replay
+from aguila.agent.questions import is_replayed
+from aguila.codec import decode
+from aguila.codec.notice import Notice
+from aguila.codec.pointer import escape_token
+from aguila.codec.text import without_surrogates
+from aguila.errors import NotFound
+from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput
+from aguila.server.history import History, combine
+from aguila.server.projection import Projections, stored_input
+from aguila.server.rejection import Rejected
+from aguila.store import InterruptRecord, Store
+from aguila.stream.conversation import RunRecord
+
+THREADS_SEARCHED = 50
+"""Among how many threads of the scope, the latest, an unknown interrupt is looked for, to say that it is foreign."""
+
+
+class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may begin with.
+
+    ``claims`` are the interrupts to claim; ``taken`` are those of them that another run holds at the moment. With
+    ``replay`` the agent is invoked again with ``original``, what it saw in the run ``root_run_id`` that the chain of
+    resumes began with. Without, it sees the new input, and the run is its own root.
+    """
+
+    claims: list[str]
+    taken: list[str]
+    replay: Replay | None
+    root_run_id: str
+    original: RunAgentInput | None
+    notices: list[Notice]
+
+
+async def plan_resume(
+    input: RunAgentInput,  # noqa: A002 - the protocol's word for it
+    *,
+    store: Store,
+    scope: str,
+    projections: Projections,
+    now: float,
+    history: History = "client",
+    allow_system_messages: bool = False,
+) -> ResumePlan:
+    """Judge a request, with or without answers, by the interrupts of the run that it continues.
+
+    ``now`` is in seconds since the epoch. ``history`` and ``allow_system_messages`` are needed to tell what the agent
+    saw when a chain of resumes began. Raises ``Rejected``, and ``StoreUnavailable``.
+    """
+    entries = [] if input.resume is None else input.resume
+    _refuse_duplicates(entries)
+    thread_id = input.thread_id
+    try:
+        view = await projections.of(scope, thread_id, input.parent_run_id)
+    except NotFound:
+        runs: list[RunRecord] = []
+        pending: list[Interrupt] = []
+        last = 0
+    else:
+        runs, pending, last = view.conversation.runs, view.conversation.interrupts, len(view.conversation.runs)
+    if not entries and not pending:
+        return _ordinary(input, [])
+
+    records = {record.interrupt_id: record for record in await store.interrupts(scope, thread_id)}
+    continued = _continued(runs, last)
+    judge = _Judge(runs, None if continued is None else runs[continued], records, now)
+    unknown: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        if entry.interrupt_id in records:
+            judge.take(index, entry)
+        else:
+            unknown[entry.interrupt_id] = index
+    if unknown:
+        await _refuse_foreign(store, scope, thread_id, unknown)
+        for interrupt_id, index in unknown.items():
+            message = f"nobody raised the interrupt {interrupt_id!r} that is answered; the answer is ignored"
+            judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{index}"))
+    judge.refuse_uncovered(pending)
+    if continued is None or not any(map(is_replayed, judge.claims)):
+        return _ordinary(input, judge.notices, judge.claims, judge.taken)
+
+    chain = _Chain(store, scope, thread_id, runs)
+    members = await chain.members(continued)
+    answers = await chain.answers(members, records.values())
+    answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in judge.claims})
+    root = members[-1]
+    before = None if root == 0 else await projections.of(scope, thread_id, runs[root - 1].run_id)
+    original = await chain.input_of(_id_of(runs[root]))
+    seen = combine(original, before, history=history, allow_system_messages=allow_system_messages)
+    return ResumePlan(
+        claims=judge.claims,
+        taken=judge.taken,
+        replay=Replay(answers=answers, current=frozenset(judge.claims)),
+        root_run_id=_id_of(runs[root]),
+        original=seen.input,
+        notices=judge.notices,
+    )
+
+
+def _ordinary(
+    input: RunAgentInput,  # noqa: A002
+    notices: list[Notice],
+    claims: Sequence[str] = (),
+    taken: Sequence[str] = (),
+) -> ResumePlan:
+    return ResumePlan(
+        claims=list(claims), taken=list(taken), replay=None, root_run_id=input.run_id, original=None, notices=notices
+    )
+
+
+def _refuse_duplicates(entries: Sequence[ResumeEntry]) -> None:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry.interrupt_id in seen:
+            message = f"two answers to the interrupt {entry.interrupt_id!r}"
+            raise Rejected(422, "interrupt_duplicate", message, f"/resume/{index}")
+        seen.add(entry.interrupt_id)
+
+
+async def _refuse_foreign(store: Store, scope: str, thread_id: str, unknown: Mapping[str, int]) -> None:
+    for summary in await store.threads(scope, limit=THREADS_SEARCHED):
+        if summary.thread_id == thread_id:
+            continue
+        for record in await store.interrupts(scope, summary.thread_id):
+            if record.interrupt_id in unknown:
+                message = f"the interrupt {record.interrupt_id!r} was raised on another thread"
+                raise Rejected(422, "interrupt_foreign", message, f"/resume/{unknown[record.interrupt_id]}")
+
+
+def _continued(runs: Sequence[RunRecord], end: int) -> int | None:
+    """The place of the run that the run at ``end`` would resume: the last one before it that came to an end of its own,
+    if that was an interrupt.
+    """
+    for at in range(end - 1, -1, -1):
+        if runs[at].outcome == "interrupt":
+            return at
+        if runs[at].outcome == "success":
+            return None
+    return None
+
+
+def _id_of(run: RunRecord) -> str:
+    if run.run_id is None:
+        raise LookupError("a run of a stored thread has an id")
+    return run.run_id
+
+
+class _Judge:
+    """Takes the entries one by one, and then says what is missing."""
+
+    def __init__(
+        self,
+        runs: Sequence[RunRecord],
+        continued: RunRecord | None,
+        records: Mapping[str, InterruptRecord],
+        now: float,
+    ) -> None:
+        self.claims: list[str] = []
+        self.taken: list[str] = []
+        self.notices: list[Notice] = []
+        self._path = {run.run_id for run in runs}
+        self._records = records
+        self._now = now
+        # An id that was raised again elsewhere since is not this run's any more.
+        raised = [] if continued is None else [interrupt.id for interrupt in continued.interrupts]
+        run_id = None if continued is None else continued.run_id
+        self._raised = {one: records[one] for one in raised if one in records and records[one].run_id == run_id}
+        self.settled = {one for one, record in self._raised.items() if record.status == "settled"}
+
+    def take(self, index: int, entry: ResumeEntry) -> None:
+        """Judge an entry for an interrupt of this thread. Raises ``Rejected``."""
+        interrupt_id, path = entry.interrupt_id, f"/resume/{index}"
+        record = self._records[interrupt_id]
+        if interrupt_id not in self._raised:
+            if record.status == "settled" or record.run_id in self._path:
+                message = f"the conversation has gone on since the interrupt {interrupt_id!r}"
+                raise Rejected(409, "interrupt_stale", message, path)
+            message = f"the interrupt {interrupt_id!r} was raised on another branch of this thread"
+            raise Rejected(422, "interrupt_foreign", message, path)
+        if record.status == "settled":
+            if len(self.settled) == len(self._raised):
+                raise Rejected(409, "interrupt_stale", f"the interrupt {interrupt_id!r} has been answered", path)
+            # The run that used it failed over the others, and a client has to answer all again (INT-8).
+            message = f"the interrupt {interrupt_id!r} has been answered; the first answer counts"
+            self.notices.append(Notice(rule="INT-14", message=message, path=path))
+            return
+        self._check(decode(record.body, Interrupt, warn=self.notices.append), entry, path)
+        self.claims.append(interrupt_id)
+        if record.status == "claimed":
+            self.taken.append(interrupt_id)
+
+    def refuse_uncovered(self, pending: Sequence[Interrupt]) -> None:
+        """Raise ``Rejected`` if an open interrupt has no entry."""
+        wanted = {interrupt.id for interrupt in pending}
+        if self.claims:
+            wanted.update(self._raised)  # whoever answers one of a run's interrupts answers them all
+        open_ids = [one for one, record in self._raised.items() if record.status == "open" and one in wanted]
+        missing = [one for one in open_ids if one not in self.claims]
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise Rejected(422, "interrupt_uncovered", f"these interrupts wait for an answer: {names}", "/resume")
+
+    def _check(self, interrupt: Interrupt, entry: ResumeEntry, path: str) -> None:
+        if entry.status == "cancelled":
+            return
+        if interrupt.expires_at is not None and _is_past(interrupt.expires_at, self._now):
+            message = f"the interrupt {interrupt.id!r} expired at {interrupt.expires_at}; it can only be cancelled"
+            raise Rejected(422, "interrupt_expired", message, path)
+        if interrupt.response_schema is None:
+            return
+        try:
+            # Offline: a schema that refers to an address must not make the server fetch it.
+            validator = jsonschema_rs.validator_for(interrupt.response_schema, offline=True)
+        except (ValueError, RecursionError) as error:
+            message = f"the responseSchema of the interrupt {interrupt.id!r} is broken, any answer is taken: {error}"
+            self.notices.append(Notice(rule="INT-4", message=message))
+            return
+        try:
+            validator.validate(without_surrogates(entry.payload))
+        except jsonschema_rs.ValidationError as error:
+            place = "".join(f"/{escape_token(str(step))}" for step in error.instance_path)
+            message = f"the answer to the interrupt {interrupt.id!r} is not what was asked for: {error.message}"
+            raise Rejected(422, "interrupt_answer_invalid", message, f"{path}/payload{place}") from None
+
+
+def _is_past(expires_at: str, now: float) -> bool:
+    """Whether a time has come. What is no time never does (INT-4); one without an offset is in UTC."""
+    try:
+        time = datetime.fromisoformat(expires_at.strip())
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return time.timestamp() <= now
+    except (ValueError, OverflowError):
+        return False
+
+
+class _Chain:
+    """The runs from the one that first asked to the one that is continued now, and the answers they have used."""
+
+    def __init__(self, store: Store, scope: str, thread_id: str, runs: Sequence[RunRecord]) -> None:
+        self._store = store
+        self._scope = scope
+        self._thread_id = thread_id
+        self._runs = runs
+        self._inputs: dict[str, RunAgentInput] = {}
+
+    async def input_of(self, run_id: str) -> RunAgentInput:
+        """What a run was asked for with."""
+        if run_id not in self._inputs:
+            self._inputs[run_id] = stored_input(await self._store.run(self._scope, self._thread_id, run_id))
+        return self._inputs[run_id]
+
+    async def members(self, at: int) -> list[int]:
+        """The places of the runs that asked, from the one at ``at`` back to the one that the chain began with."""
+        found = [at]
+        while (before := _continued(self._runs, at)) is not None:
+            raised = {interrupt.id for interrupt in self._runs[before].interrupts if is_replayed(interrupt.id)}
+            given = (await self.input_of(_id_of(self._runs[at]))).resume
+            if given is None or not any(entry.interrupt_id in raised for entry in given):
+                break
+            found.append(before)
+            at = before
+        return found
+
+    async def answers(self, members: Sequence[int], records: Iterable[InterruptRecord]) -> dict[str, ResumeEntry]:
+        """The answers to questions of these runs that were used, from the runs that used them."""
+        asked_by = {self._runs[at].run_id for at in members}
+        answers: dict[str, ResumeEntry] = {}
+        for record in records:
+            if record.status == "settled" and record.claimed_by is not None and record.run_id in asked_by:
+                given = (await self.input_of(record.claimed_by)).resume
+                answers.update(
+                    {one.interrupt_id: one for one in given or () if one.interrupt_id == record.interrupt_id}
+                )
+        return answers
