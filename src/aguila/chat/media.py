@@ -1,0 +1,236 @@
+"""Layer: chat. Parts of a message to contents and back (MSG, IN-8).
+
+Below: ``content``, ``keys``, the protocol's parts. Above: ``messages_in`` and ``messages_out``, which hold the table
+of what is lost. Nothing here fetches an address or opens a file.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from aguila.chat.content import (
+    OCTET_STREAM,
+    Content,
+    DataContent,
+    HostedFileContent,
+    Properties,
+    TextContent,
+    UriContent,
+)
+from aguila.chat.keys import CONTENT_ID, FILENAME, METADATA, PART_KIND, PROVIDER, REQUIRES_RESOLUTION
+from aguila.codec.compat.documents import _media_part
+from aguila.codec.notice import Notice, Warn
+from aguila.codec.values import is_object
+from aguila.errors import DecodeError, EncodeError
+from aguila.protocol import (
+    AudioPart,
+    ContentPart,
+    DataSource,
+    DocumentPart,
+    FileSource,
+    ImagePart,
+    MediaPart,
+    PartSource,
+    TextPart,
+    UrlSource,
+    VideoPart,
+)
+from aguila.protocol.legacy import BinaryInputContent
+
+_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;.*)?\Z", re.DOTALL)
+_WHITESPACE = {ord(c): None for c in " \t\r\n"}
+_PARTS: dict[str, type[MediaPart]] = {
+    "image": ImagePart,
+    "audio": AudioPart,
+    "video": VideoPart,
+    "document": DocumentPart,
+}
+
+
+class Unusable(Exception):
+    """A part whose bytes cannot be had; the message goes on without it."""
+
+
+# AG-UI to chat
+
+
+def read_parts(content: str | list[ContentPart], warn: Warn, path: str) -> list[Content]:
+    """The contents that a message's content stands for; an unusable part is skipped, with a notice.
+
+    Raises ``DecodeError`` for a retired binary part that refers to nothing (ERA-3).
+    """
+    if isinstance(content, str):
+        return [TextContent(content)]
+    contents: list[Content] = []
+    for index, part in enumerate(content):
+        try:
+            contents.append(read_part(part))
+        except Unusable as reason:
+            warn(Notice(rule="MSG-2", message=f"skipped a part: {reason}", path=f"{path}/{index}"))
+    return contents
+
+
+def read_part(part: ContentPart | BinaryInputContent) -> Content:
+    """One part as a content. Raises ``Unusable``, and ``DecodeError`` as ``read_parts`` does."""
+    if isinstance(part, BinaryInputContent):
+        return msgspec.structs.replace(read_part(_upgraded(part)), raw_representation=part)
+    properties = _properties_of(part)
+    if isinstance(part, TextPart):
+        return TextContent(part.text, additional_properties=properties, raw_representation=part)
+    source = part.source
+    media_type = _media_type(source.mime_type)
+    if _kind_of(media_type) != part.type:
+        properties[PART_KIND] = part.type
+    if isinstance(source, FileSource):
+        # Nobody is named who could resolve it, so it is an upload's id; a provider's handle is passed on as it is.
+        if source.provider is None:
+            properties[REQUIRES_RESOLUTION] = True
+        else:
+            properties[PROVIDER] = source.provider
+        properties.setdefault(CONTENT_ID, source.value)
+        return HostedFileContent(source.value, media_type, additional_properties=properties, raw_representation=part)
+    if isinstance(source, UrlSource) and source.value[:5].lower() != "data:":
+        return UriContent(source.value, media_type, additional_properties=properties, raw_representation=part)
+    if isinstance(source, UrlSource):
+        data, own_type = read_data_uri(source.value)
+        media_type = own_type if media_type is None else media_type
+    else:
+        data = _decoded(source.value)
+    return DataContent(
+        data,
+        OCTET_STREAM if media_type is None else media_type,
+        additional_properties=properties,
+        raw_representation=part,
+    )
+
+
+def read_data_uri(uri: str) -> tuple[bytes, str | None]:
+    """The bytes in a ``data:`` URI, and their media type if it says one. Raises ``Unusable``."""
+    head, comma, body = uri[5:].partition(",")
+    if not comma:
+        raise Unusable("the data: URI has no data")
+    is_base64 = head[-7:].lower() == ";base64"
+    if is_base64:
+        head = head[:-7]
+    # "data:;charset=utf-8,x" names a parameter and no type, and then nobody has said the type.
+    media_type = None if head == "" or head.startswith(";") else _media_type(head)
+    data = unquote_to_bytes(body)
+    return (_decoded(data.decode("latin-1")) if is_base64 else data), media_type
+
+
+def _decoded(text: str) -> bytes:
+    if any(c in text for c in " \t\r\n"):
+        text = text.translate(_WHITESPACE)
+    # Python 3.11 lets surplus padding pass, and no length but a multiple of four is whole.
+    if len(text) % 4 == 0:
+        with suppress(ValueError):  # also what it raises for text that is not ASCII
+            return binascii.a2b_base64(text, strict_mode=True)
+    raise Unusable("its data is not base64")
+
+
+def _media_type(value: str | None) -> str | None:
+    if value is None or value == "":
+        return None
+    if _MEDIA_TYPE.match(value) is None:
+        raise Unusable(f"{value!r} is not a media type")
+    return value
+
+
+def _kind_of(media_type: str | None) -> str:
+    family = "" if media_type is None else media_type.partition("/")[0].lower()
+    return family if family in ("image", "audio", "video") else "document"
+
+
+def _properties_of(part: ContentPart) -> Properties:
+    properties: Properties = {}
+    if part.id is not None:
+        properties[CONTENT_ID] = part.id
+    metadata: Any = part.metadata
+    if is_object(metadata) and isinstance(metadata.get(FILENAME), str):
+        properties[FILENAME] = metadata[FILENAME]
+        metadata = {key: value for key, value in metadata.items() if key != FILENAME} or None
+    if metadata is not None:
+        properties[METADATA] = metadata
+    return properties
+
+
+def _upgraded(part: BinaryInputContent) -> ContentPart:
+    media = _media_part(msgspec.to_builtins(part))
+    if media is None:
+        raise DecodeError("a binary part must have data, url or id", rule="ERA-3")
+    return msgspec.convert(media, ContentPart)
+
+
+# Chat to AG-UI
+
+
+def write_parts(contents: list[Content], warn: Warn, of: str) -> str | list[ContentPart]:
+    """Contents as a message's content: plain text as a string, anything else as parts.
+
+    Raises ``EncodeError`` that names a kind of content which is no part.
+    """
+    if len(contents) == 1:
+        only = contents[0]
+        if isinstance(only, TextContent) and not only.additional_properties.keys() & {CONTENT_ID, METADATA, FILENAME}:
+            return only.text
+    return [write_part(content, warn, of) for content in contents]
+
+
+def write_part(content: Content | ContentPart, warn: Warn, of: str) -> ContentPart:
+    """One content as a part; a part stays as it is. Raises ``EncodeError`` that names what is no part."""
+    if isinstance(content, ContentPart):
+        return content
+    if not isinstance(content, (TextContent, DataContent, UriContent, HostedFileContent)):
+        raise EncodeError(f"{of} cannot hold {type(content).__name__}")
+    properties = content.additional_properties
+    part_id, metadata = properties.get(CONTENT_ID), _metadata_of(properties, warn)
+    if isinstance(content, TextContent):
+        return TextPart(text=content.text, id=part_id, metadata=metadata)
+    source = _source_of(content)
+    if isinstance(source, FileSource) and part_id == source.value:
+        part_id = None
+    kind = properties.get(PART_KIND)
+    if kind not in _PARTS:
+        kind = _kind_of(source.mime_type)
+    return _PARTS[kind](source=source, id=part_id, metadata=metadata)
+
+
+def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSource:
+    properties = content.additional_properties
+    media_type = None if content.media_type == "" else content.media_type
+    if isinstance(content, HostedFileContent):
+        return FileSource(value=content.file_id, provider=properties.get(PROVIDER), mime_type=media_type)
+    if isinstance(content, DataContent):
+        # Data without bytes that names an upload is how others spell an unresolved reference.
+        if content.data == b"" and properties.get(REQUIRES_RESOLUTION) is True and CONTENT_ID in properties:
+            return FileSource(value=properties[CONTENT_ID], mime_type=media_type)
+        return _data_source(content.data, media_type)
+    if content.uri[:5].lower() != "data:":
+        return UrlSource(value=content.uri, mime_type=media_type)
+    try:
+        data, own_type = read_data_uri(content.uri)
+    except Unusable as reason:
+        raise EncodeError(f"UriContent: {reason}") from None
+    return _data_source(data, own_type if media_type is None else media_type)
+
+
+def _data_source(data: bytes, media_type: str | None) -> DataSource:
+    text = binascii.b2a_base64(data, newline=False).decode("ascii")
+    return DataSource(value=text, mime_type=OCTET_STREAM if media_type is None else media_type)
+
+
+def _metadata_of(properties: Properties, warn: Warn) -> Any:
+    metadata, filename = properties.get(METADATA), properties.get(FILENAME)
+    if filename is None:
+        return metadata
+    if metadata is not None and not is_object(metadata):
+        warn(Notice(rule="META-1", message="left out a file name: the metadata it belongs to is no object"))
+        return metadata
+    return {**metadata, FILENAME: filename} if metadata is not None else {FILENAME: filename}
