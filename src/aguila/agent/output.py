@@ -113,7 +113,7 @@ class Output:
         if self.front is not self.writer and self.state.is_read:
             self.front.set_state(self.state.value)
         events = self.front.patch_state(patch)
-        self.state.patch(patch)
+        self.state.patch(patch, is_sent=self.front is self.writer)
         if self.front is self.writer:
             self._put(events)
         else:

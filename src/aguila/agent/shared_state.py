@@ -86,12 +86,12 @@ class SharedState:
         self._sent = encoded
         return events
 
-    def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
-        """The writer has applied this patch: so must the agent's copy. The root object stays the same object."""
+    def patch(self, patch: Sequence[JsonPatchOperation], *, is_sent: bool) -> None:
+        """The origin has applied this patch: so must the agent's copy. ``is_sent`` if its consumer has it as well."""
         if self._value is _UNREAD:
             return
         self._become(apply_patch(self._value, own_json(list(patch))))
-        self._sent = self._encoded()
+        self._sent = self._encoded() if is_sent else None
 
     def adopt(self) -> None:
         """The agent sent a state event of its own: what it sent is the state now."""

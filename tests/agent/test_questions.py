@@ -1,0 +1,787 @@
+"""Asking and resuming by replay: nothing said twice, no effect repeated, no answer taken for another question."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Outcome, Thread, run_agent
+
+from aguila import protocol
+from aguila.agent import Interrupt, InterruptCancelled, Question, is_replayed
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    ActivitySnapshotEvent,
+    ResumeEntry,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StepFinishedEvent,
+    SubagentFinishedEvent,
+    TextMessageChunkEvent,
+    TextMessageContentEvent,
+    TextMessageStartEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+
+
+def said(thread: Thread) -> list[str]:
+    """What a client shows after all runs: the text of each message."""
+    return [
+        message.content for message in thread.conversation.messages if message.role == "assistant" and message.content
+    ]
+
+
+async def asks_twice(run: Any) -> None:
+    await run.say("one")
+    first = await run.ask("First?")
+    await run.say(f"two {first}")
+    second = await run.ask("Second?")
+    await run.say(f"three {second}")
+
+
+def asks_twice_in_a_thread(run: Any) -> None:
+    run.say("one")
+    first = run.ask("First?")
+    run.say(f"two {first}")
+    second = run.ask("Second?")
+    run.say(f"three {second}")
+
+
+async def asks_twice_and_yields(run: Any) -> Any:
+    yield RunStartedEvent(thread_id=run.input.thread_id, run_id=run.input.run_id)
+    yield TextMessageChunkEvent(message_id="1", delta="one")
+    first = await run.ask("First?")
+    yield TextMessageChunkEvent(message_id="2", delta="two ")
+    yield TextMessageChunkEvent(delta=first)
+    second = await run.ask("Second?")
+    yield TextMessageStartEvent(message_id="3")
+    yield TextMessageContentEvent(message_id="3", delta=f"three {second}")
+    yield RunFinishedEvent(thread_id=run.input.thread_id, run_id=run.input.run_id)
+
+
+@pytest.mark.parametrize("agent", [asks_twice, asks_twice_in_a_thread, asks_twice_and_yields])
+def test_nothing_is_said_twice_over_three_runs(agent: Any) -> None:
+    async def main() -> tuple[Thread, list[Outcome]]:
+        thread = Thread()
+        outcomes = [await thread.run(agent), await thread.resume(agent, "A"), await thread.resume(agent, "B")]
+        return thread, outcomes
+
+    thread, outcomes = asyncio.run(main())
+    assert [outcome.ending.outcome for outcome in outcomes] == ["interrupt", "interrupt", "success"]
+    assert [outcome.text for outcome in outcomes] == ["one", "two A", "three B"]
+    assert said(thread) == ["one", "two A", "three B"]
+    assert [i.message for outcome in outcomes for i in outcome.ending.interrupts] == ["First?", "Second?"]
+    assert thread.shelf.settled == [i.id for outcome in outcomes for i in outcome.ending.interrupts]
+
+
+def test_an_interrupt_says_what_was_asked() -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+
+    async def agent(run: Any) -> None:
+        await run.ask("Sure?", schema=schema, reason="mine", expires_at="2030-01-01T00:00:00Z", metadata={"a": 1})
+
+    (interrupt,) = run_agent(agent).ending.interrupts
+    assert is_replayed(interrupt.id)
+    assert interrupt == protocol.Interrupt(
+        id=interrupt.id,
+        reason="mine",
+        message="Sure?",
+        response_schema=schema,
+        expires_at="2030-01-01T00:00:00Z",
+        metadata={"a": 1},
+    )
+
+
+def test_an_answer_without_payload_is_none() -> None:
+    async def agent(run: Any) -> Any:
+        return {"answer": await run.ask("?")}
+
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.resume(agent, None)
+
+    assert asyncio.run(main()).last.result == {"answer": None}
+
+
+def test_an_effect_under_once_is_not_repeated() -> None:
+    effects: list[str] = []
+
+    async def agent(run: Any) -> Any:
+        def sync_effect() -> Any:
+            effects.append("sync")
+            return {"id": len(effects), "pair": (1, 2)}
+
+        async def async_effect() -> str:
+            await asyncio.sleep(0)
+            effects.append("async")
+            return "x"
+
+        first = await run.once("sync", sync_effect)
+        second = await run.once("async", async_effect)
+        third = await run.once("sync", sync_effect)
+        await run.ask("?")
+        return [first, second, third]
+
+    def agent_in_a_thread(run: Any) -> Any:
+        def effect() -> Any:
+            effects.append("thread")
+            return {"id": 1, "pair": (1, 2)}
+
+        first = run.once("thread", effect)
+        run.ask("?")
+        return [first, "x", first]
+
+    async def main(which: Any) -> Outcome:
+        thread = Thread()
+        await thread.run(which)
+        return await thread.resume(which, True)
+
+    for which in (agent, agent_in_a_thread):
+        assert asyncio.run(main(which)).last.result == [{"id": 1, "pair": [1, 2]}, "x", {"id": 1, "pair": [1, 2]}]
+    assert effects == ["sync", "async", "thread"]
+
+
+def test_an_effect_that_fails_is_not_recorded_and_two_at_once_happen_once() -> None:
+    effects: list[int] = []
+
+    async def agent(run: Any) -> Any:
+        async def fail() -> None:
+            raise ValueError
+
+        async def effect() -> int:
+            effects.append(1)
+            await asyncio.sleep(0)
+            return len(effects)
+
+        with pytest.raises(ValueError):
+            await run.once("k", fail)
+        return await asyncio.gather(*(run.once("k", effect) for _ in range(3)))
+
+    assert run_agent(agent).last.result == [1, 1, 1]
+    assert effects == [1]
+
+
+def test_a_changed_question_is_asked_again_and_never_takes_an_old_answer() -> None:
+    question = "Delete one file?"
+    deleted: list[Any] = []
+
+    async def agent(run: Any) -> None:
+        await run.say("careful")
+        deleted.append(await run.ask(question))
+
+    async def main() -> Thread:
+        nonlocal question
+        thread = Thread()
+        first = await thread.run(agent)
+        question = "Delete all files?"
+        second = await thread.resume(agent, True)
+        assert second.ending.outcome == "interrupt"
+        assert second.ending.interrupts[0].id != first.ending.interrupts[0].id
+        assert second.text == ""
+        assert deleted == []
+        assert thread.shelf.settled == []
+        third = await thread.resume(agent, False)
+        assert third.ending.outcome == "success"
+        return thread
+
+    thread = asyncio.run(main())
+    assert deleted == [False]
+    assert said(thread) == ["careful"]
+
+
+@pytest.mark.parametrize("changed", [{"schema": {"type": "string"}}, {"key": "k"}])
+def test_another_schema_or_key_is_another_question(changed: dict[str, Any]) -> None:
+    options: dict[str, Any] = {}
+
+    async def agent(run: Any) -> None:
+        await run.ask("?", **options)
+
+    async def main() -> None:
+        thread = Thread()
+        await thread.run(agent)
+        options.update(changed)
+        assert (await thread.resume(agent, 1)).ending.outcome == "interrupt"
+
+    asyncio.run(main())
+
+
+def test_the_same_question_asked_twice_has_two_answers() -> None:
+    async def agent(run: Any) -> Any:
+        return [await run.ask("More?"), await run.ask("More?")]
+
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        await thread.resume(agent, "a")
+        return await thread.resume(agent, "b")
+
+    assert asyncio.run(main()).last.result == ["a", "b"]
+
+
+def test_a_key_finds_its_answer_when_the_order_changes() -> None:
+    order = ["a", "b"]
+
+    async def agent(run: Any) -> Any:
+        return {key: await run.ask(f"{key}?", key=key) for key in order}
+
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        await thread.resume(agent, "answer to a")
+        order.reverse()
+        return await thread.resume(agent, "answer to b")
+
+    assert asyncio.run(main()).last.result == {"a": "answer to a", "b": "answer to b"}
+
+
+def test_asking_several_at_once() -> None:
+    async def agent(run: Any) -> Any:
+        await run.say("hello")
+        answers = await run.ask_all(["One?", Question(question="Two?", key="two", schema={"type": "integer"})])
+        await run.say(f"{answers}")
+        return answers
+
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        return await thread.run(agent), await thread.resume(agent, "1", 2)
+
+    first, second = asyncio.run(main())
+    assert [interrupt.message for interrupt in first.ending.interrupts] == ["One?", "Two?"]
+    assert second.last.result == ["1", 2]
+    assert second.text == "['1', 2]"
+
+
+def test_of_several_questions_only_those_that_changed_are_asked_again() -> None:
+    second = "Two?"
+
+    async def agent(run: Any) -> Any:
+        return await run.ask_all(["One?", second])
+
+    async def main() -> Outcome:
+        nonlocal second
+        thread = Thread()
+        await thread.run(agent)
+        second = "Another two?"
+        outcome = await thread.resume(agent, 1, 2)
+        assert [interrupt.message for interrupt in outcome.ending.interrupts] == ["Another two?"]
+        return await thread.resume(agent, 3)
+
+    assert asyncio.run(main()).last.result == [1, 3]
+
+
+def test_questions_with_the_same_key_and_text_cannot_be_asked_at_once() -> None:
+    async def agent(run: Any) -> None:
+        await run.ask_all([Question(question="?", key="k"), Question(question="?", key="k")])
+
+    assert run_agent(agent).ending.outcome == "error"
+
+
+def test_asking_nothing_is_answered_at_once() -> None:
+    async def agent(run: Any) -> Any:
+        return await run.ask_all([])
+
+    assert run_agent(agent).last.result == []
+
+
+def test_an_answer_that_was_given_up_is_an_exception() -> None:
+    async def agent(run: Any) -> Any:
+        await run.say("hello")
+        try:
+            await run.ask("?")
+        except InterruptCancelled as given_up:
+            await run.say("never mind")
+            return given_up.interrupt_ids
+
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        first = await thread.run(agent)
+        return thread, first, await thread.give_up(agent)
+
+    thread, first, second = asyncio.run(main())
+    assert second.last.result == [first.ending.interrupts[0].id]
+    assert second.text == "never mind"
+    assert thread.shelf.settled == second.last.result
+
+
+def test_of_several_answers_those_that_were_given_are_on_the_exception() -> None:
+    async def agent(run: Any) -> Any:
+        try:
+            await run.ask_all(["One?", "Two?"])
+        except InterruptCancelled as given_up:
+            return given_up.answers
+
+    async def main() -> Outcome:
+        thread = Thread()
+        asked = (await thread.run(agent)).ending.interrupts
+        return await thread.resume(agent, ResumeEntry(interrupt_id=asked[0].id, status="cancelled"), 2)
+
+    assert asyncio.run(main()).last.result == [None, 2]
+
+
+# Signals
+
+
+def test_except_exception_does_not_swallow_a_question() -> None:
+    async def agent(run: Any) -> str:
+        try:
+            await run.ask("?")
+        except Exception:  # noqa: BLE001
+            return "swallowed"
+        return "answered"
+
+    assert run_agent(agent).ending.outcome == "interrupt"
+
+
+def test_a_swallowed_question_still_stands() -> None:
+    async def agent(run: Any) -> str:
+        try:
+            answer = await run.ask("?")
+        except BaseException:  # noqa: BLE001
+            return "swallowed"
+        return answer
+
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        return await thread.run(agent), await thread.resume(agent, "yes")
+
+    first, second = asyncio.run(main())
+    assert first.ending.outcome == "interrupt"
+    assert second.text == "yes"
+
+
+def test_a_question_comes_out_of_task_groups() -> None:
+    async def agent(run: Any) -> Any:
+        answers: list[Any] = []
+
+        async def branch(name: str) -> None:
+            async with run.subagent(name) as sub:
+                await sub.say(f"{name} begins")
+                if name == "b":
+                    answers.append(await sub.ask("?", key=name))
+                    await sub.say(f"{name} ends")
+                else:
+                    await asyncio.Event().wait() if not answers else None
+
+        async with asyncio.TaskGroup() as outer:
+
+            async def inner() -> None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(branch("b"))
+
+            outer.create_task(inner())
+        return answers
+
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        return thread, await thread.run(agent), await thread.resume(agent, "yes")
+
+    thread, first, second = asyncio.run(main())
+    (interrupt,) = first.ending.interrupts
+    (suspended,) = first.of(SubagentFinishedEvent)
+    assert suspended.outcome.type == "suspended"
+    assert suspended.outcome.interrupt_ids == [interrupt.id]
+    assert interrupt.subagent_run_id == suspended.subagent_run_id
+    assert second.text == "b ends"
+    assert second.of(SubagentFinishedEvent)[0].subagent_run_id == suspended.subagent_run_id
+    assert second.last.result == ["yes"]
+    assert said(thread) == ["b begins", "b ends"]
+
+
+def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_muted_for_itself() -> None:
+    async def agent(run: Any) -> Any:
+        async def branch(name: str, pause: int) -> Any:
+            await run.say(f"{name} begins")
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            answer = await run.ask(f"{name}?", key=name)
+            await run.say(f"{name} ends")
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return answer
+
+        answers = await asyncio.gather(branch("a", 0), branch("b", 0))
+        await run.say("both")
+        return answers
+
+    async def slower(run: Any) -> Any:
+        """The same agent, whose second branch takes its time on the way to its question."""
+
+        async def branch(name: str, pause: int) -> Any:
+            await run.say(f"{name} begins")
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            answer = await run.ask(f"{name}?", key=name)
+            await run.say(f"{name} ends")
+            return answer
+
+        answers = await asyncio.gather(branch("a", 0), branch("b", 30))
+        await run.say("both")
+        return answers
+
+    async def main(second: Any) -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        return await thread.run(agent), await thread.resume(second, 1, 2)
+
+    for again in (agent, slower):
+        first, second = asyncio.run(main(again))
+        assert [interrupt.message for interrupt in first.ending.interrupts] == ["a?", "b?"]
+        assert second.last.result == [1, 2]
+        assert second.text == "a endsb endsboth"
+
+
+def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_session() -> None:
+    async def agent(run: Any) -> Any:
+        answers = {entry.interrupt_id: entry.payload for entry in run.resume}
+        if "mine" in answers:
+            return {"answer": answers["mine"], "kept": run.session}
+        run.session["step"] = 1
+        raise Interrupt(protocol.Interrupt(id="mine", reason="approval", message="?"))
+
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        first = await thread.run(agent)
+        entry = ResumeEntry(interrupt_id="mine", status="resolved", payload=5)
+        return first, await thread.run(agent, resume=[entry])
+
+    first, second = asyncio.run(main())
+    assert [interrupt.id for interrupt in first.ending.interrupts] == ["mine"]
+    assert not is_replayed("mine")
+    assert second.last.result == {"answer": 5, "kept": {"step": 1}}
+
+
+def test_a_session_changed_before_a_question_is_changed_once() -> None:
+    async def agent(run: Any) -> Any:
+        run.session["n"] = run.session.get("n", 0) + 1
+        await run.ask("?")
+
+    async def main() -> Any:
+        thread = Thread()
+        await thread.run(agent)
+        await thread.resume(agent, 1)
+        return thread.session
+
+    assert asyncio.run(main()) == {"n": 1}
+
+
+def test_an_interrupt_has_at_least_one_question() -> None:
+    with pytest.raises(ValueError, match="INT-1"):
+        Interrupt()
+
+
+# What is open around a question
+
+
+def test_a_message_goes_on_after_the_answer() -> None:
+    async def agent(run: Any) -> None:
+        async with run.text() as text, run.reasoning() as thought:
+            await text.write("Hello ")
+            await thought.write("hm")
+            name = await run.ask("Who?")
+            await text.write(name)
+
+    async def yields(run: Any) -> Any:
+        yield "Hello "
+        yield await run.ask("Who?")
+
+    async def main(which: Any) -> tuple[Thread, Outcome]:
+        thread = Thread()
+        await thread.run(which)
+        return thread, await thread.resume(which, "Ada")
+
+    for which in (agent, yields):
+        thread, second = asyncio.run(main(which))
+        assert said(thread) == ["Hello Ada"]
+        assert second.types == [
+            "RUN_STARTED",
+            "TEXT_MESSAGE_START",
+            "TEXT_MESSAGE_CONTENT",
+            "TEXT_MESSAGE_END",
+            "RUN_FINISHED",
+        ]
+
+
+def test_a_message_that_is_not_continued_is_not_opened_again() -> None:
+    async def agent(run: Any) -> None:
+        async with run.text() as text:
+            await text.write("Hello")
+            await run.ask("?")
+
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.resume(agent, 1)
+
+    assert asyncio.run(main()).types == ["RUN_STARTED", "RUN_FINISHED"]
+
+
+def test_a_call_made_before_the_question_is_answered_after_it_under_its_own_id() -> None:
+    async def agent(run: Any) -> None:
+        call = await run.tool_call("search", {"q": 1})
+        answer = await run.ask("?")
+        await call.result({"found": answer})
+
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        return thread, await thread.run(agent), await thread.resume(agent, 3)
+
+    thread, first, second = asyncio.run(main())
+    assert second.of(ToolCallResultEvent)[0].tool_call_id == first.of(ToolCallStartEvent)[0].tool_call_id
+    assert second.of(ToolCallStartEvent) == []
+    assert thread.conversation.pending_tool_calls == []
+
+
+def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
+    async def agent(run: Any) -> None:
+        async with run.step("plan") as step, run.subagent("writer") as sub, sub.subagent("helper") as helper:
+            await helper.say("a")
+            step.result = await helper.ask("?")
+            await helper.say("b")
+            sub.result = {"ok": True}
+
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        return thread, await thread.run(agent), await thread.resume(agent, 3)
+
+    thread, first, second = asyncio.run(main())
+    assert first.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "suspended"}}
+    assert [event.outcome.type for event in first.of(SubagentFinishedEvent)] == ["suspended", "suspended"]
+    assert second.types == [
+        "RUN_STARTED",
+        "SUBAGENT_STARTED",
+        "SUBAGENT_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "SUBAGENT_FINISHED",
+        "SUBAGENT_FINISHED",
+        "STEP_STARTED",
+        "STEP_FINISHED",
+        "RUN_FINISHED",
+    ]
+    assert second.of(SubagentFinishedEvent)[1].result == {"ok": True}
+    assert second.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "success", "result": 3}}
+    assert said(thread) == ["a", "b"]
+
+
+def test_an_activity_goes_on_after_the_answer_as_one() -> None:
+    async def agent(run: Any) -> None:
+        activity = await run.activity("PLAN", {"steps": ["a"], "note": "x" * 100})
+        await activity.update({"steps": ["a", "b"], "note": "x" * 100})
+        answer = await run.ask("?")
+        await activity.update({"steps": ["a", "b", answer], "note": "x" * 100})
+        await activity.patch([{"op": "remove", "path": "/steps/0"}])
+
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        return thread, await thread.run(agent), await thread.resume(agent, "c")
+
+    thread, first, second = asyncio.run(main())
+    assert (len(first.of(ActivitySnapshotEvent)), len(first.of(ActivityDeltaEvent))) == (1, 1)
+    assert (len(second.of(ActivitySnapshotEvent)), len(second.of(ActivityDeltaEvent))) == (1, 1)
+    (activity,) = [message for message in thread.conversation.messages if message.role == "activity"]
+    assert activity.content == {"steps": ["b", "c"], "note": "x" * 100}
+
+
+def test_state_is_brought_up_to_date_after_the_answer() -> None:
+    async def agent(run: Any) -> None:
+        run.state["before"] = 1
+        await run.patch_state([{"op": "add", "path": "/patched", "value": 1}])
+        run.state["list"].append(1)
+        answer = await run.ask("?")
+        run.state["after"] = answer
+        await run.patch_state([{"op": "replace", "path": "/patched", "value": 2}])
+
+    async def yields(run: Any) -> Any:
+        yield StateDeltaEvent(delta=[{"op": "add", "path": "/before", "value": 1}])
+        yield StateDeltaEvent(delta=[{"op": "add", "path": "/patched", "value": 1}])
+        yield StateDeltaEvent(delta=[{"op": "add", "path": "/list/-", "value": 1}])
+        answer = await run.ask("?")
+        yield StateDeltaEvent(delta=[{"op": "add", "path": "/after", "value": answer}])
+        yield StateDeltaEvent(delta=[{"op": "replace", "path": "/patched", "value": 2}])
+
+    async def main(which: Any) -> tuple[Thread, Outcome]:
+        thread = Thread(state={"list": []})
+        await thread.run(which)
+        assert thread.conversation.state == {"before": 1, "patched": 1, "list": [1]}
+        return thread, await thread.resume(which, 5)
+
+    for which in (agent, yields):
+        thread, second = asyncio.run(main(which))
+        assert thread.conversation.state == {"before": 1, "patched": 2, "list": [1], "after": 5}
+        operations = [operation for event in second.of(StateDeltaEvent) for operation in event.delta]
+        assert sorted(operation["path"] for operation in operations) == ["/after", "/patched"]
+
+
+def test_a_replay_that_fails_before_its_question_leaves_the_clients_state_and_the_question_alone() -> None:
+    fail = False
+
+    async def agent(run: Any) -> None:
+        if fail:
+            raise ValueError
+        run.state["n"] = 1
+        await run.ask("?")
+
+    async def main() -> Thread:
+        nonlocal fail
+        thread = Thread()
+        await thread.run(agent)
+        fail = True
+        assert (await thread.resume(agent, 1)).types == ["RUN_STARTED", "RUN_ERROR"]
+        return thread
+
+    thread = asyncio.run(main())
+    assert thread.conversation.state == {"n": 1}
+    assert thread.shelf.settled == []
+
+
+def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    ask = True
+
+    async def agent(run: Any) -> Any:
+        await run.say("hello")
+        if ask:
+            await run.ask("?")
+        run.state["done"] = True
+        return {"ok": True}
+
+    async def main() -> tuple[Thread, Outcome]:
+        nonlocal ask
+        thread = Thread()
+        await thread.run(agent)
+        ask = False
+        return thread, await thread.resume(agent, 1)
+
+    thread, second = asyncio.run(main())
+    assert second.types == ["RUN_STARTED", "STATE_DELTA", "RUN_FINISHED"]
+    assert second.last.result == {"ok": True}
+    assert thread.conversation.state == {"done": True}
+    assert said(thread) == ["hello"]
+    assert "without coming to the question" in caplog.text
+
+
+def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None:
+    """An agent that takes another way to its question must not append to what it said on the first."""
+    texts = ["a", "b"]
+
+    async def agent(run: Any) -> None:
+        for text in texts:
+            await run.say(text)
+        await run.ask("?")
+        await run.say("c")
+
+    async def main() -> Thread:
+        thread = Thread()
+        await thread.run(agent)
+        texts.pop()
+        await thread.resume(agent, 1)
+        return thread
+
+    assert said(asyncio.run(main())) == ["a", "b", "c"]
+
+
+def test_what_is_said_on_the_way_out_of_a_question_is_a_message_of_its_own() -> None:
+    async def agent(run: Any) -> None:
+        try:
+            await run.ask("?")
+        finally:
+            await run.say("waiting" if not run.session else "?")
+
+    async def main() -> Thread:
+        thread = Thread()
+        await thread.run(agent)
+        await thread.resume(agent, 1)
+        return thread
+
+    assert said(asyncio.run(main())) == ["waiting", "waiting"]
+
+
+# Approval
+
+
+async def deletes(run: Any) -> Any:
+    approval = await run.approve("delete", {"path": "/a"}, message="Delete it?")
+    if approval:
+        await approval.call.result(f"deleted {approval.arguments['path']}")
+    else:
+        await approval.call.result("refused")
+    return {"approved": approval.approved, "arguments": approval.arguments, "reason": approval.reason}
+
+
+def deletes_in_a_thread(run: Any) -> Any:
+    approval = run.approve("delete", {"path": "/a"}, message="Delete it?")
+    if approval:
+        approval.call.result(f"deleted {approval.arguments['path']}")
+    else:
+        approval.call.result("refused")
+    return {"approved": approval.approved, "arguments": approval.arguments, "reason": approval.reason}
+
+
+CASES: list[tuple[Any, bool, str, str | None]] = [
+    ({"approved": True}, True, "/a", None),
+    ({"accepted": True}, True, "/a", None),
+    (True, True, "/a", None),
+    ({"approved": True, "editedArgs": {"path": "/b"}}, True, "/b", None),
+    ({"approved": True, "edited_args": {"path": "/b"}}, True, "/b", None),
+    ({"approved": False, "reason": "no"}, False, "/a", "no"),
+    ({"approved": False, "accepted": True}, False, "/a", None),
+    ({"approved": "yes"}, False, "/a", None),
+    ({"approved": 1}, False, "/a", None),
+    ({}, False, "/a", None),
+    (None, False, "/a", None),
+    ("approved", False, "/a", None),
+    (False, False, "/a", None),
+    ({"approved": True, "editedArgs": "/b"}, False, "/a", "the edited arguments are no object"),
+]
+
+
+@pytest.mark.parametrize("agent", [deletes, deletes_in_a_thread])
+@pytest.mark.parametrize(("payload", "approved", "path", "reason"), CASES)
+def test_only_a_clear_yes_is_an_approval(
+    agent: Any, payload: Any, approved: bool, path: str, reason: str | None
+) -> None:
+    async def main() -> tuple[Thread, Outcome, Outcome]:
+        thread = Thread()
+        return thread, await thread.run(agent), await thread.resume(agent, payload)
+
+    thread, first, second = asyncio.run(main())
+    (interrupt,) = first.ending.interrupts
+    assert (interrupt.reason, interrupt.message) == ("tool_call", "Delete it?")
+    assert interrupt.response_schema is not None
+    assert interrupt.tool_call_id == first.of(ToolCallStartEvent)[0].tool_call_id
+    assert second.last.result == {"approved": approved, "arguments": {"path": path}, "reason": reason} | (
+        {} if reason is not None else {"reason": None}
+    )
+    assert second.types == ["RUN_STARTED", "TOOL_CALL_RESULT", "RUN_FINISHED"]
+    assert second.events[1].tool_call_id == interrupt.tool_call_id
+    assert second.events[1].content == (f"deleted {path}" if approved else "refused")
+    calls = [call for message in thread.conversation.messages for call in getattr(message, "tool_calls", None) or ()]
+    assert [call.function.arguments for call in calls] == ['{"path":"/a"}']
+
+
+def test_giving_up_an_approval_is_a_refusal() -> None:
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(deletes)
+        return await thread.give_up(deletes)
+
+    assert asyncio.run(main()).last.result["approved"] is False
+
+
+def test_an_approval_of_other_arguments_is_another_question() -> None:
+    path = "/a"
+
+    async def agent(run: Any) -> Any:
+        return (await run.approve("delete", {"path": path})).approved
+
+    async def main() -> Outcome:
+        nonlocal path
+        thread = Thread()
+        await thread.run(agent)
+        path = "/"
+        return await thread.resume(agent, {"approved": True})
+
+    assert asyncio.run(main()).ending.outcome == "interrupt"

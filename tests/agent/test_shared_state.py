@@ -1,0 +1,212 @@
+"""``run.state``: every change reaches the client, none costs more than it must."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+from agents import Outcome, Thread, run_agent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aguila.agent import shared_state
+from aguila.errors import EncodeError, IllegalStep
+from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
+from aguila.stream.patch import same_json
+
+
+def final_state(agent: Any, state: Any = None) -> tuple[Any, Outcome]:
+    async def main() -> tuple[Any, Outcome]:
+        thread = Thread(state=state)
+        outcome = await thread.run(agent)
+        return thread.conversation.state, outcome
+
+    return asyncio.run(main())
+
+
+def test_a_change_in_place_is_a_delta_against_the_inputs_state() -> None:
+    async def agent(run: Any) -> None:
+        run.state["count"] = 1
+        await run.say("hello")
+        run.state["items"].append("b")
+
+    state, outcome = final_state(agent, {"items": ["a"], "long": "x" * 200})
+    assert state == {"items": ["a", "b"], "long": "x" * 200, "count": 1}
+    assert [event.delta for event in outcome.of(StateDeltaEvent)] == [
+        [{"op": "add", "path": "/count", "value": 1}],
+        [{"op": "add", "path": "/items/1", "value": "b"}],
+    ]
+    assert outcome.types.index("STATE_DELTA") < outcome.types.index("TEXT_MESSAGE_START")
+
+
+def test_an_assigned_state_that_is_shorter_than_its_patch_is_a_snapshot() -> None:
+    async def agent(run: Any) -> None:
+        run.state = [1]
+
+    state, outcome = final_state(agent, {"a": 1, "b": 2})
+    assert state == [1]
+    assert [event.snapshot for event in outcome.of(StateSnapshotEvent)] == [[1]]
+
+
+@pytest.mark.parametrize("value", [None, 0, False, "", [], {}])
+def test_every_json_value_is_a_state(value: Any) -> None:
+    async def agent(run: Any) -> None:
+        run.state = value
+
+    state, _ = final_state(agent, {"a": 1})
+    assert same_json(state, value)
+
+
+def test_a_state_that_is_only_read_sends_nothing() -> None:
+    async def agent(run: Any) -> Any:
+        yield str(run.state["a"])
+        run.state["a"] = run.state["a"]
+
+    assert "STATE_DELTA" not in final_state(agent, {"a": 1})[1].types
+
+
+def test_true_and_one_are_different() -> None:
+    async def agent(run: Any) -> None:
+        run.state["a"] = True
+
+    assert final_state(agent, {"a": 1})[0]["a"] is True
+
+
+def test_the_last_change_is_sent_before_the_end_on_every_path() -> None:
+    async def fails(run: Any) -> Any:
+        yield "a"
+        run.state["n"] = 1
+        raise ValueError
+
+    async def asks(run: Any) -> Any:
+        yield "a"
+        run.state["n"] = 1
+        await run.ask("?")
+
+    def plain(run: Any) -> Any:
+        yield "a"
+        run.state["n"] = 1
+
+    for agent in (fails, asks, plain):
+        assert final_state(agent)[0] == {"n": 1}, agent
+
+
+def test_a_change_during_deltas_is_sent_at_most_every_20_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(shared_state.time, "monotonic", lambda: now)
+
+    async def agent(run: Any) -> None:
+        nonlocal now
+        run.state["n"] = 0
+        async with run.text() as text:
+            for n in range(1, 101):
+                run.state["n"] = n
+                now += 1 / 128
+                await text.write(".")
+
+    outcome = run_agent(agent)
+    changes = [event.delta[0]["value"] for event in outcome.of(StateDeltaEvent)]
+    assert changes == [0, *range(3, 101, 3), 100]
+
+
+def test_a_patch_of_the_agents_own_changes_both_sides_and_is_not_sent_again() -> None:
+    async def agent(run: Any) -> None:
+        state = run.state
+        value = {"deep": [1]}
+        await run.patch_state([{"op": "add", "path": "/a", "value": value}])
+        assert run.state is state
+        assert state["a"] == {"deep": [1]}
+        value["deep"].append(2)
+        state["a"]["deep"].append(3)
+        await run.say("x")
+
+    state, outcome = final_state(agent)
+    assert state == {"a": {"deep": [1, 3]}}
+    assert len(outcome.of(StateDeltaEvent)) == 2
+
+
+def test_a_patch_that_does_not_apply_changes_nothing() -> None:
+    async def agent(run: Any) -> None:
+        with pytest.raises(IllegalStep, match="SNAP-9"):
+            await run.patch_state([{"op": "remove", "path": "/nothing"}])
+        assert run.state == {"a": 1}
+
+    assert final_state(agent, {"a": 1})[1].types == ["RUN_STARTED", "RUN_FINISHED"]
+
+
+def test_patches_do_not_compare_a_state_that_was_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("compared")
+
+    monkeypatch.setattr(shared_state.SharedState, "_encoded", refuse)
+
+    async def agent(run: Any) -> None:
+        for n in range(10):
+            await run.patch_state([{"op": "add", "path": "/n", "value": n}])
+            await run.say("x")
+
+    assert final_state(agent)[0] == {"n": 9}
+
+
+def test_a_state_event_that_the_agent_yields_is_the_state_it_sees() -> None:
+    async def agent(run: Any) -> Any:
+        run.state["a"] = 1
+        yield StateSnapshotEvent(snapshot={"b": 1})
+        assert run.state == {"b": 1}
+        yield StateDeltaEvent(delta=[{"op": "add", "path": "/c", "value": 1}])
+        run.state["d"] = run.state["c"] + 1
+
+    assert final_state(agent)[0] == {"b": 1, "c": 1, "d": 2}
+
+
+def test_a_state_that_is_not_json_is_refused_where_it_is_sent_with_a_path() -> None:
+    async def agent(run: Any) -> str:
+        run.state["a"] = {"b": [1, {2, 3}]}
+        with pytest.raises(EncodeError) as caught:
+            await run.say("x")
+        assert caught.value.path == "/a/b/1"
+        del run.state["a"]
+        return "repaired"
+
+    assert final_state(agent)[1].text == "repaired"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab/~", max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab/~", max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(start=json_values, states=st.lists(json_values, max_size=5), in_a_thread=st.booleans())
+def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[Any], in_a_thread: bool) -> None:
+    async def on_the_loop(run: Any) -> Any:
+        for state in states:
+            run.state = copy.deepcopy(state)
+            yield "x"
+            if isinstance(run.state, dict):
+                run.state["late"] = [1]
+            elif isinstance(run.state, list):
+                run.state.append({"late": 1})
+
+    def plain(run: Any) -> Any:
+        for state in states:
+            run.state = copy.deepcopy(state)
+            yield "x"
+            if isinstance(run.state, dict):
+                run.state["late"] = [1]
+            elif isinstance(run.state, list):
+                run.state.append({"late": 1})
+
+    expected: Any = {} if start is None else start
+    if states:
+        expected = copy.deepcopy(states[-1])
+        if isinstance(expected, dict):
+            expected["late"] = [1]
+        elif isinstance(expected, list):
+            expected.append({"late": 1})
+    state, _ = final_state(plain if in_a_thread else on_the_loop, start)
+    assert same_json(state, expected)
