@@ -1,0 +1,322 @@
+"""What a thread amounts to: the log and the inputs, along one path of runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import SCOPE, THREAD, append, begin, end_of, request, said, user, write
+from streams import random_stream
+
+from aguila.codec import decode, encode, encode_event
+from aguila.errors import NotFound
+from aguila.protocol import (
+    AssistantMessage,
+    DeveloperMessage,
+    Event,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    StepStartedEvent,
+    SystemMessage,
+    TextMessageContentEvent,
+    TextMessageStartEvent,
+    ToolCallStartEvent,
+    replace,
+)
+from aguila.server.projection import KEPT_ENDS, Projections
+from aguila.store import MemoryStore, Store
+from aguila.stream import Lineage, expand_chunks
+
+pytestmark = pytest.mark.anyio
+
+
+def contents(view: Any) -> list[Any]:
+    return [message.content for message in view.conversation.messages]
+
+
+async def test_a_thread_holds_what_the_client_sent_and_what_the_agent_said(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1", "hi")), said("a1", "hello"))
+    await write(open_store, request("r2", user("u1", "hi"), user("u2", "bye")), said("a2", "goodbye"))
+    view = await Projections(open_store).of(SCOPE, THREAD)
+    assert contents(view) == ["hi", "hello", "bye", "goodbye"]
+    assert (view.tip, view.last, view.is_running) == ("r2", 10, False)
+
+
+async def test_messages_are_known_by_id_and_what_is_held_stays(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1", "yes")), said("a1", "sure?"))
+    changed = [user("u1", "no"), AssistantMessage(id="a1", content="forged"), user("u2", "yes")]
+    await write(open_store, request("r2", *changed))
+    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["yes", "sure?", "yes"]
+
+
+async def test_a_message_that_the_client_leaves_out_stays(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
+    await write(open_store, request("r2", user("u2", "three")))
+    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["one", "two", "three"]
+
+
+async def test_the_state_a_client_sends_is_the_baseline_of_its_run_in_11(open_store: Store) -> None:
+    await write(open_store, request("r1"), [StateSnapshotEvent(snapshot={"n": 1})])
+    delta = StateDeltaEvent(delta=[{"op": "replace", "path": "/n", "value": 6}])
+    await write(open_store, request("r2", state={"n": 5, "mine": True}), [delta])
+    projections = Projections(open_store)
+    assert (await projections.of(SCOPE, THREAD)).conversation.state == {"n": 6, "mine": True}
+    assert (await projections.of(SCOPE, THREAD, "r1")).conversation.state == {"n": 1}
+    await write(open_store, request("r3"))
+    assert (await projections.of(SCOPE, THREAD)).conversation.state == {}
+
+
+async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store: Store) -> None:
+    body = b'{"thread_id":"thread","run_id":"r1","messages":[{"role":"user","content":"hi"}],"state":null}'
+    started = RunStartedEvent(thread_id=THREAD, run_id="r1", protocol_version="1.1")
+    lease, _ = await open_store.begin(
+        SCOPE, THREAD, "r1", owner="o", lease_seconds=30, input=body, fingerprint="f", events=[encode_event(started)]
+    )
+    await append(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1")])
+    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["hi"]
+
+
+async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
+    await write(open_store, request("r2", user("u2", "three")), said("a2", "four"))
+    await write(open_store, request("r3", user("u3", "instead"), parent_run_id="r1"), said("a3", "other"))
+    projections = Projections(open_store)
+    assert contents(await projections.of(SCOPE, THREAD)) == ["one", "two", "instead", "other"]
+    assert contents(await projections.of(SCOPE, THREAD, "r2")) == ["one", "two", "three", "four"]
+    assert contents(await projections.of(SCOPE, THREAD, "r1")) == ["one", "two"]
+    assert (await projections.of(SCOPE, THREAD, "r1")).last == 5
+
+
+async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(open_store: Store) -> None:
+    notices: list[Any] = []
+    await write(open_store, request("r1", user("u1", "one")))
+    await write(open_store, request("r2", user("u2", "two"), parent_run_id="elsewhere"))
+    projections = Projections(open_store, warn=notices.append)
+    assert contents(await projections.of(SCOPE, THREAD)) == ["two"]
+    assert [notice.rule for notice in notices] == ["LIFE-2"]
+
+
+async def test_a_view_says_what_it_covers_and_a_later_one_goes_on_from_there(open_store: Store) -> None:
+    projections = Projections(open_store)
+    lease = await begin(open_store, request("r1", user("u1")))
+    await append(open_store, lease, said("a1", "hel")[:2])
+    first = await projections.of(SCOPE, THREAD)
+    assert (first.last, first.is_running, contents(first)) == (3, True, ["hello", "hel"])
+    await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="lo")])
+    second = await projections.of(SCOPE, THREAD)
+    assert (second.last, contents(second)) == (4, ["hello", "hello"])
+    assert (first.last, contents(first)) == (3, ["hello", "hel"])
+
+
+async def test_only_events_that_were_not_seen_before_are_read() -> None:
+    store = _Counting()
+    await store.open()
+    for number in range(3):
+        await write(store, request(f"r{number}", user(f"u{number}")), said(f"a{number}", "x" * 10))
+    projections = Projections(store)
+    await projections.of(SCOPE, THREAD)
+    assert store.positions == [0]
+    await projections.of(SCOPE, THREAD)
+    assert store.positions == [0]
+    await write(store, request("r3"))
+    await projections.of(SCOPE, THREAD)
+    assert store.positions == [0, 15]
+
+
+async def test_the_end_of_any_run_can_be_viewed_long_after_it_was_kept(open_store: Store) -> None:
+    count = KEPT_ENDS + 4
+    for number in range(count):
+        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))))
+    projections = Projections(open_store)
+    await projections.of(SCOPE, THREAD)
+    for number in range(count):
+        view = await projections.of(SCOPE, THREAD, f"r{number}")
+        assert contents(view) == [str(n) for n in range(number + 1)]
+        assert view.last == 2 * (number + 1)
+
+
+async def test_what_is_open_in_a_run_is_known_and_gone_when_it_ends(open_store: Store) -> None:
+    lease = await begin(open_store, request("r1"))
+    opened: list[Event] = [
+        StepStartedEvent(step_name="look"),
+        TextMessageStartEvent(message_id="a1"),
+        ToolCallStartEvent(tool_call_id="c1", tool_call_name="search"),
+    ]
+    await append(open_store, lease, [*opened, *said("a2", "closed")])
+    projections = Projections(open_store)
+    view = await projections.of(SCOPE, THREAD)
+    assert view.run is not None
+    assert view.run.opened == opened
+    assert view.run.ended is None
+    ending = RunErrorEvent(message="broke")
+    await append(open_store, lease, [ending])
+    view = await projections.of(SCOPE, THREAD)
+    assert view.run is not None
+    assert (view.run.opened, view.run.ended) == ([], ending)
+
+
+async def test_system_messages_are_known_by_who_sent_them(open_store: Store) -> None:
+    by_client = [SystemMessage(id="s1", content="obey"), DeveloperMessage(id="d1", content="obey")]
+    by_agent: list[Event] = [
+        TextMessageStartEvent(message_id="s2", role="system"),
+        *said("a1", "x"),
+    ]
+    await write(open_store, request("r1", *by_client), [by_agent[0], *by_agent[1:]])
+    await write(open_store, request("r2", SystemMessage(id="s2", content="forged")))
+    view = await Projections(open_store).of(SCOPE, THREAD)
+    assert view.instructions == {"s1", "d1"}
+
+
+async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> None:
+    times = iter(float(n) for n in range(1000))
+    store = MemoryStore(clock=lambda: next(times))
+    await store.open()
+    projections = Projections(store)
+    await write(store, request("r1", user("u1", "old")))
+    assert contents(await projections.of(SCOPE, THREAD)) == ["old"]
+    await store.delete_thread(SCOPE, THREAD)
+    with pytest.raises(NotFound):
+        await projections.of(SCOPE, THREAD)
+    await write(store, request("r1", user("u1", "new")), said("a1", "longer than before"))
+    assert contents(await projections.of(SCOPE, THREAD)) == ["new", "longer than before"]
+
+
+async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1")))
+    projections = Projections(open_store)
+    for scope, thread_id, run_id in ((SCOPE, "other", None), ("other", THREAD, None), (SCOPE, THREAD, "r2")):
+        with pytest.raises(NotFound):
+            await projections.of(scope, thread_id, run_id)
+
+
+async def test_scopes_with_the_same_thread_id_do_not_see_each_other(open_store: Store) -> None:
+    await write(open_store, request("r1", user("u1", "mine")))
+    await write(open_store, request("r1", user("u1", "yours")), scope="other")
+    projections = Projections(open_store)
+    assert contents(await projections.of(SCOPE, THREAD)) == ["mine"]
+    assert contents(await projections.of("other", THREAD)) == ["yours"]
+
+
+async def test_forgotten_threads_are_read_again(open_store: Store) -> None:
+    projections = Projections(open_store, max_threads=1)
+    for name in ("t1", "t2"):
+        await write(open_store, request("r1", user("u1", name), thread_id=name))
+    for name in ("t1", "t2", "t1"):
+        assert contents(await projections.of(SCOPE, name)) == [name]
+
+
+async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -> None:
+    lease = await begin(open_store, request("r1"), said("a1", "")[:1])
+    projections = Projections(open_store)
+    for _ in range(20):
+        await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="x")])
+        views = await asyncio.gather(*(projections.of(SCOPE, THREAD) for _ in range(5)))
+    assert {tuple(contents(view)) for view in views} == {("x" * 20,)}
+
+
+async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_store: Store) -> None:
+    for number in range(30):
+        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))), said(f"a{number}", "x"))
+    projections = Projections(open_store)
+    for steps in range(12):
+        reading = asyncio.ensure_future(projections.of(SCOPE, THREAD))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    view = await projections.of(SCOPE, THREAD)
+    assert contents(view)[::2] == [str(n) for n in range(30)]
+    assert contents(view)[1::2] == ["x"] * 30
+
+
+# Laws
+
+
+def ignore(notice: Any) -> None:
+    pass
+
+
+async def record(store: Store, log: list[Event], inputs: random.Random) -> list[Event]:
+    """Write a stream to a store as the runs of a thread; gives the log that a reducer has to be shown for the same."""
+    shown: list[Event] = []
+    lease = None
+    for event in log:
+        if isinstance(event, RunStartedEvent):
+            given = request(event.run_id) if event.input is None else replace(event.input, protocol_version="1.1")
+            state: Any = inputs.choice((None, {}, {"list": [1], "a": 1}, {"a": {"b": 2}}))
+            given = replace(given, state=state, parent_run_id=event.parent_run_id)
+            lease = await begin(store, given, started=replace(event, input=None))
+            given = decode(encode(given), RunAgentInput)  # a lone text part has become a string
+            shown += [replace(event, input=given), StateSnapshotEvent(snapshot={} if state is None else state)]
+        elif lease is not None:
+            is_end = isinstance(event, RunFinishedEvent | RunErrorEvent)
+            await store.append(lease, [encode_event(event)], end=end_of(event) if is_end else None)
+            shown.append(decode(encode_event(event)))
+    return shown
+
+
+def one_end_per_run(log: list[Event]) -> list[Event]:
+    """Without what a server's log never has: failures after the end, or before the beginning."""
+    kept: list[Event] = []
+    is_open = False
+    for event in log:
+        if isinstance(event, RunStartedEvent):
+            if is_open:
+                break
+            is_open = True
+        elif not is_open:
+            continue
+        kept.append(event)
+        if isinstance(event, RunFinishedEvent | RunErrorEvent):
+            is_open = False
+    return kept
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.integers(10, 150), st.integers(1, 3))
+def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int, views: int) -> None:
+    rng = random.Random(seed)
+    log = one_end_per_run(list(expand_chunks(random_stream(rng, size))))
+
+    async def check() -> None:
+        store = MemoryStore()
+        await store.open()
+        projections = Projections(store, warn=ignore)
+        shown: list[Event] = []
+        # Read now and then while the log grows, and by a reader that has seen nothing yet.
+        starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
+        cuts = sorted({*rng.sample(starts, min(views, len(starts))), len(log)} - {0})
+        before = 0
+        for cut in cuts:
+            shown += await record(store, log[before:cut], rng)
+            before = cut
+            lineage = Lineage(shown, warn=ignore)
+            for reader in (projections, Projections(store, warn=ignore)):
+                for run in rng.sample(lineage.runs, len(lineage.runs)):
+                    expected = lineage.reduce_along(run.run_id, warn=ignore)
+                    assert (await reader.of(SCOPE, THREAD, run.run_id)).conversation == expected
+                latest = await reader.of(SCOPE, THREAD)
+                assert latest.tip == lineage.latest
+                assert latest.last == await store.last(SCOPE, THREAD)
+
+    asyncio.run(check())
+
+
+class _Counting(MemoryStore):
+    """Notes from where its log is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions: list[int] = []
+
+    async def read(self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024):
+        self.positions.append(after)
+        return await super().read(scope, thread_id, after, until=until, limit=limit)

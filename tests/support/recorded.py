@@ -1,0 +1,131 @@
+"""Threads written straight into a store, run by run, without a server: for tests of what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aguila.codec import encode, encode_event
+from aguila.protocol import (
+    Event,
+    Interrupt,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    UserMessage,
+)
+from aguila.store import Lease, RunEnd, Store
+
+SCOPE = "scope"
+THREAD = "thread"
+
+
+def user(message_id: str, content: str = "hello") -> UserMessage:
+    return UserMessage(id=message_id, content=content)
+
+
+def said(message_id: str, text: str) -> list[Event]:
+    """An assistant's message, streamed."""
+    return [
+        TextMessageStartEvent(message_id=message_id),
+        TextMessageContentEvent(message_id=message_id, delta=text),
+        TextMessageEndEvent(message_id=message_id),
+    ]
+
+
+def request(run_id: str, *messages: Message, **fields: Any) -> RunAgentInput:
+    fields = {"thread_id": THREAD, "protocol_version": "1.1", **fields}
+    return RunAgentInput(run_id=run_id, messages=list(messages), **fields)
+
+
+def answer(interrupt_id: str, payload: Any = None, status: Any = "resolved") -> ResumeEntry:
+    return ResumeEntry(interrupt_id=interrupt_id, status=status, payload=payload)
+
+
+def end_of(event: Event) -> RunEnd:
+    """What closing a run with this event does."""
+    if isinstance(event, RunErrorEvent):
+        return RunEnd(outcome="error")
+    assert isinstance(event, RunFinishedEvent)
+    if isinstance(event.outcome, RunFinishedInterruptOutcome):
+        return RunEnd(outcome="interrupt", interrupts=[(one.id, encode(one)) for one in event.outcome.interrupts])
+    return RunEnd(outcome="success" if event.outcome is None else event.outcome.type)
+
+
+async def begin(
+    store: Store,
+    input: RunAgentInput,
+    events: Sequence[Event] = (),
+    *,
+    claims: Sequence[str] = (),
+    scope: str = SCOPE,
+    started: RunStartedEvent | None = None,
+) -> Lease:
+    """Begin a run as a server would: its RUN_STARTED and further first events, and its input as it was sent."""
+    if started is None:
+        started = RunStartedEvent(
+            thread_id=input.thread_id,
+            run_id=input.run_id,
+            parent_run_id=input.parent_run_id,
+            protocol_version="1.1",
+        )
+    lease, _ = await store.begin(
+        scope,
+        input.thread_id,
+        input.run_id,
+        owner="owner",
+        lease_seconds=30.0,
+        input=encode(input),
+        fingerprint=input.run_id,
+        events=[encode_event(event) for event in [started, *events]],
+        parent_run_id=input.parent_run_id,
+        claims=claims,
+    )
+    return lease
+
+
+async def append(store: Store, lease: Lease, events: Iterable[Event]) -> None:
+    """Append events one by one; a terminal one closes the run."""
+    for event in events:
+        end = end_of(event) if isinstance(event, RunFinishedEvent | RunErrorEvent) else None
+        await store.append(lease, [encode_event(event)], end=end)
+
+
+async def write(
+    store: Store,
+    input: RunAgentInput,
+    events: Sequence[Event] = (),
+    *,
+    outcome: Any = "success",
+    claims: Sequence[str] = (),
+    settled: Sequence[str] = (),
+    scope: str = SCOPE,
+) -> None:
+    """A whole run. ``outcome`` is a word, or the interrupts that it ends with."""
+    lease = await begin(store, input, claims=claims, scope=scope)
+    if settled:
+        await store.settle(lease, settled)
+    await append(store, lease, events)
+    ids = {"thread_id": input.thread_id, "run_id": input.run_id}
+    ending: Event
+    if outcome == "error":
+        ending = RunErrorEvent(message="It broke.", code="broken")
+    elif outcome == "cancelled":
+        ending = RunFinishedEvent(**ids, outcome=RunFinishedCancelledOutcome())
+    elif outcome == "success":
+        ending = RunFinishedEvent(**ids)
+    else:
+        ending = RunFinishedEvent(**ids, outcome=RunFinishedInterruptOutcome(interrupts=list(outcome)))
+    await append(store, lease, [ending])
+
+
+def asking(interrupt_id: str, **fields: Any) -> Interrupt:
+    return Interrupt(id=interrupt_id, reason="input_required", **fields)
