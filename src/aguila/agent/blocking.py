@@ -1,6 +1,6 @@
 """Layer: agent. ``BlockingRun``: the handle of an agent that runs in a thread. Same names, plain methods.
 
-Above: the agent. Below: ``run`` and ``handles`` do the work, on the event loop; ``bridge`` carries each call there.
+Above: the agent. Below: ``run`` and ``writing`` do the work, on the event loop; ``bridge`` carries each call there.
 What a method means and raises is said there. Once the run was cancelled every method raises
 ``asyncio.CancelledError``, which is no ``Exception``.
 """
@@ -19,13 +19,12 @@ from aguila.agent.handles import (
     ActivityHandle,
     ReasoningHandle,
     StepHandle,
-    SubagentHandle,
     TextHandle,
     ToolCallHandle,
-    Writing,
 )
 from aguila.agent.questions import Approval, Question
 from aguila.agent.run import Run
+from aguila.agent.writing import SubagentHandle, Writing
 from aguila.protocol import (
     Context,
     JsonPatchOperation,

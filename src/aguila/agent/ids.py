@@ -16,12 +16,8 @@ from collections import Counter
 
 def short_hash(*parts: str) -> str:
     """A short digest of some strings; each part counts on its own."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.hexdigest()[:20]
+    joined = "".join([f"{len(part)}:{part}" for part in parts])
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 class Ids:

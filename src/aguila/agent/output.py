@@ -1,7 +1,7 @@
 """Layer: agent. All that an agent says goes through here, whichever form it has: one place, one order.
 
-Above: ``handles`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the event writer,
-which cannot write an illegal event, and the sink.
+Above: ``handles``, ``writing`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the event
+writer, which cannot write an illegal event, and the sink.
 
 Before an event that is not a delta the state is compared and its changes go first. An agent's own RUN_FINISHED or
 RUN_ERROR is kept for the executor: a run ends when its agent has. What a failed ``Sink.put`` refused is never followed
@@ -181,7 +181,7 @@ class Output:
         if text == "":
             return
         message_id = self._text
-        if message_id is None or not self.front._verifier.is_open(TEXT, message_id):
+        if message_id is None:
             self._send_state()
             message_id = self._text = self.ids.mint("msg")
             self._put(self.front.start_text(message_id))

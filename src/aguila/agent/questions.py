@@ -1,6 +1,6 @@
 """Layer: agent. Asking the user: a run ends with a question, and a later run goes on with the answer.
 
-Above: ``run`` and ``handles`` offer ``ask``, ``ask_all``, ``approve`` and ``once``. Below: ``replay`` (what is muted),
+Above: ``writing`` and ``run`` offer ``ask``, ``ask_all``, ``approve`` and ``once``. Below: ``replay`` (what is muted),
 ``ids``. Nothing here sends events.
 
 The signal is a ``BaseException``, so that an agent's ``except Exception`` does not swallow it. The run that answers

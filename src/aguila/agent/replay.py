@@ -62,7 +62,7 @@ class Replaying:
         self._awaited = set(replay.current)
         self._openers: dict[_Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
-        self._is_over = False
+        self._is_over = not replay.current
         self.has_spoken = False
         """Whether anyone was heard."""
 

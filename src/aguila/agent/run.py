@@ -1,6 +1,6 @@
 """Layer: agent. ``Run``: what an agent is given, to read what it was asked and to say what it has to say.
 
-Above: the agent. Below: ``handles`` (everything that is said), ``questions``, ``output``. ``blocking`` has the same
+Above: the agent. Below: ``writing`` (everything that is said and asked), ``output``. ``blocking`` has the same
 handle for agents that run in a thread.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aguila.agent.context import RunContext, Services
-from aguila.agent.handles import Writing
 from aguila.agent.output import Output
 from aguila.agent.questions import Questions
+from aguila.agent.writing import Writing
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError
@@ -86,8 +86,8 @@ class Run(Writing):
 
     async def emit(self, event: Any) -> None:
         """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), or a list of these."""
-        self._out.accept(event)
         await self._out.room()
+        self._out.accept(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the state by a JSON Patch, without comparing it: for large states.
