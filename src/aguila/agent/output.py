@@ -1,7 +1,7 @@
 """Layer: agent. All that an agent says goes through here, whichever form it has: one place, one order.
 
-Above: ``handles``, ``writing`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the event
-writer, which cannot write an illegal event, and the sink.
+Above: ``handles``, ``writing`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the
+event writer, which cannot write an illegal event, and the sink.
 
 Before an event that is not a delta the state is compared and its changes go first. An agent's own RUN_FINISHED or
 RUN_ERROR is kept for the executor: a run ends when its agent has. What a failed ``Sink.put`` refused is never followed
