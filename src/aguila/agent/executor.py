@@ -146,7 +146,7 @@ class _End:
                 return self._interrupt([*self._run._questions.raised.values(), *asked])
             if error is not None and not cancelled:
                 return self._fail(error)
-            if output.replaying is not None and not output.replaying.is_over:
+            if output.replaying is not None and not output.replaying.has_spoken:
                 self._warn("the agent ended without coming to the question that was answered; it was not heard")
             return self._end_as_told() if output.ending is not None else self._finish()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the run ends
