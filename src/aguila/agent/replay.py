@@ -63,7 +63,7 @@ class Replaying:
         self._openers: dict[_Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
         self._is_over = not replay.current
-        self.has_spoken = False
+        self.has_spoken = self._is_over
         """Whether anyone was heard."""
 
     @property
