@@ -223,7 +223,7 @@ def test_a_null_in_an_optional_place_is_fatal_env_6(name):
 @pytest.mark.parametrize("element", ["x", None, 5, []])
 def test_an_element_that_is_no_object_is_fatal(element):
     for raw, path in ((snapshot(element), "/messages/0"), (snapshot(user(element)), "/messages/0/content/0")):
-        assert refusal(raw) == ("ENV-6" if element is None else "PROC-2", path)
+        assert refusal(raw) == ("PROC-2", path)
     assert refusal(patch(element)) == ("SNAP-8", "/delta/0")
 
 
@@ -397,3 +397,18 @@ def test_what_is_fed_is_never_changed():
     before = json.dumps(raw)
     EventDecoder(warn=lambda _: None).feed(raw)
     assert json.dumps(raw) == before
+
+
+def test_a_null_is_a_missing_value_where_one_is_required_and_a_null_where_none_is_needed():
+    assert refusal({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": None}) == ("PROC-2", "/delta")
+    assert refusal({"type": "REASONING_MESSAGE_START", "messageId": "m", "role": None}) == ("PROC-2", "/role")
+    nested = {
+        "type": "RUN_STARTED",
+        "threadId": "t",
+        "runId": "r",
+        "input": {"threadId": "t", "runId": "r", "messages": []},
+    }
+    nested["input"]["messages"] = [{"id": "m", "role": "user", "content": "x", "name": None}]
+    assert refusal(nested) == ("ENV-6", "/input/messages/0/name")
+    nested["input"]["messages"] = [{"id": "m", "role": "user", "content": None}]
+    assert refusal(nested) == ("PROC-2", "/input/messages/0/content")

@@ -182,7 +182,7 @@ def test_a_duplicated_key_counts_as_its_last():
     event = decode_event(b'{"type":"RUN_ERROR","type":"RAW","event":1,"event":2}')
     assert (event.type, event.event) == ("RAW", 2)
     assert decode_event(b'{"type":"RUN_ERROR","message":null,"message":"x"}').message == "x"
-    assert refusal(decode_event, b'{"type":"RUN_ERROR","message":"x","message":null}') == "ENV-6"
+    assert refusal(decode_event, b'{"type":"RUN_ERROR","message":"x","message":null}') == "PROC-2"
 
 
 def test_a_duplicated_key_counts_as_its_last_next_to_something_to_strip():

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from aguila.codec.notice import Notice
-from aguila.codec.pointer import escape_token, is_pointer
+from aguila.codec.pointer import escape_token, format_pointer, is_pointer
 from aguila.codec.shape import Choice, Integer, Listing, OneOf, Patch, Record, Shape
 from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError
@@ -109,7 +109,7 @@ class _Walk:
         for i, operation in enumerate(raw):
             here = f"{path}/{i}"
             if is_object(operation) and _is_unknown_operation(operation):
-                self.report(f"dropped the unknown patch operation {operation['op']!r}", here, rule="SNAP-8")
+                self.report(f"removed the unknown patch operation {operation['op']!r}", here, rule="SNAP-8")
                 continue
             problem = patch_problem(operation)
             if problem is not None:
@@ -177,19 +177,36 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `([^`]*)`")
 
 
-def refused(error: msgspec.ValidationError, *, index: int | None = None) -> DecodeError:
-    """Msgspec's refusal as an error of ours: the rule it breaks, and the path as a JSON Pointer."""
+def refused(error: msgspec.ValidationError, raw: Any, shape: Shape) -> DecodeError:
+    """msgspec's refusal of ``raw`` as an error of ours: the rule it breaks, and the path as a JSON Pointer."""  # noqa: D403
     text = str(error)
     at = _AT.search(text)
-    path = ""
+    steps: list[str] = []
     if at is not None:
         text = text[: at.start()]
-        path = "".join("/" + escape_token(name or step) for name, step in _STEP.findall(at[1]))
+        steps = [name or step for name, step in _STEP.findall(at[1])]
     rule = "PROC-2"
     if (unknown := _UNKNOWN_FIELD.search(text)) is not None:
-        rule, path, text = "PROC-3", f"{path}/{escape_token(unknown[1])}", "unknown member"
+        rule, text = "PROC-3", "unknown member"
+        steps.append(unknown[1])
     elif (missing := _MISSING_FIELD.search(text)) is not None:
-        path, text = f"{path}/{escape_token(missing[1])}", "required member is missing"
-    elif text.endswith("got `null`"):
+        text = "required member is missing"
+        steps.append(missing[1])
+    elif text.endswith("got `null`") and not _is_required(steps, raw, shape):
         rule = "ENV-6"
-    return DecodeError(text.replace("`", ""), rule=rule, path=path, index=index)
+    return DecodeError(text.replace("`", ""), rule=rule, path=format_pointer(steps))
+
+
+def _is_required(steps: list[str], raw: Any, shape: Shape) -> bool:
+    """Whether the place that these steps lead to is one that must be filled (an element of a list counts as such)."""
+    required = True
+    for step in steps:
+        if isinstance(shape, Choice) and is_object(raw):
+            shape = shape.options.get(raw.get(shape.tag_field, ""), shape)
+        if isinstance(shape, Record) and is_object(raw):
+            required = step in shape.required
+            raw, shape = raw.get(step), shape.members.get(step, shape)
+        elif isinstance(shape, Listing) and is_array(raw) and step.isdigit():
+            required = True
+            raw, shape = raw[int(step)], shape.item
+    return required

@@ -1,4 +1,4 @@
-"""Layer: codec. JSON to protocol objects and back.
+"""Layer: codec. JSON to protocol objects; the way back is ``writing``, whose functions this module gives too.
 
 Below: ``text`` (plain JSON), ``compat`` (older shapes), ``enforce`` (what a receiver strips and refuses).
 Above: ``sse``, ``jsonl`` and ``protobuf`` bring the bytes, or the raw objects, that end here.
@@ -12,7 +12,6 @@ What JSON itself leaves open is decided in ``text``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
 
 import msgspec
@@ -20,19 +19,18 @@ import msgspec
 from aguila.codec.compat import Compat, Level
 from aguila.codec.enforce import is_patch, refused, strip
 from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.codec.shape import Choice, shape_of
+from aguila.codec.shape import Choice, Shape, shape_of
 from aguila.codec.text import (
     MAX_SIZE,
     SHORT,
     check_depth,
     check_size,
-    encode_surrogates,
     load,
-    refuse_non_finite,
     without_surrogates,
 )
 from aguila.codec.values import is_array, is_object
-from aguila.errors import DecodeError, EncodeError
+from aguila.codec.writing import encode, encode_event, encode_events
+from aguila.errors import DecodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
     AssistantMessage,
@@ -46,11 +44,10 @@ from aguila.protocol import (
     RunStartedEvent,
     StateDeltaEvent,
     SubagentFinishedOutcome,
-    UserMessage,
-    replace,
 )
 from aguila.protocol.events import IMPLIED_REASONING_ROLE
-from aguila.protocol.parts import TextPart, is_plain_text
+
+__all__ = ["EventDecoder", "decode", "decode_event", "encode", "encode_event", "encode_events"]
 
 T = TypeVar("T")
 
@@ -60,11 +57,6 @@ assert isinstance(_EVENT_SHAPE, Choice)  # noqa: S101
 _EVENT_RECORDS: Final = _EVENT_SHAPE.options
 _FLAT_DEPTH: Final = 16  # no protocol object nests deeper than this in others
 _decode_event_exactly = msgspec.json.Decoder(Event).decode
-_encode = write_simple = msgspec.json.Encoder().encode
-_encode_lines = msgspec.json.Encoder().encode_lines
-
-
-# Decoding
 
 
 class EventDecoder:
@@ -197,7 +189,7 @@ def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | Non
             )
         )
         return None
-    event: Any = _convert(stripped, record.cls)
+    event: Any = _convert(stripped, record.cls, record)
     check = _CHECKS.get(event.__class__)
     if check is not None and not check(event):  # a patch was checked while stripping: only the role is left
         raise DecodeError("required member is missing", rule="RSN-3", path="/role")
@@ -207,17 +199,18 @@ def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | Non
 
 
 def _unknown(notice: Notice) -> DecodeError:
-    return DecodeError(notice.message.removeprefix("removed an "), rule=notice.rule, path=notice.path)
+    message = notice.message.removeprefix("removed an ").removeprefix("removed the ")
+    return DecodeError(message, rule=notice.rule, path=notice.path)
 
 
-def _convert(raw: Any, type_: Any) -> Any:
+def _convert(raw: Any, type_: Any, shape: Shape) -> Any:
     try:
         return msgspec.convert(raw, type_)
     except msgspec.ValidationError as error:
-        raise refused(error) from None
+        raise refused(error, raw, shape) from None
     except UnicodeEncodeError:
         # Half a surrogate pair where no text may be: msgspec trips over it before it can say where.
-        _convert(without_surrogates(raw), type_)
+        _convert(without_surrogates(raw), type_, shape)
         raise DecodeError("half a surrogate pair in a place that cannot hold one", rule="PROC-2") from None
 
 
@@ -357,7 +350,7 @@ def decode(
     kind = None if strict else _kind(type)
     if kind is not None:
         raw = Compat(compat, warn).upgrade_document(raw, kind)
-    return _enforce_document(raw, type, strict, warn)
+    return enforce_document(raw, type, strict, warn)
 
 
 def _kind(type_: Any) -> str | None:
@@ -367,7 +360,8 @@ def _kind(type_: Any) -> str | None:
     return _KINDS.get(type_) or getattr(type_, "__name__", None)
 
 
-def _enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
+def enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
+    """A plain value that is no event as its protocol type, by the receiver's rules. Raises ``DecodeError``."""
     stripped, notices, recognised = strip(raw, shape_of(type_))
     if strict and notices:
         raise _unknown(notices[0])
@@ -375,7 +369,7 @@ def _enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
         raise DecodeError("the document as a whole is of no known kind", rule="PROC-4")
     if type_ is RunAgentInput and is_object(raw):
         _refuse_lost_answers(raw, stripped)
-    value = _convert(stripped, _told_apart(type_))
+    value = _convert(stripped, _told_apart(type_), shape_of(type_))
     for notice in notices:
         warn(notice)
     return value
@@ -412,105 +406,10 @@ def _exactly(type_: Any) -> Callable[[bytes | str], Any]:
 
 def _told_apart(type_: Any) -> Any:
     """``type_``, in a union with a sibling nobody can name if it has a discriminator: msgspec demands it only then."""
+    if get_origin(type_) is list:
+        return list[_told_apart(get_args(type_)[0])]
     config = getattr(type_, "__struct_config__", None)
     if config is None or config.tag is None:
         return type_
     sibling = msgspec.defstruct("Sibling", [], tag_field=config.tag_field, tag="\x00")
     return Union[type_, sibling]  # noqa: UP007  # built at run time
-
-
-# Encoding
-
-
-def encode(obj: Any) -> bytes:
-    """A protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
-
-    Absent fields are left out, required nulls are written, a user message whose only part is plain text is written
-    as a string. Values that msgspec knows how to write as JSON (dates, UUIDs, dataclasses) are. Raises ``EncodeError``
-    for NaN and Infinity, for objects with no JSON form, and for nesting too deep to write.
-    """
-    cls = obj.__class__
-    if cls in _RESPELLED:
-        obj = _respell(obj)
-    elif cls is list:
-        obj = [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
-    return _write(obj)
-
-
-def encode_event(event: Event) -> bytes:
-    """An event as compact JSON in UTF-8; see ``encode``."""
-    if event.__class__ in SIMPLE_EVENTS and event.metadata is None and event.raw_event is None:
-        with suppress(ValueError, TypeError, RecursionError):
-            return write_simple(event)
-    return _write(_respell(event) if event.__class__ in _RESPELLED else event)
-
-
-def encode_events(events: Iterable[Event]) -> bytes:
-    """Many events, each as ``encode_event`` writes it and followed by LF; cheaper than one by one.
-
-    LF is nowhere else in the result, CR nowhere at all.
-    """
-    batch = [_respell(event) if event.__class__ in _RESPELLED else event for event in events]
-    try:
-        data = _encode_lines(batch)
-    except (ValueError, RecursionError, TypeError):  # one by one, it is clear which event and why
-        return b"".join([_write(event) + b"\n" for event in batch])
-    if data.count(b"\n") != len(batch) or 13 in data:  # a msgspec.Raw brought line ends of its own
-        return b"".join([_write(event).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for event in batch])
-    if data.find(b"null") >= 0:
-        for event, line in zip(batch, data.split(b"\n"), strict=False):
-            if line.find(b"null") >= 0:
-                _refuse_non_finite(event)
-    return data
-
-
-def _write(obj: Any) -> bytes:
-    try:
-        data = _encode(obj)
-    except UnicodeEncodeError:
-        return encode_surrogates(obj)
-    except RecursionError:
-        raise EncodeError("nested too deep to write") from None
-    except (TypeError, ValueError) as error:  # no JSON form; an integer too long to write
-        raise EncodeError(str(error)) from None
-    # msgspec writes NaN and Infinity as null: only output with a null in it can hold one. (`in` would try the word as
-    # a number first, and cost three times as much.)
-    if data.find(b"null") >= 0:
-        _refuse_non_finite(obj)
-    return data
-
-
-def _refuse_non_finite(obj: Any) -> None:
-    try:
-        refuse_non_finite(obj)
-    except RecursionError:
-        raise EncodeError("nested too deep to write") from None
-
-
-def _respell(obj: Any) -> Any:
-    if isinstance(obj, UserMessage):
-        if is_plain_text(obj.content):
-            part: Any = obj.content[0]
-            assert isinstance(part, TextPart)  # noqa: S101
-            return replace(obj, content=part.text)
-        return obj
-    if isinstance(obj, RunStartedEvent):
-        return obj if obj.input is None else replace(obj, input=_respell(obj.input))
-    if any(message.__class__ is UserMessage and is_plain_text(message.content) for message in obj.messages):
-        return replace(obj, messages=[_respell(m) if m.__class__ is UserMessage else m for m in obj.messages])
-    return obj
-
-
-_RESPELLED: Final = frozenset({UserMessage, MessagesSnapshotEvent, RunStartedEvent, RunAgentInput})
-
-
-def _is_simple(cls: type[msgspec.Struct]) -> bool:
-    scalars = msgspec.inspect.StrType | msgspec.inspect.LiteralType | msgspec.inspect.IntType | msgspec.inspect.BoolType
-    fields = msgspec.structs.fields(cls)
-    own = [msgspec.inspect.type_info(field.type) for field in fields if field.name not in ("metadata", "raw_event")]
-    return all(isinstance(info, scalars) for info in own)
-
-
-# Without metadata and raw event these hold text and little else: no number that is none, nothing to respell, no
-# msgspec.Raw. They are most of any stream, and are written without a second look.
-SIMPLE_EVENTS: Final = frozenset(cls for cls in _EVENT_CLASSES if _is_simple(cls))

@@ -26,7 +26,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 import aguila.protocol
-from aguila.codec.json import EventDecoder, _enforce_document
+from aguila.codec.json import EventDecoder, enforce_document
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.text import _refuse_non_finite
 from aguila.errors import DecodeError, EncodeError, MissingExtra
@@ -75,7 +75,7 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
     ours: Any = Message if name == "BaseMessage" else getattr(aguila.protocol, name, None)
     if ours is None:
         raise TypeError(f"the protocol has no {name}")
-    return _enforce_document(raw, ours, strict=False, warn=warn)
+    return enforce_document(raw, ours, strict=False, warn=warn)
 
 
 def to_official(obj: Any) -> Any:

@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 
 from aguila.codec.compat import Level
-from aguila.codec.json import SIMPLE_EVENTS, EventDecoder, encode_event, encode_events, write_simple
+from aguila.codec.json import EventDecoder
 from aguila.codec.notice import Warn
 from aguila.codec.text import MAX_SIZE
+from aguila.codec.writing import SIMPLE_EVENTS, encode_event, encode_events, write_simple
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Event, RunStartedEvent
 
