@@ -153,12 +153,10 @@ def is_known_operation(operation: Any) -> bool:
     return isinstance(operation, dict) and operation.get("op") in ("add", "remove", "replace", "move", "copy", "test")
 
 
-def adds_to_scalar(case: Case) -> bool:
-    """Whether an add, or the add of a move or copy, meets a state that is a bare string, number or boolean."""
+def changes_scalar(case: Case) -> bool:
+    """Whether an operation looks for a member of a state that is a bare string, number, boolean or null."""
     return any(
-        not isinstance(document, dict | list)
-        and operation["op"] in ("add", "move", "copy")
-        and operation.get("path") != ""
+        not isinstance(document, dict | list) and operation.get("path") != ""
         for document, operation in met_by_operations(case)
     )
 

@@ -176,6 +176,23 @@ def _rename(rng: random.Random, events: list[Raw]) -> bool:
     return True
 
 
+def _splice(rng: random.Random, events: list[Raw]) -> bool:
+    """Events of another stream, which knows nothing of what is open here and of who owns what."""
+    others = msgspec.to_builtins(random_stream(rng, 30, surrogates=False))
+    start = rng.randrange(len(others))
+    if rng.random() < 0.8:
+        others = [event for event in others if event["type"] in STANDALONE]
+        rng.shuffle(others)
+        start = 0
+    at = _inside(rng, events)
+    events[at:at] = others[start : start + rng.randrange(1, 4)]
+    return bool(others)
+
+
+STANDALONE = frozenset({"MESSAGES_SNAPSHOT", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "REASONING_ENCRYPTED_VALUE", "RAW",
+                        "TOOL_CALL_RESULT", "STATE_SNAPSHOT", "STATE_DELTA", "CUSTOM"})  # fmt: skip
+
+
 # Values
 
 
@@ -380,6 +397,7 @@ OPERATIONS: tuple[Any, ...] = (
     {"op": "remove", "path": "/a~2"},
     {"op": "remove", "path": "/a~"},
     {"op": "remove", "path": "/a", "value": 1, "from": 5},
+    {"op": "remove", "path": "/a", "__proto__": 1},
     {"op": "remove", "path": ""},
     {"op": "copy", "path": "/b"},
     {"op": "copy", "path": "/b", "from": "/list"},
@@ -389,7 +407,7 @@ OPERATIONS: tuple[Any, ...] = (
     {"op": "move", "path": "/a", "from": "/a"},
     {"op": "move", "path": "/list", "from": "/list/0"},
     {"op": "move", "path": "/a", "from": ""},
-    {"op": "move", "path": "/list/1", "from": "/list/0"},
+    {"op": "move", "path": "/list/2", "from": "/list/0"},
     {"op": "move", "path": "", "from": "/list"},
     {"op": "add", "path": "/list/01", "value": 1},
     {"op": "replace", "path": "/list/00", "value": 1},
@@ -433,8 +451,10 @@ def _patch(rng: random.Random, events: list[Raw]) -> bool:
     if not isinstance(operations, list) or rng.random() < 0.05:
         event[name] = rng.choice(({}, "x", {"op": "remove", "path": "/a"}, []))
         return True
+    if rng.random() < 0.5:  # something to work on, for the state may be anything by now
+        operations.append({"op": "replace", "path": "", "value": {"list": [1, 2], "a": {"b": 1}}})
     for _ in range(rng.choice((1, 1, 2))):
-        operations.insert(rng.randrange(len(operations) + 1), copy.deepcopy(rng.choice(OPERATIONS)))
+        operations.append(copy.deepcopy(rng.choice(OPERATIONS)))
     return True
 
 
@@ -614,6 +634,7 @@ DAMAGE: dict[str, Callable[[random.Random, list[Raw]], bool]] = {
     "duplicate": _duplicate,
     "reorder": _reorder,
     "truncate": _truncate,
+    "splice": _splice,
     "retag": _retag,
     "rename": _rename,
     "wrong type": _wrong_type,
@@ -638,6 +659,6 @@ TEXT_DAMAGE: dict[str, Callable[[random.Random, list[str]], None]] = {
     "no event": _no_event,
     "broken text": _broken_text,
 }
-NAMES = tuple(DAMAGE)
+NAMES = (*DAMAGE, "patch", "patch")  # patches have the most ways to be odd
 KINDS = (*DAMAGE, *TEXT_DAMAGE)
 """Every kind of damage there is."""

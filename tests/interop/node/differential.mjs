@@ -41,7 +41,7 @@ async function read({ body, messages, state }) {
   try {
     await agent.runAgent({ runId: "run" }, subscriber);
   } catch (error) {
-    return { verdict: "rejected", error: `${error?.name}: ${error?.message}`.slice(0, 300) };
+    return { verdict: "rejected", error: `${error?.name}: ${error?.message}`.slice(0, 2000) };
   }
   const { messages: held, state: reached, pendingInterrupts } = agent;
   return { verdict: "accepted", messages: held, state: reached, interrupts: pendingInterrupts, runs, events };
@@ -49,5 +49,12 @@ async function read({ body, messages, state }) {
 
 for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) {
   if (line === "") continue;
-  process.stdout.write(JSON.stringify(await read(JSON.parse(line))) + "\n");
+  const outcome = await read(JSON.parse(line));
+  let text;
+  try {
+    text = JSON.stringify(outcome);
+  } catch (error) {
+    text = JSON.stringify({ verdict: "rejected", error: `what it accepted is not JSON: ${error.message}` }); // circular
+  }
+  process.stdout.write(text + "\n");
 }
