@@ -66,7 +66,6 @@ from aguila.protocol import (
 )
 from aguila.server.projection import LastRun, Projection, Projections
 from aguila.store import RunRecord, Store
-from aguila.stream.conversation import CallStatus
 
 _TEXT_ROLES = frozenset({"assistant", "user", "system", "developer"})
 
@@ -207,36 +206,28 @@ class _Held:
                     if isinstance(call, ToolCall):
                         self.calls.setdefault(call.id, (call, message))
 
-    def start(self, opener: ToolCallStartEvent) -> ToolCallStartEvent:
+    def start(self, call_id: str) -> ToolCallStartEvent | None:
         """The start of a call as it is held: on its message, with that message's owner (TOOL-4)."""
-        found = self.calls.get(opener.tool_call_id)
+        found = self.calls.get(call_id)
         if found is None:
-            return replace(opener, metadata=None, raw_event=None)
+            return None
         call, host = found
         return ToolCallStartEvent(
-            tool_call_id=call.id,
+            tool_call_id=call_id,
             tool_call_name=call.function.name,
             parent_message_id=host.id,
             subagent_run_id=host.subagent_run_id,
-            timestamp=opener.timestamp,
         )
 
 
-def _calls(view: Projection) -> dict[str, CallStatus]:
-    last = view.conversation.last_run
-    return {} if last is None else last.calls
-
-
 def _pending(view: Projection) -> list[Event]:
-    """The complete calls that a run has left without an answer, started and ended again."""
-    run = _run_of(view)
+    """The calls that a run has left to the front end, started and ended again."""
     held = _Held(view.conversation.messages)
     events: list[Event] = []
-    for call_id, status in _calls(view).items():
-        # A failed run may have left a call incomplete, which nobody can answer.
-        if status == "called" and call_id in held.calls:
-            start = held.start(run.calls[call_id])
-            events += [start, ToolCallEndEvent(tool_call_id=call_id, subagent_run_id=start.subagent_run_id)]
+    for call in view.conversation.pending_tool_calls:
+        start = held.start(call.id)
+        if start is not None:
+            events += [start, ToolCallEndEvent(tool_call_id=call.id, subagent_run_id=start.subagent_run_id)]
     return events
 
 
@@ -255,11 +246,14 @@ def _reopened(view: Projection) -> list[Event]:
             opener = _restart(opener, message)
         events.append(opener)
     open_calls = {opener.tool_call_id for opener in run.opened if isinstance(opener, ToolCallStartEvent)}
-    for call_id, status in _calls(view).items():
-        if status == "answered" and call_id not in open_calls:
+    last = view.conversation.last_run
+    for call_id, opener in run.calls.items():
+        if last is not None and last.calls.get(call_id) == "answered" and call_id not in open_calls:
             continue
-        start = held.start(run.calls[call_id])
-        is_restored = is_restored or call_id not in held.calls
+        start = held.start(call_id)
+        if start is None:
+            is_restored = True
+            start = replace(opener, metadata=None, raw_event=None)
         events.append(start)
         if call_id not in open_calls:
             events.append(ToolCallEndEvent(tool_call_id=call_id, subagent_run_id=start.subagent_run_id))
@@ -269,11 +263,13 @@ def _reopened(view: Projection) -> list[Event]:
 
 
 def _restart(opener: TextMessageStartEvent | ReasoningMessageStartEvent, message: Message | None) -> Event:
-    """The start of a message that is held already. Its metadata is in the snapshot (META-5)."""
+    """The start of a message that is held already, as it is held (TXT-3). Its metadata is in the snapshot (META-5)."""
+    opener = replace(opener, metadata=None, raw_event=None)
     if message is None:
-        return replace(opener, metadata=None, raw_event=None)
-    opener = replace(opener, metadata=None, raw_event=None, subagent_run_id=message.subagent_run_id)
-    if isinstance(opener, ReasoningMessageStartEvent) or message.role not in _TEXT_ROLES:
+        return opener
+    if isinstance(opener, ReasoningMessageStartEvent):
+        return replace(opener, subagent_run_id=message.subagent_run_id) if message.role == "reasoning" else opener
+    if message.role not in _TEXT_ROLES:
         return opener
     role: Any = message.role
-    return replace(opener, role=role, name=getattr(message, "name", None))
+    return replace(opener, role=role, name=getattr(message, "name", None), subagent_run_id=message.subagent_run_id)
