@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aguila.agent import Run
+    from aguila.client import AsyncClient, Client
     from aguila.server import App
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "Run", "__version__"]
+__all__ = ["App", "AsyncClient", "Client", "Run", "__version__"]
 
-_HOMES = {"App": ("aguila.server", "server"), "Run": ("aguila.agent", None)}
+_HOMES = {
+    "App": ("aguila.server", "server"),
+    "AsyncClient": ("aguila.client", "client"),
+    "Client": ("aguila.client", "client"),
+    "Run": ("aguila.agent", None),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,38 @@
+"""Layer: client. Call any AG-UI agent: ``AsyncClient`` for asyncio, ``Client`` without.
+
+Below: ``aguila.stream`` says what events mean. All logic is written once, without I/O; the twins only drive it.
+"""
+
+from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.exchange import Reconnect
+from aguila.client.files import part
+from aguila.client.interrupts import GIVE_UP, approve, deny
+from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
+from aguila.client.sync import Client, Run, Thread
+from aguila.client.thread import RunResult
+from aguila.client.tools import FunctionTool, ToolError, tool
+from aguila.client.transport import Timeouts
+
+__all__ = [
+    "GIVE_UP",
+    "AsyncClient",
+    "AsyncRun",
+    "AsyncThread",
+    "Client",
+    "FilterToolCalls",
+    "FunctionTool",
+    "Reconnect",
+    "Record",
+    "Run",
+    "RunResult",
+    "Stage",
+    "Thread",
+    "Timeouts",
+    "ToolError",
+    "approve",
+    "deny",
+    "on_event",
+    "on_input",
+    "part",
+    "tool",
+]

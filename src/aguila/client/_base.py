@@ -1,0 +1,173 @@
+"""Layer: client. What both twins share: the settings of a client, and the requests that are not runs.
+
+Below: ``exchange``, ``files``. Above: ``asyncio`` and ``sync``. No I/O here: see ``effects``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
+
+import msgspec
+
+from aguila.client.effects import Program
+from aguila.client.exchange import Reconnect, fetch, join_url, merge_headers
+from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
+from aguila.client.middleware import Middleware
+from aguila.client.tools import AnyTool, Toolbox
+from aguila.client.transport import Request, Timeouts
+from aguila.codec import MAX_SIZE, decode
+from aguila.codec.compat import Level
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.errors import AguilaError, DecodeError, HTTPRejected, TransportFailed
+from aguila.protocol import AgentCapabilities
+from aguila.protocol.parts import MediaPart
+
+
+class Memory:
+    """What a client has learnt about its server."""
+
+    def __init__(self) -> None:
+        self.gives_ids = False
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """How a client works; see ``ClientBase`` for the meaning."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeouts: Timeouts
+    reconnect: Reconnect | None
+    protobuf: bool
+    peer_version: str | None
+    compat: Level
+    tools: Toolbox
+    middleware: tuple[Middleware, ...]
+    max_rounds: int
+    refresh_stale: bool
+    warn: Warn
+    max_size: int
+    new_id: Callable[[], str]
+    now: Callable[[], datetime]
+    clock: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+    memory: Memory = msgspec.field(default_factory=Memory)
+
+    def route(self, *segments: str) -> str:
+        """The address of something below the endpoint."""
+        return join_url(self.url, segments)
+
+    @property
+    def accept(self) -> str:
+        """What we can read. Always said: a client that says nothing is taken to read everything (PB-1, PY-3)."""
+        return f"{PROTOBUF_MEDIA_TYPE}, {SSE_MEDIA_TYPE}" if self.protobuf else SSE_MEDIA_TYPE
+
+
+class ClientBase:
+    """The parameters of a client.
+
+    ``url`` is the agent's endpoint: runs are POSTed to exactly this address, our server's other routes are below it.
+    ``headers`` go with every request; ``auth`` is asked for more before every attempt, reconnecting included: a
+    function that gives headers, or a token to send as ``Bearer``. ``tools`` are offered in every run. ``middleware``
+    sees every input and raw event. ``protobuf`` asks for the binary transport; either is read. ``peer_version`` is for
+    an older server: what it is sent has that version's form. ``compat`` says how much of older forms is understood.
+    ``reconnect`` is None for never. ``max_rounds`` limits how often a run is continued with tool results.
+    ``refresh_stale`` fetches the thread after a run in which a state patch did not apply. ``warn`` receives a notice
+    for everything tolerated (default: the ``aguila`` logger).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Callable[[], Any] | None = None,
+        tools: Iterable[AnyTool] = (),
+        middleware: Sequence[Middleware] = (),
+        protobuf: bool = False,
+        peer_version: str | None = None,
+        compat: Level = "standard",
+        timeouts: Timeouts | None = None,
+        reconnect: Reconnect | None = Reconnect(),  # noqa: B008 - frozen
+        max_rounds: int = 10,
+        refresh_stale: bool = False,
+        warn: Warn | None = None,
+        max_size: int = MAX_SIZE,
+        new_id: Callable[[], str] | None = None,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.url = url
+        self._auth = auth
+        self._settings = Settings(
+            url=url,
+            headers=dict(headers or {}),
+            timeouts=timeouts or Timeouts(),
+            reconnect=reconnect,
+            protobuf=protobuf,
+            peer_version=peer_version,
+            compat=compat,
+            tools=Toolbox(tools),
+            middleware=tuple(middleware),
+            max_rounds=max_rounds,
+            refresh_stale=refresh_stale,
+            warn=warn or log_notice,
+            max_size=max_size,
+            new_id=new_id or (lambda: str(uuid4())),
+            now=now or (lambda: datetime.now(UTC)),
+        )
+
+    def _capabilities_program(self) -> Program[AgentCapabilities | None]:
+        settings = self._settings
+        request = Request(method="GET", url=settings.route("capabilities"), headers=json_headers(settings))
+        try:
+            _, body = yield from fetch(settings, request)
+            return decode(body, AgentCapabilities, compat=settings.compat, warn=settings.warn)
+        except (HTTPRejected, TransportFailed, DecodeError) as error:
+            # None of our business stops here: a declaration that is missing or wrong is no declaration (CAP-9, CAP-10).
+            settings.warn(Notice(rule="CAP-10", message=f"no capabilities: {error}"))
+            return None
+
+    def _upload_program(
+        self, source: FileLike, mime_type: str | None, filename: str | None, thread_id: str | None
+    ) -> Program[MediaPart]:
+        settings = self._settings
+        data, filename = read_file(source, filename)
+        mime_type = mime_type or mime_type_of(data, filename)
+        request = upload_request(settings, data, mime_type, filename, thread_id)
+        _, body = yield from fetch(settings, request)
+        try:
+            return uploaded_part(msgspec.json.decode(body), mime_type, filename)
+        except (msgspec.DecodeError, UnicodeError, ValueError, AttributeError) as error:
+            raise AguilaError(f"the server's answer to the upload cannot be understood: {error}") from error
+
+
+def json_headers(settings: Settings, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Headers of a request for a document."""
+    return merge_headers(settings.headers, extra, {"Accept": "application/json"})
+
+
+def upload_request(
+    settings: Settings, data: bytes, mime_type: str, filename: str | None, thread_id: str | None
+) -> Request:
+    """A file as the body of a request, with its name, and the thread it is to be deleted with, in the query."""
+    url = urlsplit(settings.route("files"))
+    told = {"filename": filename, "threadId": thread_id}
+    query = urlencode({name: value for name, value in told.items() if value is not None})
+    url = url._replace(query="&".join(piece for piece in (url.query, query) if piece))
+    headers = merge_headers(json_headers(settings), {"Content-Type": mime_type})
+    return Request(method="POST", url=url.geturl(), headers=headers, body=data)
+
+
+def auth_headers(given: Any) -> dict[str, str]:
+    """What an auth callback gave, as headers: a token, headers, or nothing."""
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        return {"Authorization": f"Bearer {given}"}
+    return dict(given)

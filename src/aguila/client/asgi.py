@@ -1,0 +1,203 @@
+"""Layer: client. A transport that calls an ASGI application in this process: no sockets, for tests and embedding.
+
+Below: nothing but asyncio. Above: ``AsyncClient(url, transport=ASGITransport(app))``; ``bridge.ThreadedTransport``
+makes a sync one of it. The application waits while nobody reads, as it would for a slow connection; closing an answer
+early is a client that hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from aguila.client.transport import Request
+from aguila.errors import TransportFailed
+
+Message = MutableMapping[str, Any]
+ASGIApp = Callable[
+    [MutableMapping[str, Any], Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
+
+
+class ASGITransport:
+    """Requests to an ASGI application. Its lifespan runs from the first request until the transport is closed.
+
+    An exception of the application before its answer is raised here as ``TransportFailed``; later it cuts the answer
+    short, as a server would.
+    """
+
+    def __init__(self, app: ASGIApp, *, lifespan: bool = True, client: tuple[str, int] = ("127.0.0.1", 1)) -> None:
+        self._app = app
+        self._client = client
+        self._lifespan = _Lifespan(app) if lifespan else None
+
+    async def send(self, request: Request) -> _Response:
+        """See ``AsyncTransport``."""
+        if self._lifespan is not None:
+            await self._lifespan.start()
+        url = urlsplit(request.url)
+        host = url.hostname or "localhost"
+        port = url.port or (443 if url.scheme == "https" else 80)
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers.items()]
+        headers.append((b"host", url.netloc.encode()))
+        if request.body is not None:
+            headers.append((b"content-length", b"%d" % len(request.body)))
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": url.scheme,
+            "path": unquote(url.path) or "/",
+            "raw_path": (url.path or "/").encode(),
+            "query_string": url.query.encode(),
+            "root_path": "",
+            "headers": headers,
+            "client": self._client,
+            "server": (host, port),
+        }
+        return await _Response.open(self._app, scope, request.body or b"")
+
+    async def close(self) -> None:
+        """See ``AsyncTransport``."""
+        if self._lifespan is not None:
+            await self._lifespan.stop()
+
+
+class _Response:
+    """An answer, and the task that gives it. One piece waits at most: that is all the buffer there is."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self._begun = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._is_over = False
+        self._failure: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, app: ASGIApp, scope: MutableMapping[str, Any], body: bytes) -> _Response:
+        response = cls()
+        response._task = asyncio.create_task(response._run(app, scope, body), name="asgi request")
+        try:
+            await response._begun.wait()
+        except asyncio.CancelledError:
+            await response.close()
+            raise
+        if not response.status:
+            await response.close()
+            raise TransportFailed(f"the application gave no answer: {response._failure!r}") from response._failure
+        return response
+
+    async def read(self) -> bytes:
+        while not self._is_over:
+            piece = await self._pieces.get()
+            if piece is None:
+                self._is_over = True
+                if self._failure is not None:
+                    message = f"the application broke off its answer: {self._failure!r}"
+                    raise TransportFailed(message) from self._failure
+            elif piece:
+                return piece
+        return b""
+
+    async def close(self) -> None:
+        self._gone.set()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        while not task.done():
+            # Whoever still sends is let through, to notice on its own terms that nobody is there.
+            if not self._pieces.empty():
+                self._pieces.get_nowait()
+            await asyncio.wait({task}, timeout=0.01)
+
+    async def _run(self, app: ASGIApp, scope: MutableMapping[str, Any], body: bytes) -> None:
+        was_asked = False
+
+        async def receive() -> Message:
+            nonlocal was_asked
+            if not was_asked:
+                was_asked = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                self.headers = {
+                    name.decode("latin-1").lower(): value.decode("latin-1")
+                    for name, value in message.get("headers", ())
+                }
+            elif message["type"] == "http.response.body":
+                self._begun.set()
+                if self._gone.is_set():
+                    return
+                if message.get("body", b""):
+                    await self._pieces.put(message["body"])
+                if not message.get("more_body", False):
+                    is_complete.set()
+                    await self._pieces.put(None)
+
+        is_complete = asyncio.Event()
+        try:
+            await app(scope, receive, send)
+            if not is_complete.is_set():
+                self._failure = RuntimeError("it returned before its answer was complete")
+        except Exception as error:  # noqa: BLE001 - a server cuts the answer short, whatever it was
+            self._failure = error
+        finally:
+            self._begun.set()
+            if not is_complete.is_set() and not self._gone.is_set():
+                await self._pieces.put(None)
+
+
+class _Lifespan:
+    """An application's start and end, in a task of its own. One that knows no lifespan has none."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+        self._is_started = False
+
+    async def start(self) -> None:
+        if self._is_started:
+            return
+        async with self._lock:
+            if self._is_started:
+                return
+            self._task = asyncio.create_task(self._run(), name="asgi lifespan")
+            answer = await self._ask("lifespan.startup")
+            if answer["type"] == "lifespan.startup.failed":
+                raise TransportFailed(f"the application did not start: {answer.get('message', '')}")
+            self._is_started = True
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if not task.done():
+            await self._ask("lifespan.shutdown")
+        await task
+        self._is_started = False
+
+    async def _ask(self, what: str) -> Message:
+        await self._inbox.put({"type": what})
+        return await self._answers.get()
+
+    async def _run(self) -> None:
+        scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        try:
+            await self._app(scope, self._inbox.get, self._answers.put)
+        except Exception:  # noqa: BLE001 - the specification's way to say that there is no lifespan
+            await self._answers.put({"type": "lifespan.unsupported"})
+        else:
+            await self._answers.put({"type": "lifespan.ended"})

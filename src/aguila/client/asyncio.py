@@ -1,0 +1,305 @@
+"""Layer: client. ``AsyncClient``: the client for asyncio. Its twin is ``sync``, name by name.
+
+Below: ``thread`` and ``_base`` (all the logic, as programs), ``transport`` (who carries bytes). Here programs are
+driven: what they ask for is awaited, what they yield for the caller is given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import aclosing
+from inspect import isawaitable
+from typing import Any, Self, TypeVar
+from weakref import ref
+
+from aguila.client._base import ClientBase, auth_headers
+from aguila.client.effects import Authorize, CallTools, Close, Head, Open, Program, Read, Sleep
+from aguila.client.files import FileLike
+from aguila.client.outgoing import Content
+from aguila.client.thread import RunBase, RunResult, ThreadBase
+from aguila.client.tools import AnyTool, PlannedCall
+from aguila.client.transport import AsyncResponse, AsyncTransport
+from aguila.errors import TransportFailed
+from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
+from aguila.protocol.parts import MediaPart
+from aguila.stream import Conversation
+
+T = TypeVar("T")
+
+
+class AsyncClient(ClientBase):
+    """Calls an agent. A pool of connections, to be shared freely; see ``ClientBase`` for the parameters.
+
+    ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        transport: AsyncTransport | None = None,
+        options: Mapping[str, Any] | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(url, **rest)
+        if transport is None:
+            from aguila.client.httpx2 import AsyncHTTPX2Transport
+
+            transport = AsyncHTTPX2Transport(timeouts=self._settings.timeouts, **(options or {}))
+        self._transport = transport
+
+    def thread(
+        self,
+        id: str | None = None,  # noqa: A002
+        *,
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        state: State = None,
+        tools: Iterable[AnyTool] = (),
+    ) -> AsyncThread:
+        """A conversation, new or with what it is known to hold; ``tools`` are offered in all its runs."""
+        return AsyncThread(self, id, messages=messages, state=state, tools=tools)
+
+    async def capabilities(self) -> AgentCapabilities | None:
+        """What the agent declares; None if it declares nothing that can be read."""
+        return await self._driver().finish(self._capabilities_program())
+
+    async def upload(
+        self,
+        source: FileLike,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        thread_id: str | None = None,
+    ) -> MediaPart:
+        """Upload a file, from its path or its bytes, and give the part that refers to it.
+
+        With ``thread_id`` the server deletes it with that thread. Raises ``HTTPRejected``, ``TransportFailed``, or
+        OSError if the file cannot be read.
+        """
+        if not isinstance(source, bytes | bytearray | memoryview):
+            from aguila.client.files import read_file
+
+            source, filename = await asyncio.to_thread(read_file, source, filename)
+        return await self._driver().finish(self._upload_program(source, mime_type, filename, thread_id))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _driver(self) -> _Driver:
+        return _Driver(self._transport, self._auth)
+
+
+class AsyncThread(ThreadBase):
+    """One conversation with an agent."""
+
+    def __init__(self, client: AsyncClient, id: str | None, **rest: Any) -> None:  # noqa: A002
+        super().__init__(client._settings, id, **rest)
+        self._client = client
+
+    def run(
+        self,
+        content: Content = None,
+        *,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> AsyncRun:
+        """Say something and let the agent run: iterate the run for its events, or await it for its result.
+
+        ``content`` is text, parts, messages, or nothing new. Tool calls of functions are answered and the run is
+        continued until nothing is pending. Ends with ``RunFailed`` (the run said so), ``StreamTruncated`` (it was cut
+        off), ``ProtocolError`` (the agent broke the protocol), ``HTTPRejected`` or ``TransportFailed`` (it never
+        began), ``ToolRoundsExceeded``, or ``IllegalStep`` or ``EncodeError`` (nothing was sent); what had arrived is
+        kept in the thread.
+        """
+        ask = self._ask(
+            content,
+            tools=tools,
+            context=context,
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=max_rounds,
+        )
+        return AsyncRun(self, self._run_program(ask), "thread.run()")
+
+    def resume(self, answers: Mapping[str, Any], content: Content = None, **options: Any) -> AsyncRun:
+        """Answer every open interrupt, by id, and let the agent go on; ``content`` and ``options`` as in ``run``.
+
+        An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raises ``IllegalStep`` before anything is sent for
+        answers that are missing, too many, too late, or not what the interrupt's schema asks for.
+        """
+        ask = self._ask(content, answers=answers, **options)
+        return AsyncRun(self, self._run_program(ask), "thread.resume()")
+
+    def attach(self, *, headers: Mapping[str, str] | None = None) -> AsyncRun:
+        """Join the run that is on; without one, see how the thread stands. Tools are not called.
+
+        Needs a server with ``POST /connect``; ends as a run does.
+        """
+        return AsyncRun(self, self._attach_program(headers), "thread.attach()")
+
+    async def cancel(self) -> bool:
+        """Ask the server to stop the run; whether it was still on. The run then ends as ``cancelled``.
+
+        Raises ``HTTPRejected`` if the server cannot, ``IllegalStep`` if there is no run.
+        """
+        return await self._client._driver().finish(self._cancel_program())
+
+    async def refresh(self) -> Conversation:
+        """Take over messages, state and open interrupts as the server holds them. Raises ``HTTPRejected``."""
+        return await self._client._driver().finish(self._refresh_program())
+
+
+class AsyncRun(RunBase):
+    """A run: ``async for event in run``, or ``result = await run``; ``async with run`` closes it for certain."""
+
+    _thread: AsyncThread
+    _driver: _Driver | None = None
+
+    def __aiter__(self) -> AsyncGenerator[Event, None]:
+        left = self._begin()
+        iterator = self._events(left)
+        # Not held: when the loop is left, nothing else refers to it, and it is closed at once.
+        self._iterator = ref(iterator)
+        return iterator
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self.result().__await__()
+
+    async def result(self) -> RunResult:
+        """Follow the run to its end, if nobody has, and give its result or raise how it ended."""
+        if not self._begun:
+            async with aclosing(self.__aiter__()) as events:
+                async for _ in events:
+                    pass
+        return self._finished()
+
+    async def close(self) -> None:
+        """Disconnect. The run goes on where it is."""
+        self._begun = self._is_closed = True
+        self._program.close()
+        if self._driver is not None:
+            await self._driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _events(self, left: Any) -> AsyncGenerator[Event, None]:
+        if left is not None and not left._is_closed:
+            await left.close()
+        driver = self._driver = self._thread._client._driver()
+        program, answer = self._program, None
+        try:
+            while True:
+                try:
+                    wanted = program.send(answer)
+                    while wanted.__class__ is not list:
+                        try:
+                            answer = await driver.perform(wanted)
+                        except TransportFailed as error:
+                            wanted = program.throw(error)
+                        else:
+                            wanted = program.send(answer)
+                except StopIteration as stop:
+                    self._outcome = stop.value
+                    return
+                except Exception as error:
+                    self._outcome = error
+                    raise
+                for event in wanted:
+                    yield event
+                answer = None
+        finally:
+            self._is_closed = True
+            program.close()
+            await driver.close()
+
+
+class _Driver:
+    """Carries out what one program asks for; holds the answer that is open."""
+
+    def __init__(self, transport: AsyncTransport, auth: Callable[[], Any] | None) -> None:
+        self._transport = transport
+        self._auth = auth
+        self._response: AsyncResponse | None = None
+
+    async def finish(self, program: Program[T]) -> T:
+        try:
+            wanted = program.send(None)
+            while True:
+                try:
+                    answer = await self.perform(wanted)
+                except TransportFailed as error:
+                    wanted = program.throw(error)
+                else:
+                    wanted = program.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            program.close()
+            await self.close()
+
+    async def perform(self, effect: Any) -> Any:
+        kind = effect.__class__
+        if kind is Read:
+            assert self._response is not None  # noqa: S101
+            return await _within(effect.timeout, self._response.read())
+        if kind is Open:
+            await self.close()
+            response = await _within(effect.timeout, self._transport.send(effect.request))
+            self._response = response
+            return Head(response.status, response.headers)
+        if kind is Close:
+            return await self.close()
+        if kind is Authorize:
+            given = None if self._auth is None else self._auth()
+            return auth_headers(await given if isawaitable(given) else given)
+        if kind is Sleep:
+            return await asyncio.sleep(effect.seconds)
+        assert kind is CallTools  # noqa: S101
+        return await asyncio.gather(*(_call(planned) for planned in effect.calls))
+
+    async def close(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            await response.close()
+
+
+async def _within(seconds: float | None, waiting: Coroutine[Any, Any, T]) -> T:
+    if seconds is None:
+        return await waiting
+    try:
+        async with asyncio.timeout(seconds):
+            return await waiting
+    except TimeoutError:
+        raise TransportFailed(f"nothing came for {seconds:g} seconds") from None
+
+
+async def _call(planned: PlannedCall) -> ToolMessage:
+    tool = planned.tool
+    if tool is None:
+        return planned.refused()
+    try:
+        if tool.is_async:
+            return planned.answer(await tool.function(**planned.arguments))
+        value = await asyncio.to_thread(tool.function, **planned.arguments)
+        return planned.answer(await value if isawaitable(value) else value)
+    except Exception as error:  # noqa: BLE001 - whatever the application's function raises is the answer
+        return planned.failed(error)

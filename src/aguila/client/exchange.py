@@ -1,0 +1,311 @@
+"""Layer: client. One run as it comes over the wire: opened, read, and taken up again where it was dropped.
+
+Below: ``incoming`` (framing), ``aguila.stream.consume`` (meaning), ``effects`` (what is asked of the twins). Above:
+``thread``. Nothing here waits or connects by itself.
+
+How a dropped stream is taken up again, exactly once:
+
+- The cursor is the id of the last event consumed. It is good if that event had an id of its own: then the log after it
+  (``GET /threads/{id}/events``) goes on with the next event, and the same consumer reads on.
+- If nothing was consumed, and this server gave ids before, the run itself is asked for. A server of ours says whether
+  it has it; if it never got it, it is asked for it again, under the same run id.
+- Anything else is ``StreamTruncated``: to read on from a guess would lose events or double them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+
+from aguila.client.effects import Authorize, Close, Head, Open, Program, Read, Sleep
+from aguila.client.incoming import Reader, reader_for
+from aguila.client.middleware import Chain
+from aguila.client.transport import Request
+from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.errors import HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.stream import Consumer
+
+if TYPE_CHECKING:
+    from aguila.client._base import Settings
+
+_MAX_BODY = 1 << 20  # of an answer that is no stream
+_MAX_REDIRECTS = 5
+_LINGER = 5.0
+"""Seconds that a stream may stay open after its run has ended: a late RUN_ERROR may come (LIFE-15), or nothing."""
+
+_WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a dropped stream is taken up again. The budget is whole again with every event that arrives.
+
+    The pauses grow from ``initial`` by ``factor`` up to ``longest`` seconds, each shortened at random by up to half.
+    """
+
+    attempts: int = 8
+    initial: float = 0.25
+    factor: float = 2.0
+    longest: float = 15.0
+
+    def delay(self, attempt: int, random: float) -> float:
+        """The pause before an attempt, from 0."""
+        return min(self.longest, self.initial * self.factor**attempt) * (1.0 - random / 2)
+
+
+# Requests
+
+
+def open_answer(settings: Settings, request: Request, timeout: float | None) -> Program[Head]:
+    """Send a request with fresh credentials; follows redirects that keep method and body, to the same origin."""
+    for _ in range(_MAX_REDIRECTS):
+        extra = yield Authorize()
+        headers = merge_headers(request.headers, extra)
+        head: Head = yield Open(msgspec.structs.replace(request, headers=headers), timeout)
+        location = head.headers.get("location")
+        if head.status not in (307, 308) or location is None:
+            return head
+        target = urljoin(request.url, location)
+        if urlsplit(target)[:2] != urlsplit(request.url)[:2]:
+            return head  # credentials are for the origin they were meant for
+        request = msgspec.structs.replace(request, url=target)
+    return head  # type: ignore[reportPossiblyUnbound]
+
+
+def read_answer(head: Head, timeout: float | None) -> Program[bytes]:
+    """The whole body of an answer that is no stream, up to a size no error or document needs."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= _MAX_BODY:
+        piece: bytes = yield Read(timeout)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    yield Close()
+    return b"".join(pieces)
+
+
+def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
+    """Send a request and read its answer. Raises ``HTTPRejected`` unless it is a success."""
+    timeout = settings.timeouts.answer
+    head = yield from open_answer(settings, request, timeout)
+    body = yield from read_answer(head, timeout)
+    if not 200 <= head.status < 300:
+        raise rejection(head, body)
+    return head, body
+
+
+def merge_headers(*layers: Mapping[str, str | None] | Mapping[str, str] | None) -> dict[str, str]:
+    """Headers where later ones replace earlier ones of the same name, whatever its case. None as a value removes."""
+    merged: dict[str, tuple[str, str | None]] = {}
+    for layer in layers:
+        for name, value in () if layer is None else layer.items():
+            merged[name.lower()] = (name, value)
+    return {name: value for name, value in merged.values() if value is not None}
+
+
+def rejection(head: Head, body: bytes, message: str = "") -> HTTPRejected:
+    """A refusal in words: ours says code and message, FastAPI's ``detail``, others whatever they like."""
+    text = body.decode("utf-8", "replace")
+    value: Any = text
+    if "json" in head.headers.get("content-type", ""):
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            value = text
+    code: Any = None
+    if isinstance(value, dict):
+        error: Any = value.get("error", value)  # type: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        if isinstance(error, dict):
+            code, found = error.get("code"), error.get("message", error.get("detail"))  # type: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        else:
+            found = error  # type: ignore[reportUnknownVariableType]
+        message = message or (found if isinstance(found, str) else "")
+    else:
+        message = message or text.strip()[:200]
+    return HTTPRejected(head.status, code=code if isinstance(code, str) else None, message=message, body=value)
+
+
+# Streams
+
+
+class Exchange:
+    """One run, followed to its end over as many connections as it takes."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        consumer: Consumer,
+        chain: Chain,
+        *,
+        thread_id: str,
+        run_id: str | None,
+        accepted: Callable[[], None],
+    ) -> None:
+        self.run_id = run_id
+        self._settings = settings
+        self._consumer = consumer
+        self._chain = chain
+        self._thread_id = thread_id
+        self._accepted = accepted
+        self._cursor: str | None = None
+        self._is_covered = False  # whether the cursor is that of the last event
+        self._fed = 0
+        self._attempts = 0
+        self._is_resumed = False
+
+    def follow(self, request: Request) -> Program[None]:
+        """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""
+        dropped: Exception | None
+        try:
+            reader = yield from self._open(request)
+        except TransportFailed as error:
+            if not self._settings.memory.gives_ids or self._settings.reconnect is None:
+                raise
+            dropped = error
+        else:
+            dropped = yield from self._read(reader)
+        while not self._consumer.is_ended:
+            reader = yield from self._come_back(request, dropped)
+            dropped = yield from self._read(reader)
+
+    def _open(self, request: Request) -> Program[Reader]:
+        settings = self._settings
+        head = yield from open_answer(settings, request, settings.timeouts.first_event)
+        reader = None
+        if 200 <= head.status < 300:
+            reader = reader_for(head.headers.get("content-type"), warn=settings.warn, max_size=settings.max_size)
+        if reader is None:
+            body = yield from read_answer(head, settings.timeouts.answer)
+            if 200 <= head.status < 300:
+                found = head.headers.get("content-type", "nothing")
+                raise rejection(head, body, f"expected a stream of events, got {found}")
+            raise rejection(head, body)
+        self._accepted()
+        return reader
+
+    def _read(self, reader: Reader) -> Program[Exception | None]:
+        """Deliver what one connection brings. Gives what broke it, None if it ended in order."""
+        timeouts, consumer, chain = self._settings.timeouts, self._consumer, self._chain
+        clock = self._settings.clock
+        deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
+        wait = timeouts.idle
+        while True:
+            if deadline is not None:
+                left = deadline - clock()
+                if left <= 0:
+                    yield Close()
+                    return TransportFailed(f"no event within {timeouts.first_event} seconds")
+                wait = left if timeouts.idle is None else min(left, timeouts.idle)
+            try:
+                data: bytes = yield Read(wait)
+            except TransportFailed as error:
+                yield Close()
+                return error
+            for frame in reader.feed(data) if data else self._rest(reader):
+                deadline = None
+                wait = timeouts.idle
+                for raw in chain.event(frame.data) if chain else (frame.data,):
+                    events = consumer.feed(raw)
+                    if events:
+                        yield events
+                        if events[-1].__class__ in _BOUNDARIES and self._bounded(events[-1]):
+                            wait = _LINGER if wait is None else min(wait, _LINGER)
+                # Counted when it was taken in, not before: a cut here asks for it again.
+                self._fed += 1
+                self._attempts = 0
+                self._is_covered = frame.id is not None and frame.id != self._cursor
+                if self._is_covered:
+                    self._cursor = frame.id
+                    self._settings.memory.gives_ids = True
+                if self._is_resumed and consumer.is_ended and self._is_ours():
+                    # The log may go on with other runs, which are not what was asked for.
+                    yield Close()
+                    return None
+            if not data:
+                yield Close()
+                return None
+
+    def _rest(self, reader: Reader) -> Any:
+        try:
+            yield from reader.close()
+        except StreamTruncated as error:
+            if self._consumer.is_ended:
+                raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
+
+    def _bounded(self, event: Any) -> bool:
+        """Whether the run that was asked for is over; a replayed one before it is not (IN-1)."""
+        if event.__class__ is RunStartedEvent:
+            self._last_run_id = event.run_id
+            return False
+        return self._is_ours()
+
+    _last_run_id: str | None = None
+
+    def _is_ours(self) -> bool:
+        return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id
+
+    def _come_back(self, request: Request, dropped: Exception | None) -> Program[Reader]:
+        """Find the stream again. Raises ``StreamTruncated`` if that cannot be, or not soon enough."""
+        policy, settings = self._settings.reconnect, self._settings
+        while True:
+            if policy is None or not settings.memory.gives_ids or (self._fed and not self._is_covered):
+                raise self._truncated(dropped)
+            if self._attempts >= policy.attempts:
+                raise self._truncated(dropped, f"; gave up after {self._attempts} attempts")
+            yield Sleep(policy.delay(self._attempts, settings.random()))
+            self._attempts += 1
+            self._is_resumed = True
+            try:
+                if self._fed:
+                    return (yield from self._open(self._log_request(request)))
+                return (yield from self._open_again(request, self.run_id))
+            except TransportFailed as error:
+                dropped = error
+            except HTTPRejected as error:
+                if error.status not in _WORTH_RETRYING:
+                    raise self._truncated(error) from error
+                dropped = error
+
+    def _open_again(self, request: Request, run_id: str | None) -> Program[Reader]:
+        """Nothing of the run was seen: look whether the server has it, ask for it again if not."""
+        if run_id is not None:
+            try:
+                return (yield from self._open(self._run_request(request, run_id)))
+            except HTTPRejected as error:
+                if error.status != 404 or error.code != "not_found":  # ours says so; anyone's 404 may mean anything
+                    raise
+        self._is_resumed = False
+        return (yield from self._open(request))
+
+    def _log_request(self, request: Request) -> Request:
+        headers = merge_headers(request.headers, {**_READ_ON, "Last-Event-ID": self._cursor})
+        url = self._settings.route("threads", self._thread_id, "events")
+        return Request(method="GET", url=url, headers=headers)
+
+    def _run_request(self, request: Request, run_id: str) -> Request:
+        url = self._settings.route("threads", self._thread_id, "runs", run_id, "events")
+        return Request(method="GET", url=url, headers=merge_headers(request.headers, _READ_ON))
+
+    def _truncated(self, dropped: Exception | None, more: str = "") -> StreamTruncated:
+        why = "it ended without a terminal event" if dropped is None else str(dropped)
+        error = StreamTruncated(f"the run was cut off: {why}{more}")
+        error.conversation = self._consumer.conversation
+        error.__cause__ = dropped
+        return error
+
+
+_BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
+
+_READ_ON: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
+
+
+def join_url(url: str, segments: tuple[str, ...]) -> str:
+    """The address of something below an endpoint, its query kept; ids may hold anything."""
+    parts = urlsplit(url)
+    path = "/".join([parts.path.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
+    return parts._replace(path=path, fragment="").geturl()

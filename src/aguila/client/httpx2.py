@@ -1,0 +1,140 @@
+"""Layer: client. The default transport: httpx2, with HTTP/2 and proxies, for both twins.
+
+Below: the httpx2 package (extra ``client``). Above: ``asyncio`` and ``sync`` make one unless they are given another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from aguila.client.transport import Request, Timeouts
+from aguila.errors import MissingExtra, TransportFailed
+
+try:
+    import httpx2
+except ModuleNotFoundError as error:
+    raise MissingExtra("client", error.name or "httpx2") from error
+
+
+class AsyncHTTPX2Transport:
+    """Connections of an ``httpx2.AsyncClient``: yours, or one made from ``options`` (``proxy``, ``http2``, ``verify``).
+
+    One that was given is not closed with the transport.
+    """
+
+    def __init__(
+        self, client: httpx2.AsyncClient | None = None, *, timeouts: Timeouts | None = None, **options: Any
+    ) -> None:
+        timeouts = timeouts or Timeouts()
+        self._is_ours = client is None
+        # Waiting for the answer is bounded by who waits; here only what nobody else can tell apart.
+        patience = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
+        self._client = client or httpx2.AsyncClient(timeout=patience, limits=_LIMITS, **options)
+
+    async def send(self, request: Request) -> _AsyncResponse:
+        """See ``AsyncTransport``."""
+        try:
+            built = self._client.build_request(
+                request.method, request.url, headers=dict(request.headers), content=request.body
+            )
+            response = await self._client.send(built, stream=True, follow_redirects=False)
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise _failed(error) from error
+        return _AsyncResponse(response)
+
+    async def close(self) -> None:
+        """See ``AsyncTransport``."""
+        if self._is_ours:
+            await self._client.aclose()
+
+
+class _AsyncResponse:
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        # Decoders cost as much as the rest per piece, and a stream that is not compressed needs none.
+        is_plain = "content-encoding" not in response.headers
+        self._pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
+
+    async def read(self) -> bytes:
+        try:
+            async for piece in self._pieces:
+                if piece:
+                    return piece
+        except (httpx2.RequestError, httpx2.StreamError) as error:
+            raise _failed(error) from error
+        return b""
+
+    async def close(self) -> None:
+        await self._response.aclose()
+
+
+class HTTPX2Transport:
+    """Connections of an ``httpx2.Client``: yours, or one made from ``options`` (``proxy``, ``http2``, ``verify``).
+
+    One that was given is not closed with the transport.
+    """
+
+    def __init__(
+        self, client: httpx2.Client | None = None, *, timeouts: Timeouts | None = None, **options: Any
+    ) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._is_ours = client is None
+        self._client = client or httpx2.Client(limits=_LIMITS, **options)
+
+    def send(self, request: Request, timeout: float | None) -> _Response:
+        """See ``Transport``."""
+        connect = self._timeouts.connect
+        patience = httpx2.Timeout(None, connect=connect, pool=connect, read=timeout, write=timeout)
+        try:
+            built = self._client.build_request(
+                request.method, request.url, headers=dict(request.headers), content=request.body, timeout=patience
+            )
+            response = self._client.send(built, stream=True, follow_redirects=False)
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise _failed(error) from error
+        return _Response(response, built, self._timeouts.idle)
+
+    def close(self) -> None:
+        """See ``Transport``."""
+        if self._is_ours:
+            self._client.close()
+
+
+class _Response:
+    def __init__(self, response: httpx2.Response, request: httpx2.Request, idle: float | None) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._request = request
+        self._idle = idle
+        self._pieces: Iterator[bytes] | None = None
+
+    def read(self, timeout: float | None) -> bytes:
+        if self._pieces is None:
+            # The connection looks here when its body begins to be read, and not again: so every read waits for as
+            # long as a stream may be idle, also the one for the first event.
+            self._request.extensions["timeout"]["read"] = self._idle
+            is_plain = "content-encoding" not in self._response.headers
+            self._pieces = self._response.iter_raw() if is_plain else self._response.iter_bytes()
+        try:
+            for piece in self._pieces:
+                if piece:
+                    return piece
+        except (httpx2.RequestError, httpx2.StreamError) as error:
+            raise _failed(error) from error
+        return b""
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _failed(error: Exception) -> TransportFailed:
+    text = str(error)
+    return TransportFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+"""A stream holds its connection for as long as its run lasts: a cap would be a deadlock, not a limit."""

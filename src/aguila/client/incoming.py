@@ -1,0 +1,91 @@
+"""Layer: client. The body of an answer as raw events, by its content type, with the ids that a stream can go on from.
+
+Below: the framings of ``aguila.codec``. Above: ``exchange``. It judges framing and nothing else (TRN-9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from aguila.codec.negotiate import SSE_MEDIA_TYPE, is_protobuf
+from aguila.codec.notice import Warn
+from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
+from aguila.codec.sse import Frame, SSEParser
+from aguila.codec.text import MAX_SIZE
+from aguila.errors import DecodeError, StreamTruncated
+
+_to_json = msgspec.json.Encoder().encode
+
+
+class Reader(Protocol):
+    """Bytes to raw events."""
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The events that these bytes complete. Raises ``DecodeError`` after those before it."""
+        ...
+
+    def close(self) -> Iterator[Frame]:
+        """What is left at the end. Raises ``StreamTruncated`` if that is a piece of an event."""
+        ...
+
+
+def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> Reader | None:
+    """The reader for an answer, None if it is no stream of events."""
+    if is_protobuf(content_type):
+        return _ProtobufReader(warn, max_size)
+    if content_type is not None and content_type.partition(";")[0].strip().lower() == SSE_MEDIA_TYPE:
+        return _SSEReader(max_size)
+    return None
+
+
+class _SSEReader:
+    def __init__(self, max_size: int) -> None:
+        self._parser = SSEParser(max_size=max_size)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        yield from self._parser.feed(data)
+        if self._parser.error is not None:
+            raise self._parser.error
+
+    def close(self) -> Iterator[Frame]:
+        for frame in self._parser.close():
+            # An event without its blank line counts if it is whole; a piece of one is a stream that was cut, as it
+            # would be on the other wire (PB-6).
+            try:
+                msgspec.json.decode(frame.data)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                size = len(frame.data)
+                raise StreamTruncated(f"the stream ended in the middle of an event, {size} bytes into it") from None
+            yield frame
+
+
+class _ProtobufReader:
+    def __init__(self, warn: Warn, max_size: int) -> None:
+        self._frames = ProtobufFrames(max_size=max_size)
+        self._warn = warn
+        self._index = 0
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        oversized: OversizedFrame | None = None
+        try:
+            bodies = self._frames.feed(data)
+        except OversizedFrame as error:
+            bodies, oversized = error.frames, error
+        for body in bodies:
+            try:
+                raw = decode_frame(body, warn=self._warn)
+            except DecodeError as error:
+                error.index = self._index
+                raise
+            self._index += 1
+            if raw is not None:
+                yield Frame(_to_json(raw))
+        if oversized is not None:
+            raise oversized
+
+    def close(self) -> Iterator[Frame]:
+        self._frames.close()
+        yield from ()

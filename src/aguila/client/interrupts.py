@@ -1,0 +1,94 @@
+"""Layer: client. Answers to interrupts, checked before anything is sent (INT-7 to INT-10).
+
+Below: ``schema``. Above: ``thread``. The clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from aguila.client.schema import problem_with
+from aguila.codec.notice import Warn, log_notice
+from aguila.errors import IllegalStep
+from aguila.protocol import Interrupt, ResumeEntry
+
+
+class _GivenUp:
+    def __repr__(self) -> str:
+        return "GIVE_UP"
+
+
+GIVE_UP: Final = _GivenUp()
+"""As an answer: the interrupt is cancelled, there will be no answer to it (INT-8)."""
+
+
+def approve(edited_arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The usual answer to an interrupt that asks to approve a tool call: yes, perhaps with other arguments."""
+    if edited_arguments is None:
+        return {"approved": True}
+    return {"approved": True, "editedArgs": dict(edited_arguments)}
+
+
+def deny(reason: str | None = None) -> dict[str, Any]:
+    """The usual answer to an interrupt that asks to approve a tool call: no, perhaps with a reason."""
+    return {"approved": False} if reason is None else {"approved": False, "reason": reason}
+
+
+def resume_entries(
+    interrupts: Sequence[Interrupt], answers: Mapping[str, Any], now: datetime, *, warn: Warn = log_notice
+) -> list[ResumeEntry]:
+    """An entry for each open interrupt, in their order. An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``.
+
+    Raises ``IllegalStep`` for an interrupt without an answer (INT-8), an answer to none of them (INT-7), an answer to
+    one that has expired (INT-9), and one that its response schema refuses.
+    """
+    open_ids = {interrupt.id for interrupt in interrupts}
+    unknown = [id_ for id_ in answers if id_ not in open_ids]
+    if unknown:
+        is_open = f"open are {_named(sorted(open_ids))}" if open_ids else "none is open"
+        raise IllegalStep(f"{_named(unknown)}: no such interrupt is open; {is_open}", rule="INT-7")
+    missing = [interrupt.id for interrupt in interrupts if interrupt.id not in answers]
+    if missing:
+        raise IllegalStep(f"no answer to {_named(missing)}; answer it or GIVE_UP", rule="INT-8")
+    return [_entry(interrupt, answers[interrupt.id], now, warn) for interrupt in interrupts]
+
+
+def _entry(interrupt: Interrupt, answer: Any, now: datetime, warn: Warn) -> ResumeEntry:
+    if answer is GIVE_UP:
+        return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
+    if isinstance(answer, ResumeEntry):
+        if answer.interrupt_id != interrupt.id:
+            message = f"the entry under {interrupt.id!r} is about {answer.interrupt_id!r}"
+            raise IllegalStep(message, rule="INT-7")
+        entry = answer
+    else:
+        entry = ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=answer)
+    if entry.status == "resolved":
+        if is_expired(interrupt, now):
+            message = f"interrupt {interrupt.id!r} expired at {interrupt.expires_at}; it can only be given up"
+            raise IllegalStep(message, rule="INT-9")
+        if interrupt.response_schema is not None:
+            payload = msgspec.to_builtins(entry.payload)
+            problem = problem_with(payload, interrupt.response_schema, warn=warn)
+            if problem is not None:
+                raise IllegalStep(f"the answer to {interrupt.id!r} does not fit: {problem}", rule="INT-4")
+    return entry
+
+
+def is_expired(interrupt: Interrupt, now: datetime) -> bool:
+    """Whether it is too late to answer. What is no date never expires; one without a zone is in UTC (INT-4)."""
+    if interrupt.expires_at is None:
+        return False
+    try:
+        expires = datetime.fromisoformat(interrupt.expires_at)
+    except ValueError:
+        return False
+    return (expires if expires.tzinfo is not None else expires.replace(tzinfo=UTC)) <= now
+
+
+def _named(ids: Sequence[str]) -> str:
+    return ", ".join(repr(id_) for id_ in ids)

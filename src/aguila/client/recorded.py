@@ -1,0 +1,149 @@
+"""Layer: client. A transport that answers from a recording: what ``Record`` wrote, JSON lines, SSE or protobuf.
+
+Below: files. Above: ``Client(url, transport=RecordedTransport(path))``, ``aguila replay``. Each run takes the next one
+of the recording, whatever its input is; there is nothing behind it that could read one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aguila.client.transport import Request
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
+from aguila.codec.sse import SSEEncoder
+from aguila.errors import TransportFailed
+
+_PIECE = 1 << 16
+
+
+class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a recording: its raw events as JSON, with milliseconds since its start where they are known."""
+
+    input: Any = None
+    events: list[tuple[float | None, bytes]] = []
+
+
+class _Line(msgspec.Struct):
+    ms: float | None = None
+    input: msgspec.Raw | None = None
+    event: msgspec.Raw | None = None
+    type: Any = None
+
+
+def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
+    """The runs of a recording: lines of ``Record``, or plain events. Raises ValueError for a line that is neither.
+
+    A run begins with its input, or with RUN_STARTED where no inputs were written.
+    """
+    run: RecordedRun | None = None
+    has_inputs = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"line {number} is no line of a recording: {error}") from error
+        if found.input is not None:
+            has_inputs = True
+            if run is not None:
+                yield run
+            run = RecordedRun(input=msgspec.json.decode(bytes(found.input)), events=[])
+            continue
+        if found.event is None and not isinstance(found.type, str):
+            raise ValueError(f"line {number} is no line of a recording: it has neither an event nor an input")
+        event = line.strip() if found.event is None else bytes(found.event)
+        kind = found.type if found.event is None else msgspec.json.decode(event, type=_Line).type
+        if run is None or (not has_inputs and kind == "RUN_STARTED" and run.events):
+            if run is not None:
+                yield run
+            run = RecordedRun(events=[])
+        run.events.append((found.ms, event))
+    if run is not None:
+        yield run
+
+
+class RecordedTransport:
+    """Answers every POST with the next run of a recording; a sync transport, and ``AsyncRecordedTransport`` its twin.
+
+    A file that ends in ``.sse`` or ``.pb`` is one answer, given as it is. Raises OSError or ValueError for a file
+    that cannot be read, and ``TransportFailed`` when there is no run left.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._answers = iter(_answers(Path(path)))
+
+    def send(self, request: Request, timeout: float | None) -> _Response:
+        """See ``Transport``."""
+        return _Response(*_next(self._answers))
+
+    def close(self) -> None:
+        """See ``Transport``."""
+
+
+class AsyncRecordedTransport:
+    """``RecordedTransport`` for an ``AsyncClient``."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._answers = iter(_answers(Path(path)))
+
+    async def send(self, request: Request) -> _AsyncResponse:
+        """See ``AsyncTransport``."""
+        return _AsyncResponse(*_next(self._answers))
+
+    async def close(self) -> None:
+        """See ``AsyncTransport``."""
+
+
+def _answers(path: Path) -> list[tuple[str, bytes]]:
+    data = path.read_bytes()
+    if path.suffix == ".sse":
+        return [(SSE_MEDIA_TYPE, data)]
+    if path.suffix == ".pb":
+        return [(PROTOBUF_MEDIA_TYPE, data)]
+    encoder = SSEEncoder()
+    return [
+        (SSE_MEDIA_TYPE, b"".join([encoder.encode_json(event) for _, event in run.events]))
+        for run in read_recording(data.split(b"\n"))
+    ]
+
+
+def _next(answers: Iterator[tuple[str, bytes]]) -> tuple[str, bytes]:
+    found = next(answers, None)
+    if found is None:
+        raise TransportFailed("the recording has no more runs")
+    return found
+
+
+class _Body:
+    status = 200
+
+    def __init__(self, media_type: str, data: bytes) -> None:
+        self.headers: Mapping[str, str] = {"content-type": media_type}
+        self._data = data
+        self._at = 0
+
+    def _piece(self) -> bytes:
+        piece = self._data[self._at : self._at + _PIECE]
+        self._at += len(piece)
+        return piece
+
+
+class _Response(_Body):
+    def read(self, timeout: float | None) -> bytes:
+        return self._piece()
+
+    def close(self) -> None:
+        pass
+
+
+class _AsyncResponse(_Body):
+    async def read(self) -> bytes:
+        return self._piece()
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,469 @@
+"""Layer: client. One conversation, and what a run of it is; for both twins, without I/O.
+
+Below: ``exchange`` (a run over the wire), ``tools``, ``interrupts``, ``outgoing``. Above: ``asyncio`` and ``sync``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any
+from weakref import ref
+
+import msgspec
+
+from aguila.client._base import Settings, json_headers
+from aguila.client.effects import CallTools, Program
+from aguila.client.exchange import Exchange, fetch, merge_headers
+from aguila.client.interrupts import resume_entries
+from aguila.client.middleware import Chain
+from aguila.client.outgoing import Content, enforced_body, messages_of
+from aguila.client.tools import AnyTool, Toolbox
+from aguila.client.transport import Request
+from aguila.codec import decode
+from aguila.codec.notice import Notice
+from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, StreamTruncated, ToolRoundsExceeded
+from aguila.protocol import (
+    PROTOCOL_VERSION,
+    AssistantMessage,
+    Context,
+    Interrupt,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    State,
+    StateSnapshotEvent,
+    TokenUsage,
+    ToolCall,
+    ToolMessage,
+)
+from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
+from aguila.stream.conversation import RunOutcome, RunRecord
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run that did not fail ended, tool rounds included.
+
+    ``outcome`` is ``success``, ``interrupt`` or ``cancelled``; ``result`` is the run's return value; ``messages`` are
+    those that are new; ``pending_tool_calls`` are calls that the application has to answer.
+    """
+
+    run_id: str
+    outcome: RunOutcome
+    result: Any
+    messages: list[Message]
+    interrupts: list[Interrupt]
+    pending_tool_calls: list[ToolCall]
+    usage: list[TokenUsage]
+    conversation: Conversation
+
+    @property
+    def text(self) -> str:
+        """What the agent said last: the text of the last new assistant message that has any, else nothing."""
+        for message in reversed(self.messages):
+            if isinstance(message, AssistantMessage) and message.content:
+                return message.content
+        return ""
+
+    @property
+    def state(self) -> State:
+        """The state as the run left it."""
+        return self.conversation.state
+
+
+class Ask(msgspec.Struct, kw_only=True):
+    """What one call of ``thread.run`` asks for."""
+
+    messages: list[Message] = []
+    answers: Mapping[str, Any] | None = None
+    tools: Toolbox
+    context: list[Context] = []
+    forwarded_props: Any = None
+    parent_run_id: str | None = None
+    run_id: str | None = None
+    headers: Mapping[str, str] | None = None
+    max_rounds: int
+
+
+class ThreadBase:
+    """One conversation: what was said, the shared state, what is open. One run at a time.
+
+    Views are values; they do not change when the conversation does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        id: str | None,  # noqa: A002
+        *,
+        messages: Iterable[Message | Mapping[str, Any]],
+        state: State,
+        tools: Iterable[AnyTool],
+    ) -> None:
+        self.id = settings.new_id() if id is None else id
+        self._settings = settings
+        self._tools = Toolbox(tools, base=settings.tools)
+        self._advertised: frozenset[str] = frozenset()  # in the last run
+        self._is_stale = False
+        initial = messages_of(list(messages), settings)
+        self._reducer = Reducer(initial, {} if state is None else state, warn=self._warn)
+        self._active: RunBase | None = None
+        self._run_id: str | None = None
+
+    @property
+    def conversation(self) -> Conversation:
+        """Everything at this moment."""
+        return self._reducer.conversation
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages, activities and reasoning included."""
+        return self._reducer.conversation.messages
+
+    @property
+    def state(self) -> State:
+        """The state shared with the agent. Assigning it changes what the next run is sent."""
+        return self._reducer.state
+
+    @state.setter
+    def state(self, value: State) -> None:
+        if self._active is not None and self._active.is_on:
+            raise IllegalStep("the state belongs to the agent while a run is on", rule="STATE-2")
+        self._reducer.feed(StateSnapshotEvent(snapshot=value))
+
+    @property
+    def interrupts(self) -> list[Interrupt]:
+        """The questions that the last run left open; ``resume`` answers them."""
+        return self._reducer.conversation.interrupts
+
+    @property
+    def pending_tool_calls(self) -> list[ToolCall]:
+        """The last run's tool calls that nobody has answered."""
+        return self._reducer.conversation.pending_tool_calls
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """What all runs reported, added up per (provider, model)."""
+        return self._reducer.conversation.usage
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """The runs of this thread that were seen here."""
+        return self._reducer.conversation.runs
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that is on, or the last one that was asked for; None before."""
+        return self._run_id
+
+    def _warn(self, notice: Notice) -> None:
+        if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":
+            self._is_stale = True
+        self._settings.warn(notice)
+
+    # What to ask for
+
+    def _ask(
+        self,
+        content: Content,
+        *,
+        answers: Mapping[str, Any] | None = None,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> Ask:
+        facts: Any = context
+        if isinstance(facts, Mapping):
+            facts = [{"description": name, "value": value} for name, value in facts.items()]  # type: ignore[reportUnknownVariableType]
+        return Ask(
+            messages=messages_of(content, self._settings),
+            answers=answers,
+            tools=Toolbox(tools, base=self._tools),
+            context=[one if isinstance(one, Context) else msgspec.convert(one, Context) for one in facts],
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=self._settings.max_rounds if max_rounds is None else max_rounds,
+        )
+
+    # Runs
+
+    def _run_program(self, ask: Ask) -> Program[RunResult]:
+        """A run and the runs that continue it with tool results."""
+        reducer = self._reducer
+        before = reducer.conversation
+        known = {message.id for message in before.messages}
+        resume = self._resume_entries(ask.answers)
+        self._check_pending(ask)
+        # Calls of our functions that are left from before: nobody else will answer them (FT-5).
+        yield from self._answer_pending(ask, {message.tool_call_id for message in _answers_in(ask.messages)})
+        rounds = 0
+        run_id = ask.run_id
+        while True:
+            run_id = self._settings.new_id() if run_id is None else run_id
+            yield from self._one_run(ask, run_id, resume)
+            # What continues it goes on from there, not from where the first one branched off.
+            ask.messages, ask.parent_run_id, resume = [], None, None
+            outcome = self._outcome()
+            pending = self.pending_tool_calls
+            if outcome == "success" and ask.tools.functions and pending:
+                if rounds >= ask.max_rounds:
+                    exceeded = ToolRoundsExceeded(rounds)
+                    exceeded.conversation = reducer.conversation
+                    raise exceeded
+                yield from self._answer_pending(ask, set(), is_refusing_unknown=True)
+                if not self.pending_tool_calls:
+                    rounds += 1
+                    run_id = None
+                    continue
+            elif outcome == "interrupt":
+                gated = {interrupt.tool_call_id for interrupt in self.interrupts}
+                yield from self._answer_pending(ask, gated)
+            break
+        if self._is_stale and self._settings.refresh_stale:
+            yield from self._refresh_program()
+        conversation = reducer.conversation
+        runs = conversation.runs[len(before.runs) :]
+        return RunResult(
+            run_id=run_id,
+            outcome=outcome,
+            result=runs[-1].result if runs else None,
+            messages=[message for message in conversation.messages if message.id not in known],
+            interrupts=conversation.interrupts,
+            pending_tool_calls=conversation.pending_tool_calls,
+            usage=aggregate_token_usage(entry for run in runs for entry in run.usage),
+            conversation=conversation,
+        )
+
+    def _one_run(self, ask: Ask, run_id: str, resume: list[ResumeEntry] | None) -> Program[None]:
+        settings, reducer = self._settings, self._reducer
+        state = reducer.state
+        held = {message.id for message in reducer.conversation.messages}
+        wanted = RunAgentInput(
+            thread_id=self.id,
+            run_id=run_id,
+            protocol_version=PROTOCOL_VERSION,
+            parent_run_id=ask.parent_run_id,
+            messages=[*reducer.conversation.messages, *(one for one in ask.messages if one.id not in held)],
+            # Older parsers demand these, and empty means the same as absent (IN-9, IN-11).
+            state={} if state is None else state,
+            tools=ask.tools.declarations,
+            context=ask.context,
+            forwarded_props={} if ask.forwarded_props is None else ask.forwarded_props,
+            resume=resume,
+        )
+        chain = Chain(settings.middleware)
+        try:
+            body = enforced_body(chain.input(wanted), settings)
+            self._run_id = run_id
+            self._advertised = frozenset(ask.tools.declared)
+            new = ask.messages
+            yield from self._follow(
+                chain,
+                Request(method="POST", url=settings.url, headers=self._run_headers(ask.headers), body=body),
+                run_id,
+                lambda: reducer.add_messages(new),
+            )
+        finally:
+            chain.close()
+
+    def _follow(self, chain: Chain, request: Request, run_id: str | None, accepted: Any) -> Program[None]:
+        settings = self._settings
+        consumer = Consumer(compat=settings.compat, warn=self._warn, new_id=settings.new_id, reducer=self._reducer)
+        exchange = Exchange(settings, consumer, chain, thread_id=self.id, run_id=run_id, accepted=accepted)
+        try:
+            yield from exchange.follow(request)
+        except ProtocolError as error:
+            error.conversation = self.conversation
+            raise
+        failure = self.conversation.run_error
+        if failure is not None:
+            failed = RunFailed(failure.message, code=failure.code, event=failure)
+            failed.conversation = self.conversation
+            raise failed
+
+    def _run_headers(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        fixed = {"Content-Type": "application/json", "Accept": self._settings.accept}
+        return merge_headers(self._settings.headers, extra, fixed)
+
+    def _outcome(self) -> RunOutcome:
+        run = self.conversation.last_run
+        return "success" if run is None or run.outcome is None else run.outcome
+
+    # What has to be answered first
+
+    def _resume_entries(self, answers: Mapping[str, Any] | None) -> list[ResumeEntry] | None:
+        interrupts = self.interrupts
+        if answers is None and not interrupts:
+            return None
+        return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
+
+    def _check_pending(self, ask: Ask) -> None:
+        """A call of a tool that we offered and have no function for has to be answered by the application (FT-5)."""
+        answered = {message.tool_call_id for message in _answers_in(ask.messages)}
+        gated = {interrupt.tool_call_id for interrupt in self.interrupts}
+        open_calls = [
+            call
+            for call in self.pending_tool_calls
+            if call.function.name in self._advertised
+            and call.function.name not in ask.tools.functions
+            and call.id not in answered
+            and call.id not in gated
+        ]
+        if open_calls:
+            names = ", ".join(f"{call.id!r} of {call.function.name}" for call in open_calls)
+            message = f"nobody has answered the tool call {names}; give run() a ToolMessage for it"
+            raise IllegalStep(message, rule="FT-5")
+
+    def _answer_pending(
+        self, ask: Ask, except_for: set[Any], *, is_refusing_unknown: bool = False
+    ) -> Generator[Any, Any, None]:
+        """Call our functions for the calls that are left, and keep the answers whatever comes after."""
+        tools, was_cancelled = ask.tools, self._outcome() == "cancelled"
+        calls = [
+            call
+            for call in self.pending_tool_calls
+            if call.id not in except_for
+            and not tools.is_manual(call.function.name)
+            and (is_refusing_unknown or call.function.name in tools.functions)
+        ]
+        if not calls:
+            return
+        planned = [tools.plan(call, self._settings.new_id()) for call in calls]
+        if was_cancelled:
+            for plan in planned:
+                plan.tool, plan.problem = None, "not executed: the run was cancelled"
+        answers: list[ToolMessage] = yield CallTools(planned)
+        self._reducer.add_messages(answers)
+
+    # The rest
+
+    def _attach_program(self, headers: Mapping[str, str] | None) -> Program[RunResult]:
+        """Join the run that is on, or see how the thread stands."""
+        settings = self._settings
+        before = self.conversation
+        known = {message.id for message in before.messages}
+        run_id = settings.new_id()
+        wanted = RunAgentInput(
+            thread_id=self.id,
+            run_id=run_id,
+            protocol_version=PROTOCOL_VERSION,
+            messages=before.messages,
+            state={} if before.state is None else before.state,
+            tools=[],
+            context=[],
+            forwarded_props={},
+        )
+        chain = Chain(settings.middleware)
+        try:
+            body = enforced_body(chain.input(wanted), settings)
+            url = settings.route("connect")
+            request = Request(method="POST", url=url, headers=self._run_headers(headers), body=body)
+            yield from self._follow(chain, request, None, lambda: None)
+        finally:
+            chain.close()
+        conversation = self.conversation
+        last = conversation.last_run
+        return RunResult(
+            run_id=run_id if last is None or last.run_id is None else last.run_id,
+            outcome=self._outcome(),
+            result=None if last is None else last.result,
+            messages=[message for message in conversation.messages if message.id not in known],
+            interrupts=conversation.interrupts,
+            pending_tool_calls=conversation.pending_tool_calls,
+            usage=[] if last is None else last.usage,
+            conversation=conversation,
+        )
+
+    def _refresh_program(self) -> Program[Conversation]:
+        """Take over what the server holds."""
+        settings = self._settings
+        request = Request(method="GET", url=settings.route("threads", self.id), headers=json_headers(settings))
+        _, body = yield from fetch(settings, request)
+        try:
+            answer = msgspec.json.decode(body, type=_Hydration)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise AguilaError(f"the server's answer is no thread: {error}") from error
+        messages = decode(bytes(answer.messages), list[Message], compat=settings.compat, warn=settings.warn)
+        interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=settings.compat, warn=settings.warn)
+        conversation = Conversation(
+            messages=messages, state=answer.state, runs=self.conversation.runs, interrupts=interrupts
+        )
+        self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
+        self._is_stale = False
+        return self.conversation
+
+    def _cancel_program(self) -> Program[bool]:
+        """Ask the server to stop the run; whether it was still on."""
+        last = self.conversation.last_run
+        run_id = last.run_id if last is not None and last.outcome is None and last.run_id is not None else self._run_id
+        if run_id is None:
+            raise IllegalStep("there is no run to cancel", rule="LIFE-8")
+        settings = self._settings
+        url = settings.route("threads", self.id, "runs", run_id, "cancel")
+        request = Request(method="POST", url=url, headers=json_headers(settings))
+        head, _ = yield from fetch(settings, request)
+        return head.status == 202
+
+
+class _Hydration(msgspec.Struct):
+    messages: msgspec.Raw = msgspec.Raw(b"[]")
+    state: Any = msgspec.field(default_factory=dict[str, Any])
+    interrupts: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+def _answers_in(messages: Iterable[Message]) -> list[ToolMessage]:
+    return [message for message in messages if isinstance(message, ToolMessage)]
+
+
+class RunBase:
+    """One run, to be iterated or finished, once.
+
+    Nothing is sent before that. Leaving the loop only disconnects: the run goes on where it is; ``thread.cancel``
+    stops it.
+    """
+
+    def __init__(self, thread: ThreadBase, program: Program[RunResult], what: str) -> None:
+        self._thread = thread
+        self._program = program
+        self._what = what
+        self._begun = False
+        self._is_closed = False
+        self._iterator: ref[Any] | None = None
+        self._outcome: RunResult | BaseException | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun, has not ended, and somebody still follows it."""
+        return self._begun and not self._is_closed and self._iterator is not None and self._iterator() is not None
+
+    def _begin(self) -> RunBase | None:
+        """Take the thread's turn. Gives a run that was left and is not closed yet. Raises ``IllegalStep``."""
+        thread = self._thread
+        if self._begun:
+            raise IllegalStep(f"{self._what} can be followed once; call it again for another run", rule="IN-1")
+        active = thread._active
+        if active is not None and active.is_on:
+            raise IllegalStep("a run is on; a thread has one at a time", rule="LIFE-17")
+        self._begun = True
+        thread._active = self
+        return active
+
+    def _finished(self) -> RunResult:
+        if self._outcome is None:
+            error = StreamTruncated("the run was left before its end")
+            error.conversation = self._thread.conversation
+            raise error
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+    def __del__(self) -> None:
+        if not self._begun:
+            self._program.close()
+            warnings.warn(f"{self._what} was neither iterated nor finished: nothing was sent", RuntimeWarning, 2)
