@@ -12,7 +12,7 @@ from contract_support import DEADLINE, Clock, collect, events_of, finish, lines,
 
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
-from aguila.store._sqlite import reads
+from aguila.store._sqlite import checkpoint, reads
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.wake import Listener, Sender
 
@@ -142,6 +142,23 @@ async def test_space_is_given_back(store: SQLiteStore, path: Path):
     await until(lambda: path.stat().st_size < 500_000)
     await whole(store, "t", "r")
     assert await store.prune(Retention(max_threads=0)) == 1
+
+
+@anyio
+async def test_the_write_ahead_log_starts_over_under_load(path: Path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_ROWS", 10)
+    monkeypatch.setattr(checkpoint, "_LONG", 50)
+    store = SQLiteStore(path)
+    await store.open()
+    leases = [await start(store, f"t{i}") for i in range(4)]
+    for _ in range(300):
+        await asyncio.gather(*(store.append(lease, [b"1" * 4000]) for lease in leases))
+    wal = path.with_name(path.name + "-wal")
+    assert await asyncio.to_thread(lambda: wal.stat().st_size) < 3_000_000  # of the 15 MB that went through it
+    await store.close()
+    await store.open()
+    assert [await store.last("a", f"t{i}") for i in range(4)] == [301] * 4
+    await store.close()
 
 
 # Faults

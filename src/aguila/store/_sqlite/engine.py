@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store._sqlite import reads, writes
+from aguila.store._sqlite.checkpoint import Checkpointer
 from aguila.store._sqlite.file import connect_reader, is_outage, unavailable
 from aguila.store._sqlite.wake import Listener, Sender
 from aguila.store._sqlite.writer import Job, Writer
@@ -41,8 +42,8 @@ class Engine:
         self.feed = Feed(before_wait=self._watch)
         self._listener = Listener(self._look)
         self._is_known = False
-        self._writer = Writer(connect, Sender(self._listener.token))
         self._connect_reader = partial(connect_reader, path, busy_seconds=busy_seconds)
+        self._writer = Writer(connect, Checkpointer(self._connect_reader, path), Sender(self._listener.token))
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="aguila-store-reader")
         self._readers: set[sqlite3.Connection] = set()
         self._local = threading.local()

@@ -47,8 +47,7 @@ def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_by
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only heeded before the file has a first page
         _use_wal(db, busy_seconds)
         db.execute(f"PRAGMA synchronous = {synchronous}")
-        # The log is written once and mostly read back from memory: larger steps between checkpoints, a bounded WAL.
-        db.execute("PRAGMA wal_autocheckpoint = 4000")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoint.py
         db.execute("PRAGMA journal_size_limit = 67108864")
         if max_bytes is not None:
             page = db.execute("PRAGMA page_size").fetchone()[0]

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from aguila.errors import StoreError, StoreUnavailable
 from aguila.store._sqlite import writes
+from aguila.store._sqlite.checkpoint import Checkpointer
 from aguila.store._sqlite.file import is_outage, is_passing, unavailable
 from aguila.store._sqlite.wake import Sender
 from aguila.store.feed import Key
@@ -66,8 +67,9 @@ class _Failed:
 class Writer:
     """Runs jobs on its own thread and connection, and tells their outcome to the event loop it was made on."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], sender: Sender) -> None:
+    def __init__(self, connect: Callable[[], sqlite3.Connection], checkpointer: Checkpointer, sender: Sender) -> None:
         self._connect = connect
+        self._checkpointer = checkpointer
         self._sender = sender
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
@@ -101,6 +103,7 @@ class Writer:
             is_open = len(jobs) == len(gathered)
             if jobs:
                 self._run(jobs)
+        self._checkpointer.close()
         self._disconnect()
         self._sender.close()
         self._tell(self._ended.set_result, None)
@@ -115,6 +118,7 @@ class Writer:
                 self._frees = self._frees or job.frees
         if changed and peers:
             self._sender.send(peers, changed)
+        self._checkpoint()
 
     def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[list[Any], Sequence[tuple[str, int]]]:
         """Run jobs in one transaction; gives the outcome of each, and the processes to tell."""
@@ -163,6 +167,13 @@ class Writer:
         else:
             if isinstance(error, sqlite3.Error) and is_outage(error) and not is_passing(error):
                 self._disconnect()
+
+    def _checkpoint(self) -> None:
+        if self._db is not None:
+            try:
+                self._checkpointer.committed(self._db)
+            except (sqlite3.Error, OSError) as error:
+                _log.warning("checkpoint failed: %s", error)
 
     def _vacuum(self) -> None:
         """Give some free pages back to the file system."""
