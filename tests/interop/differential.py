@@ -578,8 +578,8 @@ class Report:
                 f"{self.streams - self.excused_streams - len(self.unexcused)} gave the same verdict, messages, state, "
                 f"interrupts, runs and delivered events as they are, {self.excused_streams} but for the deliberate "
                 "differences below.",
-                f"In {self.uncompared} of the latter such a difference left the verdict or some aspect uncompared; in the "
-                "others all was equal once it was read away.",
+                f"In {self.uncompared} of the latter such a difference left the verdict or some aspect uncompared; in "
+                "the others all was equal once it was read away.",
                 f"Differences not accounted for: {len(self.unexcused)}.",
                 "",
                 "## Deliberate differences, and how many streams each was needed to excuse",
