@@ -21,10 +21,16 @@ from aguila.chat.content import (
     UriContent,
     UsageContent,
 )
+from aguila.chat.hooks import Hooks
+from aguila.chat.interrupts import as_resume_entries
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_in import as_chat_messages
 from aguila.chat.messages_out import as_agui_messages
 from aguila.chat.pairing import ProviderHistory, Repair, provider_history
+from aguila.chat.stream_in import as_chat_updates
+from aguila.chat.stream_out import as_event_stream
+from aguila.chat.updates_in import UpdateReader
+from aguila.chat.updates_out import UpdateWriter
 
 __all__ = [
     "ApprovalRequestContent",
@@ -36,6 +42,7 @@ __all__ = [
     "ErrorContent",
     "FunctionCallContent",
     "FunctionResultContent",
+    "Hooks",
     "HostedFileContent",
     "InterruptRequestContent",
     "InterruptResponseContent",
@@ -43,10 +50,15 @@ __all__ = [
     "ReasoningContent",
     "Repair",
     "TextContent",
+    "UpdateReader",
+    "UpdateWriter",
     "UriContent",
     "UsageContent",
     "as_agui_messages",
     "as_chat_messages",
+    "as_chat_updates",
+    "as_event_stream",
+    "as_resume_entries",
     "event_content",
     "provider_history",
 ]

@@ -1,0 +1,125 @@
+"""Layer: chat. Questions and answers: interrupts to contents and back, answers to resume entries and back (INT).
+
+Below: ``content``. Above: the streams, ``ChatClient``, servers that read what was answered. An interrupt that gates a
+tool call is a question for approval, any other a question for input; both go there and back without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aguila.chat.content import (
+    ApprovalRequestContent,
+    ApprovalResponseContent,
+    FunctionCallContent,
+    InterruptRequestContent,
+    InterruptResponseContent,
+    Properties,
+)
+from aguila.chat.keys import METADATA, SUBAGENT_RUN_ID
+from aguila.chat.message import ChatMessage
+from aguila.codec.values import is_object
+from aguila.protocol import Interrupt, ResumeEntry
+
+TOOL_CALL = "tool_call"
+"""The reason of an interrupt that asks whether a call may be made."""
+
+Request = ApprovalRequestContent | InterruptRequestContent
+Response = ApprovalResponseContent | InterruptResponseContent
+
+_APPROVAL_MEMBERS = frozenset({"approved", "accepted", "editedArgs", "edited_args", "reason", "toolCall"})
+
+
+def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent]) -> Request:
+    """A question as a content; ``calls`` are those seen so far, by id."""
+    properties: Properties = {}
+    if interrupt.metadata is not None:
+        properties[METADATA] = interrupt.metadata
+    if interrupt.subagent_run_id is not None:
+        properties[SUBAGENT_RUN_ID] = interrupt.subagent_run_id
+    gated = interrupt.tool_call_id
+    if interrupt.reason == TOOL_CALL and gated is not None:
+        call = calls.get(gated)
+        return ApprovalRequestContent(
+            interrupt.id,
+            FunctionCallContent(gated, "") if call is None else call,
+            message=interrupt.message,
+            response_schema=interrupt.response_schema,
+            expires_at=interrupt.expires_at,
+            additional_properties=properties,
+            raw_representation=interrupt,
+        )
+    return InterruptRequestContent(
+        interrupt.id,
+        interrupt.reason,
+        message=interrupt.message,
+        response_schema=interrupt.response_schema,
+        expires_at=interrupt.expires_at,
+        tool_call_id=gated,
+        additional_properties=properties,
+        raw_representation=interrupt,
+    )
+
+
+def write_interrupt(content: Request) -> Interrupt:
+    """A content as the question it is."""
+    is_approval = isinstance(content, ApprovalRequestContent)
+    properties = content.additional_properties
+    return Interrupt(
+        id=content.interrupt_id,
+        reason=TOOL_CALL if is_approval else content.reason,
+        message=content.message,
+        tool_call_id=content.call.call_id if is_approval else content.tool_call_id,
+        response_schema=content.response_schema,
+        expires_at=content.expires_at,
+        metadata=properties.get(METADATA),
+        subagent_run_id=properties.get(SUBAGENT_RUN_ID),
+    )
+
+
+def read_answer(entry: ResumeEntry) -> Response:
+    """A resume entry as a content: an approval if its payload says yes or no and nothing that approvals do not say."""
+    properties: Properties = {} if entry.metadata is None else {METADATA: entry.metadata}
+    payload: Any = entry.payload
+    if entry.status == "resolved" and is_object(payload) and payload.keys() <= _APPROVAL_MEMBERS:
+        approved = payload.get("approved", payload.get("accepted"))
+        edited = payload.get("editedArgs", payload.get("edited_args"))
+        reason = payload.get("reason")
+        if isinstance(approved, bool) and (edited is None or is_object(edited)):
+            return ApprovalResponseContent(
+                entry.interrupt_id,
+                approved,
+                edited_arguments=edited,
+                reason=reason if isinstance(reason, str) else None,
+                additional_properties=properties,
+                raw_representation=entry,
+            )
+    return InterruptResponseContent(
+        entry.interrupt_id, payload, entry.status, additional_properties=properties, raw_representation=entry
+    )
+
+
+def write_answer(content: Response) -> ResumeEntry:
+    """A content as a resume entry."""
+    metadata = content.additional_properties.get(METADATA)
+    if isinstance(content, InterruptResponseContent):
+        return ResumeEntry(
+            interrupt_id=content.interrupt_id, status=content.status, payload=content.payload, metadata=metadata
+        )
+    payload: dict[str, Any] = {"approved": content.approved}
+    if content.edited_arguments is not None:
+        payload["editedArgs"] = content.edited_arguments
+    if content.reason is not None:
+        payload["reason"] = content.reason
+    return ResumeEntry(interrupt_id=content.interrupt_id, status="resolved", payload=payload, metadata=metadata)
+
+
+def as_resume_entries(messages: Iterable[ChatMessage]) -> list[ResumeEntry]:
+    """The answers in some chat messages as resume entries, in order; of two to one question the later counts."""
+    entries: dict[str, ResumeEntry] = {}
+    for message in messages:
+        for content in message.contents:
+            if isinstance(content, (ApprovalResponseContent, InterruptResponseContent)):
+                entries[content.interrupt_id] = write_answer(content)
+    return list(entries.values())
