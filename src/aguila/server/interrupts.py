@@ -268,7 +268,7 @@ def _is_past(expires_at: str, now: float) -> bool:
         if time.tzinfo is None:
             time = time.replace(tzinfo=UTC)
         return time.timestamp() <= now
-    except (ValueError, OverflowError):
+    except ValueError:
         return False
 
 
