@@ -21,6 +21,10 @@ ASGIApp = Callable[
 ]
 
 
+_HANG_UP = 1.0
+"""Seconds that an application gets to notice that its client has gone."""
+
+
 class ASGITransport:
     """Requests to an ASGI application. Its lifespan runs from the first request until the transport is closed.
 
@@ -74,8 +78,11 @@ class _Response:
         self.headers: Mapping[str, str] = {}
         self._begun = asyncio.Event()
         self._gone = asyncio.Event()
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
-        self._is_over = False
+        self._free = asyncio.Event()
+        self._free.set()
+        self._full = asyncio.Event()
+        self._piece = b""
+        self._is_complete = False
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -94,27 +101,27 @@ class _Response:
         return response
 
     async def read(self) -> bytes:
-        while not self._is_over:
-            piece = await self._pieces.get()
-            if piece is None:
-                self._is_over = True
-                if self._failure is not None:
-                    message = f"the application broke off its answer: {self._failure!r}"
-                    raise TransportFailed(message) from self._failure
-            elif piece:
-                return piece
+        await self._full.wait()
+        piece, self._piece = self._piece, b""
+        if piece:
+            if not self._is_complete:
+                self._full.clear()
+                self._free.set()
+            return piece
+        if self._failure is not None:
+            raise TransportFailed(f"the application broke off its answer: {self._failure!r}") from self._failure
         return b""
 
     async def close(self) -> None:
         self._gone.set()
+        self._free.set()  # whoever sends is let through, to notice on its own terms that nobody is there
         task, self._task = self._task, None
         if task is None:
             return
-        while not task.done():
-            # Whoever still sends is let through, to notice on its own terms that nobody is there.
-            if not self._pieces.empty():
-                self._pieces.get_nowait()
-            await asyncio.wait({task}, timeout=0.01)
+        _, deaf = await asyncio.wait({task}, timeout=_HANG_UP)
+        if deaf:
+            task.cancel()
+            await asyncio.wait({task})
 
     async def _run(self, app: ASGIApp, scope: MutableMapping[str, Any], body: bytes) -> None:
         was_asked = False
@@ -127,34 +134,33 @@ class _Response:
             await self._gone.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self.status = message["status"]
-                self.headers = {
-                    name.decode("latin-1").lower(): value.decode("latin-1")
-                    for name, value in message.get("headers", ())
-                }
-            elif message["type"] == "http.response.body":
-                self._begun.set()
-                if self._gone.is_set():
-                    return
-                if message.get("body", b""):
-                    await self._pieces.put(message["body"])
-                if not message.get("more_body", False):
-                    is_complete.set()
-                    await self._pieces.put(None)
-
-        is_complete = asyncio.Event()
         try:
-            await app(scope, receive, send)
-            if not is_complete.is_set():
+            await app(scope, receive, self._send)
+            if not self._is_complete:
                 self._failure = RuntimeError("it returned before its answer was complete")
         except Exception as error:  # noqa: BLE001 - a server cuts the answer short, whatever it was
             self._failure = error
         finally:
             self._begun.set()
-            if not is_complete.is_set() and not self._gone.is_set():
-                await self._pieces.put(None)
+            self._is_complete = True
+            self._full.set()
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message.get("headers", ())
+            }
+        elif message["type"] == "http.response.body":
+            self._begun.set()
+            await self._free.wait()
+            if self._gone.is_set():
+                return
+            self._is_complete = not message.get("more_body", False)
+            self._piece = message.get("body", b"")
+            if self._piece or self._is_complete:
+                self._free.clear()
+                self._full.set()
 
 
 class _Lifespan:

@@ -97,7 +97,7 @@ def parts_of(content: str | Sequence[ContentPart] | None) -> list[ContentPart]:
 
 def is_plain_text(content: str | Sequence[ContentPart] | None) -> bool:
     """Whether content is one text part with neither id nor metadata: what is written as a plain string."""
-    if content is None or isinstance(content, str) or len(content) != 1:
+    if not isinstance(content, list | tuple) or len(content) != 1:  # whatever else it is, it is not that
         return False
     part = content[0]
     return part.__class__ is TextPart and part.id is None and part.metadata is None
