@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PARTS = ["codec", "patch", "consume"]
+PARTS = ["codec", "patch", "consume", "server"]
 RESULTS = Path(__file__).parent / "results.md"
 
 

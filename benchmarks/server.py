@@ -94,7 +94,6 @@ def peer_app() -> Any:
 def serve(kind: str, port: int) -> None:
     import uvicorn
 
-    sys.path.insert(0, "/tmp/sv")
     with tempfile.TemporaryDirectory() as folder:
         app = peer_app() if kind == "peer" else agent_app(f"{folder}/threads.db" if kind == "sqlite" else None)
         uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
@@ -191,9 +190,7 @@ async def stream(port: int, number: int, **asked: Any) -> Reader:
 
 async def load(port: int, yielding: bool, base: int) -> dict[str, Any]:
     began = time.perf_counter()
-    readers = await asyncio.gather(
-        *(stream(port, base + i, deltas=DELTAS, yielding=yielding) for i in range(RUNS))
-    )
+    readers = await asyncio.gather(*(stream(port, base + i, deltas=DELTAS, yielding=yielding) for i in range(RUNS)))
     await asyncio.gather(*(reader.done for reader in readers))
     seconds = time.perf_counter() - began
     from aguila.codec.sse import SSEDecoder
@@ -309,11 +306,6 @@ def rows() -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        try:
-            import aguila.server.files
-        except ModuleNotFoundError:
-            sys.path.insert(0, "/tmp/sv")
-            import standin
         serve(sys.argv[2], int(sys.argv[3]))
     else:
         print(json.dumps(run_load(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

@@ -56,7 +56,7 @@ class Gate:
 
     async def wait(self) -> None:
         self.reached.set()
-        while not self._open.is_set():
+        while not self._open.is_set():  # noqa: ASYNC110 - it is opened from another thread
             await asyncio.sleep(0.001)
 
 
@@ -209,7 +209,7 @@ def free_port() -> int:
 
 
 class ServerProcess(Peer):
-    """An app on uvicorn in a process of its own: ``target`` is ``module:attribute``, found on ``folder`` or sys.path."""
+    """An app on uvicorn in a process of its own. ``target`` is ``module:attribute``, found in ``folder``."""
 
     def __init__(self, target: str, folder: Path, environment: dict[str, str] | None = None, *args: str) -> None:
         port = free_port()

@@ -33,7 +33,7 @@ AHEAD = 64
 _FULL = AHEAD // 2
 """How many gathered events are appended without waiting for the window to end: the agent can go on meanwhile."""
 
-_TOLD_AFTER = 2.0
+_TOLD_AFTER = 1.0
 """Seconds of failing to store the end of a run after which its viewers are told."""
 
 _TERMINAL = (RunFinishedEvent, RunErrorEvent)
@@ -204,18 +204,22 @@ class LiveRun:
         if self._cancelling or self._is_over:
             return
         self._cancelling = True
-        if self.task is not None and self._is_driving:  # a task that is cancelled before its first step never takes it
+        if self.task is not None and self._is_driving:
             self.task.cancel()
 
     async def drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         """Run the agent to its end and close the run. ``load`` gives what it needs to know."""
         ending: Ending | None = None
+        began = self._loop.time()
+        self._tell("run started")
         try:
             context = await load()
             self._is_driving = True
-            if self._cancelling and self.task is not None:
-                self.task.cancel()
-            ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
+            if self._cancelling and self._refusal is None:  # before it began: the agent is not called at all
+                self.put(context.writer.cancel())
+                ending = Ending(outcome="cancelled", session=context.session)
+            elif not self._cancelling:
+                ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
         except StoreUnavailable as error:
             self._refusal = error
         except Exception:  # noqa: BLE001 - the run must be closed, whatever it is
@@ -226,8 +230,8 @@ class LiveRun:
                 self._timer.cancel()
             if self._flushing is not None:
                 await self._flushing
-            if not isinstance(self._refusal, StaleLease):
-                await self._close(ending)
+            outcome = "lost" if isinstance(self._refusal, StaleLease) else await self._close(ending)
+            self._tell("run ended", outcome=outcome, ms=round((self._loop.time() - began) * 1000))
         finally:
             if self._grace is not None:
                 self._grace.cancel()
@@ -236,7 +240,14 @@ class LiveRun:
             if not self.ended.done():
                 self.ended.set_result(None)
 
-    async def _close(self, ending: Ending | None) -> None:
+    def _tell(self, what: str, **more: Any) -> None:
+        """One line of the log; the members are in the record for whoever formats it."""
+        if _log.isEnabledFor(logging.INFO):
+            fields = {"thread": self.lease.thread_id, "run": self.lease.run_id, **more}
+            _log.info("%s", what, extra={"fields": fields})
+
+    async def _close(self, ending: Ending | None) -> str:
+        """Store the end of the run; gives its outcome."""
         if self._refusal is not None:
             events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
         elif ending is None or self._terminal is None:
@@ -249,10 +260,10 @@ class LiveRun:
         while True:
             try:
                 await self._store.append(self.lease, events, end=end)
-                return
+                return end.outcome
             except StaleLease as error:
                 self.lose(error)
-                return
+                return "lost"
             except StoreUnavailable as error:
                 _log.warning("run %s on thread %s cannot be closed: %s", self.lease.run_id, self.lease.thread_id, error)
             if self._loop.time() - began >= _TOLD_AFTER and self.viewers:
@@ -261,7 +272,7 @@ class LiveRun:
                 for viewer in list(self.viewers):
                     viewer.break_off(events[0])
             await asyncio.sleep(delay)
-            delay = min(delay * 2, 2.0)
+            delay = min(delay * 2, 0.5)
 
     def _end(self, ending: Ending) -> RunEnd:
         interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]

@@ -127,7 +127,10 @@ class Routes:
         store, scope, thread_id = self._store, exchange.scope, input.thread_id
         records = await store.runs(scope, thread_id)
         running = records[-1] if records and records[-1].is_running else None
-        joined = await join(store, self.runs.projections, scope, thread_id, input.run_id, live=running)
+        projections = self.runs.projections
+        joined = await join(
+            store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id
+        )
         stream = self._stream(exchange, input.protocol_version)
 
         async def produce(stream: EventStream) -> None:
@@ -135,11 +138,12 @@ class Routes:
             body = b"".join([framing.event(event) for event in joined.events[:-1]])
             if joined.events:
                 body += framing.event(joined.events[-1], joined.after)
-            await stream.write(body, last=running is None)
-            if running is not None:
+            await stream.write(body, last=not joined.is_live)
+            if joined.is_live:
                 await follow(stream, store, scope, thread_id, joined.after, is_live=True)
 
-        await self._serve(exchange, stream, produce, None if running is None else self._live(running))
+        live = self._live(running) if running is not None and joined.is_live else None
+        await self._serve(exchange, stream, produce, live)
 
     async def run_status(self, exchange: Exchange) -> None:
         """``GET /threads/{id}/runs/{run}``."""

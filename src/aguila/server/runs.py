@@ -156,7 +156,13 @@ class Runs:
         Raises ``Rejected``, or ``StoreUnavailable``.
         """
         scope = asked.scope
-        self._admit(scope)
+        try:
+            self._admit(scope)
+        except Rejected:
+            found = await self._found(asked)  # coming back is always possible
+            if found is None:
+                raise
+            return found
         started: Started | None = None
         try:
             if self._settings.busy == "queue":
@@ -197,14 +203,10 @@ class Runs:
             try:
                 prepared, plan = await self._plan(asked)
             except Rejected:
-                # Refused, perhaps, because this very request was accepted before.
-                try:
-                    record = await self.store.run(asked.scope, asked.input.thread_id, asked.input.run_id)
-                except NotFound:
-                    record = None
-                if record is None or record.fingerprint != asked.fingerprint:
+                found = await self._found(asked)
+                if found is None:
                     raise
-                return Started(record=record)
+                return found  # it was refused because this very request was accepted before
             if plan is None:
                 return Started(is_hydration=True)
             try:
@@ -222,6 +224,14 @@ class Runs:
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             if self.is_draining:
                 raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+
+    async def _found(self, asked: Asked) -> Started | None:
+        """The run that this request started before, if it did."""
+        try:
+            record = await self.store.run(asked.scope, asked.input.thread_id, asked.input.run_id)
+        except NotFound:
+            return None
+        return Started(record=record) if record.fingerprint == asked.fingerprint else None
 
     async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan | None]:
         settings = self._settings
@@ -251,7 +261,7 @@ class Runs:
         settings, store, scope = self._settings, self.store, asked.scope
         seen = prepared.input
         thread_id, run_id = seen.thread_id, seen.run_id
-        state = {} if seen.state is None else seen.state
+        state: Any = {} if seen.state is None else seen.state
         writer = EventWriter(
             thread_id,
             run_id,

@@ -1,0 +1,286 @@
+"""The app as an application: mounted, started with and without a lifespan, stopped, and seen from foreign pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from serving import Held, run_input, server_process, serving, types, until
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from aguila import App
+from aguila.server import Limits, Rejected
+from aguila.store import MemoryStore, SQLiteStore
+
+
+async def agent(run: Any) -> Any:
+    yield "Hello"
+
+
+# Mounting
+
+
+@pytest.mark.parametrize("make", [Starlette, FastAPI], ids=["starlette", "fastapi"])
+@pytest.mark.parametrize("path", ["/agent", "/agent/"])
+def test_mounted_on_another_application_it_answers_with_and_without_a_slash(make: Any, path: str) -> None:
+    parent = make()
+    App(agent).mount_on(parent, "/agent")
+    with serving(parent) as server:
+        with server.run(path=path) as stream:
+            assert stream.status == 200  # and not a redirect, which would lose the body of some clients
+            assert types(stream.rest())[-1] == "RUN_FINISHED"
+        assert server.get("/agent/threads/thread").json()["threadId"] == "thread"
+        assert server.get("/agent/threads/thread/").status_code == 200
+        assert server.get("/agent/healthz").status_code == 200
+        assert server.get("/elsewhere").status_code == 404
+
+
+def test_a_plain_mount_works_too_and_in_depth() -> None:
+    app = App(agent)
+    parent = Starlette(routes=[Mount("/a", routes=[Mount("/b", app=app)])], lifespan=app.lifespan)
+    with serving(parent) as server:
+        with server.run(path="/a/b/") as stream:
+            assert types(stream.rest())[-1] == "RUN_FINISHED"
+        assert server.get("/a/b/threads/thread/runs/run").json()["status"] == "success"
+        assert server.client.post("/a/b", json=run_input(run_id="2"), follow_redirects=True).status_code == 200
+
+
+def test_below_a_root_path_paths_are_relative_to_it() -> None:
+    with serving(App(agent), root_path="/api/v1") as server:
+        assert server.events()[-1]["type"] == "RUN_FINISHED"
+        assert server.get("/threads/thread").status_code == 200
+
+
+def test_ids_in_paths_may_hold_anything() -> None:
+    with serving(App(agent)) as server:
+        server.events(thread_id="a/b c?ä", run_id="x/y")
+        assert server.get("/threads/a%2Fb%20c%3F%C3%A4").json()["threadId"] == "a/b c?ä"
+        assert server.get("/threads/a%2Fb%20c%3F%C3%A4/runs/x%2Fy").json()["runId"] == "x/y"
+
+
+# Starting and stopping
+
+
+def test_it_starts_with_the_first_request_if_there_is_no_lifespan() -> None:
+    with serving(App(agent), lifespan="off") as server:
+        assert server.events()[-1]["type"] == "RUN_FINISHED"
+
+
+def test_an_app_can_be_used_as_a_context_and_again_after_it_was_closed(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        app = App(agent, store=tmp_path / "threads.db")
+        counts: list[int] = []
+        for name in ("a", "b"):
+            async with app:
+                await post(app, name)
+                counts.append(len(await app.store.runs("anonymous", "thread")))
+        return counts
+
+    assert asyncio.run(scenario()) == [1, 2]
+
+
+async def post(app: App, run_id: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[dict[str, Any]]:
+    """A run without a server."""
+    sent: list[Any] = []
+    body = json.dumps(run_input(run_id=run_id)).encode()
+    messages = [{"type": "http.request", "body": body}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "root_path": ""}
+    await app({**scope, "headers": [(b"content-type", b"application/json"), *headers]}, receive, send)
+    return sent
+
+
+def test_the_memory_store_is_announced_once_and_only_as_a_default(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "aguila"):
+        with serving(App(agent)) as server:
+            server.events(run_id="1")
+            server.events(run_id="2")
+        assert [record.getMessage() for record in caplog.records if "memory" in record.getMessage()] == [
+            "threads are kept in memory and forgotten on exit; App(store=path) keeps them"
+        ]
+        caplog.clear()
+        with serving(App(agent, store=MemoryStore())) as server:
+            server.events()
+        assert caplog.records == []
+
+
+def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    app = App(agent, store=SQLiteStore(tmp_path / "no" / "such" / "folder" / "threads.db"))
+
+    async def scenario() -> list[Any]:
+        sent: list[Any] = []
+        inbox: list[Any] = [{"type": "lifespan.startup"}]
+
+        async def receive() -> Any:
+            return inbox.pop()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app({"type": "lifespan"}, receive, send)
+        return sent
+
+    assert asyncio.run(scenario())[0]["type"] == "lifespan.startup.failed"
+
+
+@pytest.mark.parametrize("option", [{"busy": "maybe"}, {"history": "both"}, {"on_disconnect": "shrug"}])
+def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is one of"):
+        App(agent, **option)
+
+
+def test_a_websocket_is_turned_away() -> None:
+    async def scenario() -> list[Any]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await App(agent)({"type": "websocket", "path": "/"}, receive, send)
+        return sent
+
+    assert asyncio.run(scenario()) == [{"type": "websocket.close", "code": 1008}]
+
+
+DRAINING = """
+import asyncio
+from aguila import App
+
+async def agent(run):
+    yield "one"
+    await asyncio.sleep(run.input.forwarded_props["seconds"])
+    yield "two"
+
+app = App(agent, store="{store}", drain={drain})
+"""
+
+
+@pytest.mark.parametrize(("drain", "outcome"), [(20.0, "success"), (0.1, "cancelled")])
+def test_on_sigterm_runs_get_their_time_and_then_a_cancelled_outcome(
+    tmp_path: Path, drain: float, outcome: str
+) -> None:
+    (tmp_path / "draining.py").write_text(DRAINING.format(store=tmp_path / "threads.db", drain=drain))
+    seconds = 0.3 if outcome == "success" else 60
+    with server_process("draining:app", tmp_path) as server, server.run(forwardedProps={"seconds": seconds}) as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        server.signal(signal.SIGTERM)
+        rest = stream.rest()
+        assert rest[-1]["outcome"] == {"type": outcome}
+        assert "TEXT_MESSAGE_END" in types(rest)
+        server.output()
+        assert server.process.returncode in (0, -signal.SIGTERM)
+
+
+def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> None:
+    held = Held()
+    app = App(held, drain=10.0)
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        server.call(app.begin_drain)
+        until(lambda: server.get("/healthz").status_code == 503)
+        answer = server.post("/", json=run_input("other", "other"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+        assert answer.headers["retry-after"] == "1"
+        with server.run() as second:
+            assert second.status == 200
+            held.gate("run").open()
+            assert second.rest()[-1]["outcome"] == {"type": "success"}
+
+
+# Foreign pages
+
+
+def test_cors_is_off_until_origins_are_listed() -> None:
+    page = "https://app.example"
+    with serving(App(agent)) as server:
+        answer = server.get("/capabilities", headers={"origin": page})
+        assert answer.status_code == 200
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    with serving(App(agent, cors_origins=[page], headers_allowed=["X-Trace"])) as server:
+        answer = server.get("/capabilities", headers={"origin": page})
+        assert answer.headers["access-control-allow-origin"] == page
+        assert answer.headers["vary"] == "origin"
+        with server.run(headers={"origin": page}) as stream:
+            assert stream.response.headers["access-control-allow-origin"] == page
+            stream.rest()
+        preflight = server.client.options(
+            "/",
+            headers={"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "x"},
+        )
+        assert preflight.status_code == 204
+        assert preflight.headers["access-control-allow-methods"] == "POST"
+        assert "x-trace" in preflight.headers["access-control-allow-headers"]
+        assert "last-event-id" in preflight.headers["access-control-allow-headers"]
+        other = server.get("/capabilities", headers={"origin": "https://other.example"})
+        assert "access-control-allow-origin" not in other.headers
+        refused = server.post("/", json=run_input(run_id="2"), headers={"origin": "https://other.example"})
+        assert refused.status_code == 403
+        # An error must be readable for the page, too.
+        missing = server.get("/threads/unknown", headers={"origin": page})
+        assert (missing.status_code, missing.headers["access-control-allow-origin"]) == (404, page)
+
+
+def test_a_page_of_the_same_host_may_post() -> None:
+    with serving(App(agent)) as server:
+        host = server.url.removeprefix("http://")
+        for origin, extra in (
+            (server.url, {}),
+            (f"https://{host}", {}),
+            ("https://x", {"sec-fetch-site": "same-origin"}),
+        ):
+            headers = {"origin": origin, **extra}
+            assert server.post("/", json=run_input(run_id=origin), headers=headers).status_code == 200
+
+
+# Capabilities
+
+
+def test_capabilities_are_derived_and_can_be_overridden(tmp_path: Path) -> None:
+    with serving(App(agent, name="Eagle", store=tmp_path / "t.db")) as server:
+        found = server.get("/capabilities").json()
+        assert found["identity"] == {"name": "Eagle"}
+        assert found["transport"] == {"streaming": True, "httpBinary": True, "resumable": True}
+        assert found["state"]["persistentState"] is True
+    override = {"identity": {"version": "2"}, "state": {"deltas": False}, "custom": {"x": 1}}
+    with serving(App(agent, name="Eagle", capabilities=override)) as server:
+        found = server.get("/capabilities").json()
+        assert found["identity"] == {"name": "Eagle", "version": "2"}
+        assert found["state"] == {"snapshots": True, "deltas": False, "persistentState": False}
+        assert found["custom"] == {"x": 1}
+
+
+def test_a_hook_may_be_async_and_may_refuse_in_its_own_words() -> None:
+    async def authenticate(request: Any) -> str:
+        if "x-user" not in request.headers:
+            raise Rejected(403, "no_plan", "your plan does not cover this")
+        return request.headers["x-user"]
+
+    with serving(App(agent, authenticate=authenticate, limits=Limits())) as server:
+        answer = server.get("/threads")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "no_plan")
+        assert server.get("/threads", headers={"x-user": "ada"}).status_code == 200
+
+
+def test_a_hook_that_returns_nonsense_lets_nobody_in() -> None:
+    with serving(App(agent, authenticate=lambda request: 5)) as server:
+        assert server.post("/", json=run_input()).status_code == 500
+    with serving(App(agent, authenticate=lambda request: "")) as server:
+        assert server.post("/", json=run_input()).status_code == 500

@@ -1,0 +1,228 @@
+"""Bad requests: each with its exact status and code, and the server healthy after all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import Server, run_input, serving
+
+from aguila import App
+from aguila.server import Limits
+
+JSON = {"content-type": "application/json"}
+AS_ADA = {"authorization": "Bearer ada"}
+
+
+async def agent(run: Any) -> Any:
+    yield "Hello"
+
+
+def authenticate(request: Any) -> str | None:
+    if request.headers.get("authorization") == "Bearer broken":
+        raise RuntimeError("the database of users is away")
+    return "ada" if request.headers.get("authorization") == "Bearer ada" else None
+
+
+LIMITS = Limits(body=20_000, messages=3, tools=2, state=1_000, id_length=40, upload=1_000)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(App(agent, authenticate=authenticate, limits=LIMITS)) as server:
+        assert server_run(server).status_code == 200
+        yield server
+        health = server.get("/healthz")
+        assert (health.status_code, health.json()) == (200, {"status": "ok"})
+        answer = server_run(server, threadId="after")
+        assert answer.status_code == 200
+        assert b"RUN_FINISHED" in answer.content
+
+
+def server_run(server: Server, **members: Any) -> Any:
+    return server.post("/", json=run_input(**members), headers=AS_ADA)
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps(run_input(**members)).encode()
+
+
+def message(**members: Any) -> list[dict[str, Any]]:
+    return [{"id": "1", "role": "user", "content": "Hello", **members}]
+
+
+# name, method, path, content, headers, status, code
+CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
+    # the text
+    ("empty body", "POST", "/", b"", JSON, 422, "bad_json"),
+    ("half an object", "POST", "/", b'{"threadId": "t"', JSON, 422, "bad_json"),
+    ("not JSON at all", "POST", "/", b"hello", JSON, 422, "bad_json"),
+    ("NaN", "POST", "/", b'{"threadId": NaN}', JSON, 422, "bad_json"),
+    ("trailing text", "POST", "/", body() + b"x", JSON, 422, "bad_json"),
+    ("single quotes", "POST", "/", b"{'threadId': 't'}", JSON, 422, "bad_json"),
+    ("bytes that are no text", "POST", "/", b"\xff\xfe\x00", JSON, 422, "bad_json"),
+    ("nested too deep", "POST", "/", b'{"state":' + b"[" * 400 + b"]" * 400 + b"}", JSON, 422, "malformed_input"),
+    # the shape
+    ("an array", "POST", "/", b"[]", JSON, 422, "malformed_input"),
+    ("a string", "POST", "/", b'"run"', JSON, 422, "malformed_input"),
+    ("null", "POST", "/", b"null", JSON, 422, "malformed_input"),
+    ("an empty object", "POST", "/", b"{}", JSON, 422, "malformed_input"),
+    ("no thread id", "POST", "/", body(threadId=...), JSON, 422, "malformed_input"),
+    ("no run id", "POST", "/", body(runId=...), JSON, 422, "malformed_input"),
+    ("no messages", "POST", "/", body(messages=...), JSON, 422, "malformed_input"),
+    ("a number as thread id", "POST", "/", body(threadId=5), JSON, 422, "malformed_input"),
+    ("an empty thread id", "POST", "/", body(threadId=""), JSON, 422, "malformed_input"),
+    ("an empty run id", "POST", "/", body(runId=""), JSON, 422, "malformed_input"),
+    ("messages that are an object", "POST", "/", body(messages={}), JSON, 422, "malformed_input"),
+    ("a message that is a string", "POST", "/", body(messages=["Hello"]), JSON, 422, "malformed_input"),
+    ("a message without content", "POST", "/", body(messages=[{"id": "1", "role": "user"}]), JSON, 422,
+     "malformed_input"),
+    ("content that is a number", "POST", "/", body(messages=message(content=5)), JSON, 422, "malformed_input"),
+    ("a tool result without its call", "POST", "/", body(messages=message(role="tool")), JSON, 422, "malformed_input"),
+    ("a tool without a name", "POST", "/", body(tools=[{"description": "x"}]), JSON, 422, "malformed_input"),
+    ("tools that are a string", "POST", "/", body(tools="x"), JSON, 422, "malformed_input"),
+    ("context without a value", "POST", "/", body(context=[{"description": "x"}]), JSON, 422, "malformed_input"),
+    ("a version that is a number", "POST", "/", body(protocolVersion=1.1), JSON, 422, "malformed_input"),
+    ("a parent run that is a number", "POST", "/", body(parentRunId=1), JSON, 422, "malformed_input"),
+    ("resume that is an object", "POST", "/", body(resume={}), JSON, 422, "malformed_input"),
+    ("resume with an unknown status", "POST", "/", body(resume=[{"interruptId": "i", "status": "maybe"}]), JSON, 422,
+     "malformed_input"),
+    ("resume answering twice", "POST", "/",
+     body(runId="twice", resume=[{"interruptId": "i", "status": "resolved"}] * 2), JSON, 422, "interrupt_duplicate"),
+    # the size
+    ("a body beyond the limit", "POST", "/", body(state={"x": "y" * 30_000}), JSON, 413, "too_large"),
+    ("too many messages", "POST", "/", body(messages=message() * 4), JSON, 422, "too_many_messages"),
+    ("too many tools", "POST", "/", body(tools=[{"name": "t", "description": "d"}] * 3), JSON, 422, "too_many_tools"),
+    ("too large a state", "POST", "/", body(state={"x": "y" * 2_000}), JSON, 422, "state_too_large"),
+    ("too long a thread id", "POST", "/", body(threadId="t" * 41), JSON, 422, "id_too_long"),
+    ("too long a run id", "POST", "/", body(runId="r" * 41), JSON, 422, "id_too_long"),
+    ("too long a parent run id", "POST", "/", body(parentRunId="r" * 41), JSON, 422, "id_too_long"),
+    # the media type
+    ("no content type", "POST", "/", body(), {}, 415, "unsupported_media_type"),
+    ("a form", "POST", "/", b"a=1", {"content-type": "application/x-www-form-urlencoded"}, 415,
+     "unsupported_media_type"),
+    ("text", "POST", "/", body(), {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    ("a compressed body", "POST", "/", body(), {**JSON, "content-encoding": "gzip"}, 415, "unsupported_encoding"),
+    ("connect with text", "POST", "/connect", body(), {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    ("connect with an array", "POST", "/connect", b"[]", JSON, 422, "malformed_input"),
+    # the path and the method
+    ("an unknown path", "GET", "/nothing", None, {}, 404, "not_found"),
+    ("an unknown path below a thread", "GET", "/threads/thread/nothing", None, {}, 404, "not_found"),
+    ("an empty thread id in a path", "GET", "/threads//events", None, {}, 404, "not_found"),
+    ("a path that is no text", "GET", "/threads/%ff", None, {}, 404, "not_found"),
+    ("GET where runs are posted", "GET", "/", None, {}, 405, "method_not_allowed"),
+    ("PUT of a thread", "PUT", "/threads/thread", b"{}", JSON, 405, "method_not_allowed"),
+    ("DELETE of a run", "DELETE", "/threads/thread/runs/run", None, {}, 405, "method_not_allowed"),
+    ("GET of cancel", "GET", "/threads/thread/runs/run/cancel", None, {}, 405, "method_not_allowed"),
+    ("OPTIONS without CORS", "OPTIONS", "/", None, {}, 405, "method_not_allowed"),
+    # what is not there
+    ("an unknown thread", "GET", "/threads/unknown", None, {}, 404, "not_found"),
+    ("events of an unknown thread", "GET", "/threads/unknown/events", None, {}, 404, "not_found"),
+    ("an unknown run", "GET", "/threads/thread/runs/unknown", None, {}, 404, "not_found"),
+    ("events of an unknown run", "GET", "/threads/thread/runs/unknown/events", None, {}, 404, "not_found"),
+    ("cancelling an unknown run", "POST", "/threads/thread/runs/unknown/cancel", None, {}, 404, "not_found"),
+    ("deleting an unknown thread", "DELETE", "/threads/unknown", None, {}, 404, "not_found"),
+    ("an unknown file", "GET", "/files/unknown", None, {}, 404, "not_found"),
+    ("a page after an unknown thread", "GET", "/threads?before=unknown", None, {}, 404, "not_found"),
+    ("a view along an unknown run", "GET", "/threads/thread?run=unknown", None, {}, 404, "not_found"),
+    # cursors and pages
+    ("a cursor beyond the end", "GET", "/threads/thread/events?after=999", None, {}, 410, "cursor_expired"),
+    ("a huge cursor", "GET", "/threads/thread/events?after=" + "9" * 30, None, {}, 410, "cursor_expired"),
+    ("a foreign Last-Event-ID", "GET", "/threads/thread/events", None, {"last-event-id": "999"}, 410,
+     "cursor_expired"),
+    ("a cursor of a run beyond the end", "GET", "/threads/thread/runs/run/events?after=999", None, {}, 410,
+     "cursor_expired"),
+    ("a cursor that is no number", "GET", "/threads/thread/events?after=x", None, {}, 422, "bad_cursor"),
+    ("a negative cursor", "GET", "/threads/thread/events?after=-1", None, {}, 422, "bad_cursor"),
+    ("a Last-Event-ID that is no number", "GET", "/threads/thread/events", None, {"last-event-id": "1.5"}, 422,
+     "bad_cursor"),
+    ("a page of none", "GET", "/threads?limit=0", None, {}, 422, "bad_limit"),
+    ("a page that is no number", "GET", "/threads?limit=many", None, {}, 422, "bad_limit"),
+    ("a page of too many", "GET", "/threads?limit=100000", None, {}, 422, "bad_limit"),
+    # who asks, and from where
+    ("no credentials", "POST", "/", body(), {**JSON, "authorization": ""}, 401, "unauthenticated"),
+    ("wrong credentials", "GET", "/threads", None, {"authorization": "Bearer eve"}, 401, "unauthenticated"),
+    ("a hook that breaks", "GET", "/threads", None, {"authorization": "Bearer broken"}, 500, "internal"),
+    ("a foreign page", "POST", "/", body(), {**JSON, "origin": "https://evil.example"}, 403, "foreign_origin"),
+    ("a page of no origin", "POST", "/", body(), {**JSON, "origin": "null"}, 403, "foreign_origin"),
+    ("a foreign page that cancels", "POST", "/threads/thread/runs/run/cancel", None,
+     {"origin": "https://evil.example"}, 403, "foreign_origin"),
+    ("a foreign page that deletes", "DELETE", "/threads/thread", None, {"origin": "https://evil.example"}, 403,
+     "foreign_origin"),
+    ("a preflight without CORS", "OPTIONS", "/", None,
+     {"origin": "https://evil.example", "access-control-request-method": "POST"}, 405, "method_not_allowed"),
+]  # fmt: skip
+
+
+def test_the_table_is_long_enough_and_has_no_name_twice() -> None:
+    assert len(CASES) >= 40
+    assert len({case[0] for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "headers", "status", "code"),
+    [case[1:] for case in CASES],
+    ids=[case[0] for case in CASES],
+)
+def test_a_bad_request_is_refused(
+    server: Server, method: str, path: str, content: bytes | None, headers: dict[str, str], status: int, code: str
+) -> None:
+    answer = server.client.request(method, path, content=content, headers={**AS_ADA, **headers})
+    found = answer.json()
+    assert (answer.status_code, found["error"]["code"]) == (status, code)
+    assert set(found) == {"error"}
+    assert set(found["error"]) <= {"code", "message", "path"}
+    assert answer.headers["content-type"] == "application/json"
+    assert "users is away" not in answer.text
+
+
+def test_a_malformed_member_is_named_by_a_pointer(server: Server) -> None:
+    answer = server_run(server, messages=message(content=5))
+    assert answer.json()["error"]["path"] == "/messages/0/content"
+
+
+def test_a_refusal_says_what_is_allowed_and_how_to_identify(server: Server) -> None:
+    assert server.get("/", headers=AS_ADA).headers["allow"] == "POST"
+    assert server.get("/threads").headers["www-authenticate"] == "Bearer"
+
+
+def test_a_body_that_does_not_say_its_size_is_cut_off_at_the_limit(server: Server) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1_000
+
+    answer = server.post("/", content=pieces(), headers={**AS_ADA, **JSON})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_a_wrong_accept_header_is_answered_with_sse(server: Server) -> None:
+    """SSE is what every consumer takes (PB-2); there is no 406."""
+    headers = {**AS_ADA, "accept": "image/png, garbage;;q=x"}
+    answer = server.post("/", json=run_input("accept"), headers=headers)
+    assert answer.headers["content-type"] == "text/event-stream"
+
+
+def test_a_client_that_goes_away_in_the_middle_of_its_body_does_no_harm(server: Server) -> None:
+    import socket
+
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada\r\nContent-Type: application/json\r\n"
+        connection.sendall(head.encode() + b'Content-Length: 100\r\n\r\n{"threadId"')
+    assert server.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/threads"), ("DELETE", "/threads/thread"), ("POST", "/files"), ("GET", "/files/x")],
+)
+def test_without_authentication_nobody_lists_deletes_or_handles_files(method: str, path: str) -> None:
+    with serving(App(agent)) as server:
+        server.events()
+        answer = server.client.request(method, path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "anonymous_not_allowed")
+    with serving(App(agent, allow_anonymous=True)) as server:
+        server.events()
+        assert server.client.request(method, path).status_code != 403

@@ -1,0 +1,245 @@
+"""Streams as bytes: headers, ids, heartbeats, cursors, protobuf, older readers, slow readers, many readers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+from serving import Gate, Held, run_input, serving, types, until
+
+from aguila import App
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
+from aguila.codec.protobuf import ProtobufDecoder
+from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.store import MemoryStore, SQLiteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+async def talker(run: Any) -> Any:
+    for i in range(20):
+        yield f"word{i} "
+    async with run.step("search"):
+        call = await run.tool_call("search", {"q": "eagles"})
+        await call.result("two eagles")
+    run.state["found"] = 2
+
+
+def test_the_headers_keep_proxies_from_buffering_and_caches_from_keeping() -> None:
+    with serving(App(talker)) as server, server.run() as stream:
+        headers = stream.response.headers
+        assert headers["content-type"] == "text/event-stream"
+        assert headers["cache-control"] == "no-cache"
+        assert headers["x-accel-buffering"] == "no"
+        assert "content-encoding" not in headers
+        stream.rest()
+
+
+def test_a_stream_is_lines_that_end_with_lf_and_ids_that_count_up() -> None:
+    with serving(App(talker)) as server, server.run(run_id="one") as stream:
+        frames = stream.frames()
+        assert b"\r" not in stream.raw
+        assert stream.raw.startswith(b"id: 1\ndata: {")
+        assert [number for number, _ in frames] == list(range(1, len(frames) + 1))
+        with server.run(run_id="two") as second:
+            assert second.frames()[0][0] == len(frames) + 1
+
+
+def test_an_idle_stream_sends_comments_that_readers_ignore() -> None:
+    agent = Held()
+    with serving(App(agent, heartbeat=0.02)) as server, server.run() as stream:
+        pieces = stream.response.iter_raw()
+        seen = b""
+        while seen.count(b":\n\n") < 3:
+            seen += next(pieces)
+        assert seen.replace(b":\n\n", b"").startswith(b"id: 1\ndata: ")
+        agent.gate("run").open()
+        rest = seen + b"".join(pieces)
+        assert b"RUN_FINISHED" in rest
+
+
+def test_a_stream_can_be_resumed_after_every_event(store: Any) -> None:
+    with serving(App(talker, store=store)) as server:
+        with server.run() as stream:
+            frames = stream.frames()
+        for last in range(len(frames) + 1):
+            for path, headers in (
+                (f"/threads/thread/events?after={last}", {}),
+                ("/threads/thread/events?after=0", {"last-event-id": str(last)} if last else {}),
+                (f"/threads/thread/runs/run/events?after={last}", {}),
+            ):
+                with server.stream("GET", path, headers=headers) as again:
+                    assert again.status == 200
+                    assert again.frames() == frames[last:]
+
+
+def test_replay_hands_over_to_the_live_run_without_a_gap_or_a_repeat(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store)) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            server.stream("GET", "/threads/thread/events?after=1") as second,
+            server.stream("GET", "/threads/thread/events", headers={"last-event-id": "3"}) as third,
+        ):
+            agent.gate("run").open()
+            assert [number for number, _ in second.frames()] == [2, 3, 4, 5, 6]
+            assert [number for number, _ in third.frames()] == [4, 5, 6]
+
+
+def test_the_log_of_a_thread_has_all_its_runs_and_the_events_of_a_run_only_its_own(store: Any) -> None:
+    with serving(App(talker, store=store)) as server:
+        counts = [len(server.events(run_id=name)) for name in ("a", "b", "c")]
+        with server.stream("GET", "/threads/thread/events") as stream:
+            assert len(stream.rest()) == sum(counts)
+        with server.stream("GET", "/threads/thread/runs/b/events") as stream:
+            events = stream.rest()
+        assert (events[0]["runId"], events[-1]["runId"], len(events)) == ("b", "b", counts[1])
+
+
+def test_a_compacted_replay_says_the_same_with_fewer_events(store: Any) -> None:
+    agent = Held()
+    agent.gate("two").open()
+    agent.gate("one").open()
+    with serving(App(agent, store=store)) as server:
+        server.events(run_id="one")
+        whole = server.events(run_id="two")
+        with server.run(run_id="three") as live:
+            live.read_until("TEXT_MESSAGE_CONTENT")
+            with server.stream("GET", "/threads/thread/events?compact=true") as stream:
+                agent.gate("three").open()
+                frames = stream.frames()
+            events = [json.loads(data) for _, data in frames]
+            short = ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+            assert types(events) == [*short, *short, *types(whole)]
+            assert [event["delta"] for event in events if "delta" in event] == ["onetwo", "onetwo", "one", "two"]
+        # A reader of a run that was compacted goes on after it; one that saw half of a run gets the other half.
+        last_of_first = frames[4][0]
+        assert last_of_first == len(whole)
+        with server.stream("GET", f"/threads/thread/events?compact=true&after={last_of_first}") as stream:
+            assert types(stream.rest())[:5] == short
+        with server.stream("GET", "/threads/thread/events?compact=true&after=3") as stream:
+            assert types(stream.rest())[:3] == ["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+
+
+def test_protobuf_is_sent_to_who_names_it(store: Any) -> None:
+    with serving(App(talker, store=store)) as server:
+        headers = {"accept": f"{PROTOBUF_MEDIA_TYPE}, text/event-stream;q=0.5"}
+        answer = server.post("/", json=run_input(), headers=headers)
+        assert answer.headers["content-type"] == PROTOBUF_MEDIA_TYPE
+        decoder = ProtobufDecoder()
+        events = decoder.feed(answer.content)
+        decoder.close()
+        assert isinstance(events[0], RunStartedEvent)
+        assert isinstance(events[-1], RunFinishedEvent)
+        with server.stream("GET", "/threads/thread/events") as stream:
+            assert [event.type for event in events] == types(stream.rest())
+
+
+def test_what_protobuf_cannot_carry_ends_the_stream_with_run_error_and_not_the_run() -> None:
+    async def agent(run: Any) -> None:
+        await run.say("half an emoji: \ud83d")
+
+    with serving(App(agent)) as server:
+        answer = server.post("/", json=run_input(), headers={"accept": PROTOBUF_MEDIA_TYPE})
+        events = ProtobufDecoder().feed(answer.content)
+        assert isinstance(events[-1], RunErrorEvent)
+        assert events[-1].code == "not_encodable"
+        assert until(lambda: server.status_of("thread", "run") != "running")
+        assert server.status_of("thread", "run") == "success"
+
+
+async def encrypting(run: Any) -> Any:
+    from aguila.protocol import ReasoningEncryptedValueEvent
+
+    yield ReasoningEncryptedValueEvent(
+        subtype="message", entity_id="m", encrypted_value="opaque", encrypted_value_type="vendor"
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.0", False)]
+)
+def test_a_reader_is_told_the_version_it_can_read(declared: Any, version: str, has_type: bool) -> None:
+    """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0."""
+    with serving(App(encrypting)) as server:
+        events = server.events(protocolVersion=declared)
+        assert events[0]["protocolVersion"] == version
+        assert ("encryptedValueType" in events[1]) is has_type
+        assert events[1]["encryptedValue"] == "opaque"
+        with server.stream("GET", "/threads/thread/events") as stream:
+            log = stream.rest()
+        assert (log[0]["protocolVersion"], log[1]["encryptedValueType"]) == ("1.1", "vendor")
+
+
+@pytest.mark.parametrize("declared", ["1.2", "2.0", "draft"])
+def test_a_newer_or_strange_version_is_served_with_ours(declared: str) -> None:
+    """VER-4, VER-5."""
+    with serving(App(encrypting)) as server:
+        assert server.events(protocolVersion=declared)[0]["protocolVersion"] == "1.1"
+
+
+def test_the_input_is_echoed_if_the_app_says_so() -> None:
+    """IN-2."""
+    with serving(App(talker, echo_input=True)) as server:
+        started = server.events(state={"a": 1})[0]
+        assert started["input"]["state"] == {"a": 1}
+    with serving(App(talker)) as server:
+        assert "input" not in server.events(state={"a": 1})[0]
+
+
+def test_a_slow_reader_neither_stalls_the_run_nor_misses_anything(store: Any) -> None:
+    count = 12_000  # more than the kernel buffers
+
+    async def agent(run: Any) -> Any:
+        for i in range(count):
+            yield f"{i} " + "x" * 1000
+
+    with serving(App(agent, store=store)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            content = json.dumps(run_input()).encode()
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
+            slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+            until(lambda: server.get("/threads/thread/runs/run").status_code == 200)
+            until(lambda: server.status_of("thread", "run") == "success")
+            pieces: list[bytes] = []
+            while piece := slow.recv(1 << 20):
+                pieces.append(piece)
+            received = b"".join(pieces)
+        assert received.count(b"TEXT_MESSAGE_CONTENT") == count
+        assert b"RUN_FINISHED" in received
+
+
+def test_many_open_streams_on_one_process_all_end_with_their_runs() -> None:
+    gate = Gate()
+
+    async def agent(run: Any) -> None:
+        await gate.wait()
+        await run.say(run.thread_id)
+
+    count = 250
+    with serving(App(agent)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        held: list[socket.socket] = []
+        for i in range(count):
+            connection = socket.create_connection((host, int(port)))
+            content = json.dumps(run_input(f"thread-{i % 50}", f"run-{i % 50}")).encode()
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
+            connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+            held.append(connection)
+        for connection in held:
+            assert b"200 OK" in connection.recv(65536)
+        assert server.get("/healthz").status_code == 200
+        gate.open()
+        for i, connection in enumerate(held):
+            received = b""
+            while piece := connection.recv(65536):
+                received += piece
+            connection.close()
+            assert f'"delta":"thread-{i % 50}"'.encode() in received
+            assert b"RUN_FINISHED" in received

@@ -1,0 +1,234 @@
+"""The routes about threads: lists, views, deletion, joining, history; over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from serving import Held, check_valid, run_input, serving, text_of, types
+
+from aguila import App
+from aguila.store import MemoryStore, SQLiteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+async def echo(run: Any) -> Any:
+    last = run.messages[-1].content if run.messages else "nothing"
+    yield f"{len(run.messages)}: {last}"
+
+
+def user(message_id: str, content: str) -> dict[str, Any]:
+    return {"id": message_id, "role": "user", "content": content}
+
+
+def test_threads_are_listed_in_pages_last_updated_first(store: Any) -> None:
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        for i in range(5):
+            server.events(thread_id=f"t{i}")
+        server.events(thread_id="t1", run_id="again")
+        seen: list[str] = []
+        before = ""
+        while True:
+            page = server.get(f"/threads?limit=2{before}").json()
+            seen += [one["threadId"] for one in page["threads"]]
+            if page["next"] is None:
+                break
+            before = f"&before={page['next']}"
+        assert seen == ["t1", "t4", "t3", "t2", "t0"]
+        first = server.get("/threads?limit=1").json()["threads"][0]
+        assert (first["runs"], first["isRunning"]) == (2, False)
+
+
+def test_a_thread_shows_messages_state_interrupts_and_what_they_cover(store: Any) -> None:
+    async def agent(run: Any) -> None:
+        run.state["step"] = 1
+        await run.say("May I?")
+        await run.ask("Send it?", schema={"type": "boolean"})
+
+    with serving(App(agent, store=store)) as server:
+        events = server.events(messages=[user("u1", "Hello")])
+        found = server.get("/threads/thread").json()
+        assert [message["content"] for message in found["messages"]] == ["Hello", "May I?"]
+        assert found["state"] == {"step": 1}
+        assert found["interrupts"] == events[-1]["outcome"]["interrupts"]
+        assert found["last"] == len(events)
+        assert [run["status"] for run in found["runs"]] == ["interrupt"]
+
+
+def test_a_thread_is_deleted_whole_but_not_while_a_run_is_on(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store, allow_anonymous=True)) as server:
+        with server.run() as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            answer = server.delete("/threads/thread")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "thread_busy")
+            agent.gate("run").open()
+            stream.rest()
+        assert server.delete("/threads/thread").status_code == 204
+        assert server.get("/threads/thread").status_code == 404
+        assert server.get("/threads/thread/events").status_code == 404
+        agent.gate("run").open()
+        assert server.events()[0]["type"] == "RUN_STARTED"  # the id is free again
+
+
+def test_the_status_of_a_run_tells_where_it_is_in_the_log(store: Any) -> None:
+    with serving(App(echo, store=store)) as server:
+        count = len(server.events(run_id="a"))
+        server.events(run_id="b", parentRunId="a")
+        found = server.get("/threads/thread/runs/b").json()
+        assert (found["parentRunId"], found["status"]) == ("a", "success")
+        assert (found["first"], found["last"]) == (count + 1, 2 * count)
+        assert found["startedAt"] <= found["endedAt"]
+
+
+# Joining
+
+
+def test_connecting_to_a_finished_thread_restates_it_and_ends(store: Any) -> None:
+    with serving(App(echo, store=store)) as server:
+        server.events(messages=[user("u1", "Hello")], state={"a": 1})
+        with server.run(path="/connect", run_id="visitor") as stream:
+            events = stream.rest()
+        check_valid(events)
+        assert events[0]["type"] == "RUN_STARTED"
+        snapshot = next(event for event in events if event["type"] == "MESSAGES_SNAPSHOT")
+        assert [message["content"] for message in snapshot["messages"]] == ["Hello", "1: Hello"]
+        assert next(event for event in events if event["type"] == "STATE_SNAPSHOT")["snapshot"] == {"a": 1}
+        assert events[-1]["type"] == "RUN_FINISHED"
+        assert server.get("/threads/thread/runs/visitor").status_code == 404  # looking is no run
+
+
+def test_connecting_to_a_running_thread_restates_it_and_follows_it_to_its_end(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store)) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(path="/connect", run_id="visitor") as stream:
+            events = [stream.next_event()]
+            while events[-1]["type"] != "TEXT_MESSAGE_START":
+                events.append(stream.next_event())
+            agent.gate("run").open()
+            events += stream.rest()
+        check_valid(events)
+        snapshot = next(event for event in events if event["type"] == "MESSAGES_SNAPSHOT")
+        assert snapshot["messages"][-1]["content"] == "one"
+        assert text_of(events) == "two"
+        assert (events[-1]["type"], events[-1]["runId"]) == ("RUN_FINISHED", "run")
+
+
+def test_connecting_to_a_thread_that_does_not_exist_is_an_empty_answer(store: Any) -> None:
+    with serving(App(echo, store=store)) as server:
+        with server.run(path="/connect", thread_id="new") as stream:
+            assert types(stream.rest()) == ["RUN_STARTED", "RUN_FINISHED"]
+        assert server.get("/threads/new").status_code == 404
+
+
+# History
+
+
+def test_with_client_history_the_agent_sees_what_the_client_sends(store: Any) -> None:
+    with serving(App(echo, store=store)) as server:
+        server.events(run_id="1", messages=[user("u1", "Hello")])
+        assert text_of(server.events(run_id="2", messages=[user("u2", "Again")])) == "1: Again"
+
+
+def test_with_server_history_the_client_sends_only_what_is_new(store: Any) -> None:
+    with serving(App(echo, store=store, history="server")) as server:
+        server.events(run_id="1", messages=[user("u1", "Hello")])
+        assert text_of(server.events(run_id="2", messages=[user("u2", "Again")])) == "3: Again"
+
+
+def test_with_server_history_a_request_without_messages_hydrates(store: Any) -> None:
+    with serving(App(echo, store=store, history="server")) as server:
+        server.events(run_id="1", messages=[user("u1", "Hello")])
+        events = server.events(run_id="2")
+        snapshot = next(event for event in events if event["type"] == "MESSAGES_SNAPSHOT")
+        assert [message["content"] for message in snapshot["messages"]] == ["Hello", "1: Hello"]
+        assert server.get("/threads/thread/runs/2").status_code == 404
+
+
+def test_a_branch_goes_on_from_the_run_it_names(store: Any) -> None:
+    with serving(App(echo, store=store, history="server")) as server:
+        server.events(run_id="1", messages=[user("u1", "Hello")])
+        server.events(run_id="2", messages=[user("u2", "Again")])
+        branch = server.events(run_id="3", parentRunId="1", messages=[user("u3", "Instead")])
+        assert text_of(branch) == "3: Instead"
+        view = server.get("/threads/thread").json()
+        assert [message["content"] for message in view["messages"]] == ["Hello", "1: Hello", "Instead", "3: Instead"]
+        other = server.get("/threads/thread?run=2").json()
+        assert [message["content"] for message in other["messages"]] == ["Hello", "1: Hello", "Again", "3: Again"]
+
+
+# Interrupts
+
+
+def asking(answers: list[Any]) -> Any:
+    async def agent(run: Any) -> Any:
+        await run.say("before")
+        answer = await run.ask("Send it?", schema={"type": "object", "required": ["ok"]})
+        answers.append(answer)
+        await run.say("after")
+
+    return agent
+
+
+def test_an_answer_resumes_the_run_where_it_asked(store: Any) -> None:
+    answers: list[Any] = []
+    with serving(App(asking(answers), store=store)) as server:
+        first = server.events(run_id="1")
+        interrupt = first[-1]["outcome"]["interrupts"][0]
+        answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"ok": True}}]
+        second = server.events(run_id="2", resume=answer)
+        check_valid(second)
+        assert (text_of(first), text_of(second)) == ("before", "after")
+        assert answers == [{"ok": True}]
+        with server.run(run_id="3", resume=answer) as third:
+            assert third.status == 409
+        again = server.events(run_id="2", resume=answer)  # the same request once more is no second answer
+        assert again[-1]["type"] == "RUN_FINISHED"
+        assert answers == [{"ok": True}]
+
+
+def test_an_open_interrupt_must_be_covered_by_a_fitting_answer(store: Any) -> None:
+    with serving(App(asking([]), store=store)) as server:
+        interrupt = server.events(run_id="1")[-1]["outcome"]["interrupts"][0]
+        uncovered = server.post("/", json=run_input(run_id="2"))
+        assert (uncovered.status_code, uncovered.json()["error"]["code"]) == (422, "interrupt_uncovered")
+        wrong = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"no": 1}}]
+        invalid = server.post("/", json=run_input(run_id="3", resume=wrong))
+        assert (invalid.status_code, invalid.json()["error"]["code"]) == (422, "interrupt_answer_invalid")
+        assert server.get("/threads/thread").json()["interrupts"] == [interrupt]
+
+
+def test_two_racing_answers_let_one_run(store: Any) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    answers: list[Any] = []
+    with serving(App(asking(answers), store=store)) as server:
+        interrupt = server.events(run_id="1")[-1]["outcome"]["interrupts"][0]
+        answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"ok": True}}]
+        with ThreadPoolExecutor(2) as pool:
+            found = list(
+                pool.map(
+                    lambda name: server.post("/", json=run_input(run_id=name, resume=answer)).status_code, ("2", "3")
+                )
+            )
+        assert sorted(found) == [200, 409]
+        assert answers == [{"ok": True}]
+
+
+def test_a_file_reaches_the_agent_as_bytes(store: Any) -> None:
+    async def agent(run: Any) -> Any:
+        part = run.messages[-1].content[0]
+        data = await run.file(part)
+        yield f"{len(data)} bytes"
+
+    with serving(App(agent, store=store, allow_anonymous=True)) as server:
+        stored = server.post("/files?filename=a.png", content=b"12345", headers={"content-type": "image/png"}).json()
+        content = [{"type": "image", "source": stored["source"]}]
+        assert text_of(server.events(messages=[{"id": "u", "role": "user", "content": content}])) == "5 bytes"
+        answer = server.get(f"/files/{stored['id']}")
+        assert (answer.content, answer.headers["content-type"]) == (b"12345", "image/png")

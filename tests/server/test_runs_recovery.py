@@ -1,0 +1,210 @@
+"""Runs whose owner dies, whose lease is lost, whose store fails; and cancelling from another process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Gate, Held, check_valid, run_input, server_process, serving, types, until
+
+from aguila import App
+from aguila.errors import StoreUnavailable
+from aguila.store import MemoryStore, RunEnd, SQLiteStore
+
+SLOW = """
+import asyncio
+from aguila import App
+
+async def agent(run):
+    yield "one"
+    await asyncio.sleep(60 if run.run_id.startswith("slow") else 0)
+    yield "two"
+
+app = App(agent, store="{store}", lease={lease}, drain=0.1)
+"""
+
+
+def write_app(folder: Path, lease: float = 30.0) -> None:
+    (folder / "slow.py").write_text(SLOW.format(store=folder / "threads.db", lease=lease))
+
+
+def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usable(tmp_path: Path) -> None:
+    write_app(tmp_path, lease=0.5)
+    with server_process("slow:app", tmp_path) as server, server.run(run_id="slow") as stream:
+        seen = [stream.next_event()]
+        while seen[-1]["type"] != "TEXT_MESSAGE_CONTENT":
+            seen.append(stream.next_event())
+        server.process.kill()
+        server.process.wait()
+    with server_process("slow:app", tmp_path) as server:
+        until(lambda: server.status_of("thread", "slow") == "error")
+        with server.stream("GET", "/threads/thread/events") as stream:
+            events = stream.rest()
+        assert events[: len(seen)] == seen
+        assert types(events[len(seen) :]) == ["RUN_ERROR"]
+        assert events[-1]["code"] == "run_lost"
+        check_valid(events)
+        assert server.events(run_id="next")[-1]["outcome"] == {"type": "success"}
+
+
+def test_a_viewer_of_a_lost_run_on_another_worker_is_told(tmp_path: Path) -> None:
+    write_app(tmp_path, lease=0.5)
+    with (
+        server_process("slow:app", tmp_path) as one,
+        server_process("slow:app", tmp_path) as two,
+        one.run(run_id="slow") as stream,
+    ):
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        with two.stream("GET", "/threads/thread/events") as other:
+            other.read_until("TEXT_MESSAGE_CONTENT")
+            one.process.kill()
+            assert types(other.rest()) == ["RUN_ERROR"]
+
+
+def test_a_run_is_watched_and_cancelled_from_another_worker(tmp_path: Path) -> None:
+    write_app(tmp_path)
+    with server_process("slow:app", tmp_path) as one, server_process("slow:app", tmp_path) as two:
+        with one.run(run_id="slow") as mine, two.stream("GET", "/threads/thread/runs/slow/events") as theirs:
+            mine.read_until("TEXT_MESSAGE_CONTENT")
+            theirs.read_until("TEXT_MESSAGE_CONTENT")
+            busy = two.post("/", json=run_input(run_id="other"))
+            assert (busy.status_code, busy.json()["error"]["code"]) == (409, "thread_busy")
+            assert two.post("/threads/thread/runs/slow/cancel").status_code == 202
+            ends = [mine.rest(), theirs.rest()]
+        assert ends[0] == ends[1]
+        assert types(ends[0]) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+        assert ends[0][-1]["outcome"] == {"type": "cancelled"}
+
+
+def test_a_paused_owner_that_wakes_after_its_lease_writes_nothing(tmp_path: Path) -> None:
+    write_app(tmp_path, lease=0.5)
+    with (
+        server_process("slow:app", tmp_path) as one,
+        server_process("slow:app", tmp_path) as two,
+        one.run(run_id="slow") as stream,
+    ):
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        one.signal(signal.SIGSTOP)
+        until(lambda: two.status_of("thread", "slow") == "error")
+        one.signal(signal.SIGCONT)
+        assert types(stream.rest()) == ["RUN_ERROR"]
+        assert one.get("/healthz").status_code == 200
+        assert one.events(run_id="next")[-1]["outcome"] == {"type": "success"}
+        with two.stream("GET", "/threads/thread/runs/slow/events") as log:
+            assert types(log.rest())[-2:] == ["TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
+
+
+# A store that fails
+
+
+class Failing(MemoryStore):
+    """A store that can be told to fail."""
+
+    is_failing = False
+    is_failing_for_good = False
+
+    async def append(self, lease: Any, events: Any, *, end: RunEnd | None = None) -> Any:
+        if self.is_failing_for_good or (self.is_failing and end is None):
+            raise StoreUnavailable("the disk is full")
+        return await super().append(lease, events, end=end)
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_a_store_that_fails_gives_run_error_and_a_working_server(for_good: bool) -> None:
+    held = Held()
+
+    async def agent(run: Any) -> None:
+        await held(run)
+        for _ in range(200):
+            await run.say("more")
+
+    store = Failing()
+    with serving(App(agent, store=store)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        store.is_failing, store.is_failing_for_good = True, for_good
+        held.gate("run").open()
+        rest = stream.rest()
+        assert types(rest) == ["RUN_ERROR"]
+        assert rest[0]["code"] == "store_unavailable"
+        store.is_failing = store.is_failing_for_good = False
+        until(lambda: server.status_of("thread", "run") == "error")
+        held.gate("again").open()
+        assert server.events(run_id="again")[-1]["outcome"] == {"type": "success"}
+        with server.stream("GET", "/threads/thread/runs/run/events") as log:
+            check_valid(log.rest())
+
+
+def test_a_store_that_cannot_begin_a_run_is_503_and_the_server_works_again(tmp_path: Path) -> None:
+    import sqlite3
+
+    async def agent(run: Any) -> Any:
+        yield "Hello"
+
+    path = tmp_path / "threads.db"
+    with serving(App(agent, store=SQLiteStore(path, busy_seconds=0.1))) as server:
+        server.events(run_id="1")
+        lock = sqlite3.connect(path, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        answer = server.post("/", json=run_input(run_id="2"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+        assert server.get("/healthz").status_code == 503
+        lock.execute("ROLLBACK")
+        lock.close()
+        assert server.get("/healthz").status_code == 200
+        assert server.events(run_id="2")[-1]["type"] == "RUN_FINISHED"
+
+
+def test_a_database_locked_in_the_middle_of_a_run_ends_it_and_nothing_else(tmp_path: Path) -> None:
+    import sqlite3
+
+    agent = Held()
+    path = tmp_path / "threads.db"
+    with serving(App(agent, store=SQLiteStore(path, busy_seconds=0.1))) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        lock = sqlite3.connect(path, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        agent.gate("run").open()
+        assert types(stream.rest()) == ["RUN_ERROR"]
+        lock.execute("ROLLBACK")
+        lock.close()
+        until(lambda: server.status_of("thread", "run") == "error")
+        agent.gate("next").open()
+        assert server.events(run_id="next")[-1]["type"] == "RUN_FINISHED"
+
+
+def test_retention_removes_idle_threads_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aguila.server import runs
+    from aguila.store import Retention
+
+    async def agent(run: Any) -> Any:
+        yield "Hello"
+
+    monkeypatch.setattr(runs, "_PRUNE_EVERY", 0.0)
+    app = App(agent, retention=Retention(max_threads=2), lease=0.1, allow_anonymous=True)
+    with serving(app) as server:
+        for i in range(5):
+            server.events(thread_id=f"t{i}")
+        until(lambda: len(server.get("/threads").json()["threads"]) == 2)
+
+
+def test_a_run_cancelled_before_its_agent_began_ends_as_cancelled() -> None:
+    """The cancel request may come while the run is still being prepared."""
+    gate = Gate()
+    calls: list[str] = []
+
+    class Slow(MemoryStore):
+        async def session(self, scope: str, thread_id: str) -> bytes | None:
+            await gate.wait()
+            return await super().session(scope, thread_id)
+
+    async def agent(run: Any) -> None:
+        calls.append(run.run_id)
+
+    with serving(App(agent, store=Slow())) as server, server.run() as stream:
+        gate.await_reached()
+        assert server.post("/threads/thread/runs/run/cancel").status_code == 202
+        gate.open()
+        assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+        assert calls == []
