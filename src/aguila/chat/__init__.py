@@ -21,6 +21,7 @@ from aguila.chat.content import (
     UriContent,
     UsageContent,
 )
+from aguila.chat.functions import function_schema, read_arguments
 from aguila.chat.hooks import Hooks
 from aguila.chat.interrupts import as_resume_entries
 from aguila.chat.message import ChatMessage, ChatUpdate
@@ -60,5 +61,7 @@ __all__ = [
     "as_event_stream",
     "as_resume_entries",
     "event_content",
+    "function_schema",
     "provider_history",
+    "read_arguments",
 ]

@@ -1,11 +1,12 @@
 """Layer: chat. Python functions as tools: a ``Tool`` from a signature and a docstring, and arguments back to Python.
 
-Below: msgspec, which makes schemas of types and values of JSON. Above: ``client.tools`` (tools that a client offers) and
-the providers (tools that an agent has). Nothing here calls the function.
+Below: msgspec, which makes schemas of types and values of JSON; ``docstrings``. Above: ``client.tools`` (tools that a
+client offers) and the providers (tools that an agent has). Nothing here calls the function.
 
 Types are those that msgspec describes: built-in types, ``Literal``, unions, enums, dates, UUIDs, dataclasses,
-``TypedDict``, ``NamedTuple``, Structs, and ``Annotated`` with ``msgspec.Meta`` or a plain string as description. A class
-with ``model_json_schema`` and ``model_validate`` (pydantic) describes itself. A parameter without a type takes any JSON.
+``TypedDict``, ``NamedTuple``, Structs, and ``Annotated`` with ``msgspec.Meta`` or a plain string as description. A
+class with ``model_json_schema`` and ``model_validate`` (pydantic) describes itself. A parameter without a type takes
+any JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +18,10 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from aguila.codec.values import is_object
+from aguila.chat.docstrings import read_docstring
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Tool
 
-_SECTION = re.compile(r"^(args|arguments|parameters|params|returns?|raises|yields?|examples?|notes?)\s*:?\s*$", re.I)
-_GOOGLE_ITEM = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_SPHINX_ITEM = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+)\s*:\s*(.*)$")
-_NUMPY_ITEM = re.compile(r"^(\w+)\s*(?::.*)?$")
 _DEFINITIONS = "#/$defs/{name}"
 
 
@@ -176,41 +173,3 @@ def _json_default(value: Any) -> Any:
         return msgspec.to_builtins(value)
     except (TypeError, EncodeError):
         return _NO_DEFAULT
-
-
-# Docstrings
-
-
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says the function does, and what it says about each parameter."""
-    summary: list[str] = []
-    parameters: dict[str, list[str]] = {}
-    section: str | None = None  # None before any section
-    style = ""
-    item: str | None = None
-    item_indent = 0
-    lines = text.splitlines()
-    for index, line in enumerate(lines):
-        stripped, indent = line.strip(), len(line) - len(line.lstrip())
-        underlined = index + 1 < len(lines) and set(lines[index + 1].strip()) == {"-"}
-        heading = _SECTION.match(stripped)
-        if (match := _SPHINX_ITEM.match(stripped)) is not None:
-            section, style, item, item_indent = "args", "sphinx", match[1], indent
-            parameters[item] = [match[2]]
-        elif stripped.startswith(":") and re.match(r":\w+[^:]*:", stripped):
-            section, item = "other", None  # :returns: and its like
-        elif heading is not None and (underlined or stripped.endswith(":")):
-            section = "args" if heading[1].lower() in ("args", "arguments", "parameters", "params") else "other"
-            style, item = ("numpy" if underlined else "google"), None
-        elif section is None:
-            summary.append(stripped)
-        elif section == "args" and stripped != "" and set(stripped) != {"-"}:
-            named = (_NUMPY_ITEM if style == "numpy" else _GOOGLE_ITEM).match(stripped) if style != "sphinx" else None
-            if named is not None and (item is None or indent <= item_indent):
-                item, item_indent = named[1].lstrip("*"), indent
-                parameters[item] = [named[2]] if style == "google" else []
-            elif item is not None:
-                parameters[item].append(stripped)
-    return "\n".join(summary).strip(), {
-        name: " ".join(part for part in words if part) for name, words in parameters.items()
-    }
