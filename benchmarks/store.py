@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
+from aguila.errors import NotFound
 from aguila.store import Batch, Lease, MemoryStore, RunEnd, SQLiteStore, Store
 
 Row = tuple[str, float, str]
@@ -93,7 +95,7 @@ async def throughput(store: Store, name: str, *, per_token: bool = False, follow
         while True:
             try:
                 await store.last("s", thread_id)
-            except Exception:
+            except NotFound:
                 await asyncio.sleep(0)
             else:
                 break
@@ -206,12 +208,15 @@ async def measure(folder: Path) -> list[Row]:
     return found + await other_process(folder / "two.db", "sqlite")
 
 
-def rows() -> list[Row]:
-    """All rows: name, value, unit."""
+def rows() -> list[dict[str, Any]]:
+    """All rows: name, value, unit; a cancel from another process has the bound that was promised."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(measure(Path(folder)))
+        measured = asyncio.run(measure(Path(folder)))
+    found: list[dict[str, Any]] = [{"name": name, "value": value, "unit": unit} for name, value, unit in measured]
+    found[-1]["most"] = 250
+    return found
 
 
 if __name__ == "__main__":
-    for name, value, unit in rows():
-        sys.stdout.write(f"{name:60} {value:14,.3f} {unit}\n")
+    for row in rows():
+        sys.stdout.write(f"{row['name']:60} {row['value']:14,.3f} {row['unit']}\n")
