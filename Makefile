@@ -12,7 +12,7 @@ JOBS ?= auto
 .PHONY: run test check format bench fuzz faults peers node clean
 
 run: $(ENV)
-	@$(BIN)/python -m aguila
+	@$(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
 
 test: $(ENV) node
 	$(BIN)/pytest -n $(JOBS) $(ARGS)

@@ -241,10 +241,11 @@ class LiveRun:
                 self.ended.set_result(None)
 
     def _tell(self, what: str, **more: Any) -> None:
-        """One line of the log; the members are in the record for whoever formats it."""
+        """One line of the log. What it says is also in the record's ``fields``, for a formatter of structured logs."""
         if _log.isEnabledFor(logging.INFO):
             fields = {"thread": self.lease.thread_id, "run": self.lease.run_id, **more}
-            _log.info("%s", what, extra={"fields": fields})
+            text = " ".join(f"{name}={value}" for name, value in fields.items())
+            _log.info("%s %s", what, text, extra={"event": what, "fields": fields})
 
     async def _close(self, ending: Ending | None) -> str:
         """Store the end of the run; gives its outcome."""

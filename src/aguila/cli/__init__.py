@@ -1,0 +1,5 @@
+"""Layer: cli. The ``aguila`` command. Above: people. Below: everything; nothing imports this.
+
+``main`` is the entry point, ``commands`` has the options, ``serve`` is the command behind ``make run``, ``demo`` the
+agent that it serves, ``logs`` what its log lines look like. Needs the ``cli`` extra.
+"""

@@ -1,0 +1,35 @@
+"""Layer: cli. The entry point of the ``aguila`` command, which also works, and says what is missing, without its extra.
+
+Above: people. Below: ``commands``.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from aguila import __version__
+from aguila.errors import MissingExtra
+from aguila.protocol import PROTOCOL_VERSION, EventType
+
+_LAYERS = ("protocol", "codec", "stream", "store", "chat", "agent", "client", "server", "providers", "cli", "testing")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    try:
+        from aguila.cli.commands import commands
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "aguila":
+            raise
+        sys.exit(f"{about()}\n{MissingExtra('cli', missing.name or 'typer')}")
+    commands(prog_name="aguila")
+
+
+def about() -> str:
+    """The version and the layers that are here."""
+    present = [name for name in _LAYERS if find_spec(f"aguila.{name}") is not None]
+    return (
+        f"aguila {__version__}, speaking AG-UI {PROTOCOL_VERSION} ({len(EventType)} event types)\n"
+        f"layers: {', '.join(present)}"
+    )

@@ -1,0 +1,174 @@
+"""Layer: cli. ``aguila serve``: an agent out of a module, on uvicorn, with its threads in an SQLite file.
+
+Above: ``main``. Below: ``aguila.server``. Whoever needs more than these options writes their own ``App``, and gives it
+to any ASGI server, or to this command in the agent's place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import typer
+import uvicorn
+from uvicorn.supervisors import ChangeReload, Multiprocess
+
+from aguila.cli.logs import log_config
+from aguila.server import App
+
+DRAIN = 10.0
+"""Seconds that running runs get when the server is told to stop."""
+
+_ENVIRONMENT = "AGUILA_SERVE"
+"""Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What to serve, and how."""
+
+    target: str
+    folder: str
+    store: str
+    host: str = "127.0.0.1"
+    history: Literal["client", "server"] = "client"
+    cors_origins: list[str] = []
+    debug: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+class CannotServe(Exception):
+    """What was asked for cannot be served; the message is for the person who asked."""
+
+
+def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs: bool) -> None:
+    """Serve until a signal says stop. Raises ``CannotServe``."""
+    os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
+    app = build()  # also where workers build their own: what is wrong with it shows before anything is started
+    listener = listen(serving.host, port)
+    config = uvicorn.Config(
+        "aguila.cli.serve:build" if workers > 1 or reload else app,
+        factory=workers > 1 or reload,
+        workers=workers,
+        reload=reload,
+        reload_dirs=[serving.folder] if reload else None,
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        log_config=log_config(as_json=json_logs),
+        timeout_graceful_shutdown=int(DRAIN) + 10,
+    )
+    typer.echo(welcome(serving, app, listener.getsockname()[1]))
+    server = uvicorn.Server(config)
+    try:
+        if reload:
+            ChangeReload(config, target=server.run, sockets=[listener]).run()
+        elif workers > 1:
+            Multiprocess(config, sockets=[listener]).run()
+        else:
+            server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        return
+    if not (reload or workers > 1 or server.started):
+        raise CannotServe("the server did not start; the lines above say why")
+
+
+def build() -> App:
+    """The app that the environment describes. Raises ``CannotServe``."""
+    serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
+    found = find(serving.target, serving.folder)
+    if isinstance(found, App):
+        return found
+    return App(
+        found,
+        store=serving.store,
+        allow_anonymous=serving.is_local,
+        history=serving.history,
+        cors_origins=serving.cors_origins,
+        drain=DRAIN,
+        debug=serving.debug,
+    )
+
+
+def find(target: str, folder: str) -> Any:
+    """What ``module:name`` names, ``name`` being ``agent`` if there is none. Raises ``CannotServe``."""
+    module_name, _, name = target.partition(":")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise CannotServe(f"there is no module {module_name} in {folder} or among what is installed") from None
+    for part in (name or "agent").split("."):
+        if not hasattr(found, part):
+            raise CannotServe(f"{module_name} has no {name or 'agent'}; say which with {module_name}:name")
+        found = getattr(found, part)
+    if not callable(found):
+        raise CannotServe(f"{target} is no agent: it cannot be called")
+    return found
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections. Raises ``CannotServe``."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        if error.errno in _TAKEN:
+            message = f"port {port} of {host} is taken; choose another with --port, or --port 0 for any"
+        else:
+            message = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise CannotServe(message) from None
+    listener.set_inheritable(True)
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one that only this machine can reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def welcome(serving: Serving, app: App, port: int) -> str:
+    """What is served where, and two commands to try."""
+    shown = f"[{serving.host}]" if ":" in serving.host else serving.host
+    url = f"http://{shown}:{port}"
+    path = getattr(app.store, "path", None)
+    threads = "in memory" if path is None else f"in {Path(path).resolve()}"
+    body = (
+        '{"threadId": "t1", "runId": "\'$(date +%s)\'", "messages": [{"id": "m1", "role": "user", "content": "help"}]}'
+    )
+    lines = [
+        f"{serving.target} at {url}, threads {threads}",
+        "",
+        "Talk to it, and list what it keeps:",
+        f"  curl -N {url} -H 'content-type: application/json' -d '{body}'",
+        f"  curl {url}/threads",
+        "",
+        "Ctrl-C stops it.",
+    ]
+    if not serving.is_local:
+        lines.insert(
+            1, "Anybody who reaches this address can use it; listing, deleting and files need App(authenticate=...)."
+        )
+    return "\n".join(lines)
+
+
+_TAKEN = (48, 98, 10048)
+"""EADDRINUSE, as macOS, Linux and Windows number it."""
