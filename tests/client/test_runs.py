@@ -197,7 +197,9 @@ def test_a_run_error_is_delivered_and_raised_as_run_failed(twin):
 def test_a_failure_after_the_end_is_a_failure_life15(twin):
     def late(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
-        return Answer([frames([started(run, thread), finished(run, thread)]), frame({"type": "RUN_ERROR", "message": "x"})])
+        return Answer(
+            [frames([started(run, thread), finished(run, thread)]), frame({"type": "RUN_ERROR", "message": "x"})]
+        )
 
     with ScriptedServer(late) as server, pytest.raises(RunFailed):
         twin.result(twin.client(server.url).thread().run("Hi"))

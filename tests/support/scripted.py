@@ -179,7 +179,12 @@ class ScriptedServer:
                 if isinstance(piece, threading.Event):
                     await writer.drain()
                     waiting = asyncio.ensure_future(asyncio.to_thread(piece.wait, 20))
-                    await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+                    try:
+                        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+                    except asyncio.CancelledError:
+                        piece.set()
+                        await waiting
+                        raise
                     if gone.done():
                         asked.closed.set()
                         piece.set()

@@ -200,8 +200,10 @@ class ThreadBase:
         known = {message.id for message in before.messages}
         resume = self._resume_entries(ask.answers)
         self._check_pending(ask)
-        # Calls of our functions that are left from before: nobody else will answer them (FT-5).
-        yield from self._answer_pending(ask, {message.tool_call_id for message in _answers_in(ask.messages)})
+        # Calls of our functions that are left from before: nobody else will answer them (FT-5). Those that an interrupt
+        # is about wait for what the agent makes of the answer.
+        settled = {message.tool_call_id for message in _answers_in(ask.messages)}
+        yield from self._answer_pending(ask, settled | self._gated())
         rounds = 0
         run_id = ask.run_id
         while True:
@@ -222,8 +224,7 @@ class ThreadBase:
                     run_id = None
                     continue
             elif outcome == "interrupt":
-                gated = {interrupt.tool_call_id for interrupt in self.interrupts}
-                yield from self._answer_pending(ask, gated)
+                yield from self._answer_pending(ask, self._gated())
             break
         if self._is_stale and self._settings.refresh_stale:
             yield from self._refresh_program()
@@ -303,10 +304,13 @@ class ThreadBase:
             return None
         return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
 
+    def _gated(self) -> set[str | None]:
+        return {interrupt.tool_call_id for interrupt in self.interrupts}
+
     def _check_pending(self, ask: Ask) -> None:
         """A call of a tool that we offered and have no function for has to be answered by the application (FT-5)."""
         answered = {message.tool_call_id for message in _answers_in(ask.messages)}
-        gated = {interrupt.tool_call_id for interrupt in self.interrupts}
+        gated = self._gated()
         open_calls = [
             call
             for call in self.pending_tool_calls
@@ -321,7 +325,7 @@ class ThreadBase:
             raise IllegalStep(message, rule="FT-5")
 
     def _answer_pending(
-        self, ask: Ask, except_for: set[Any], *, is_refusing_unknown: bool = False
+        self, ask: Ask, except_for: set[str | None], *, is_refusing_unknown: bool = False
     ) -> Generator[Any, Any, None]:
         """Call our functions for the calls that are left, and keep the answers whatever comes after."""
         tools, was_cancelled = ask.tools, self._outcome() == "cancelled"

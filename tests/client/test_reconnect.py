@@ -1,0 +1,234 @@
+"""A dropped stream is taken up where it was dropped, exactly once; or it is an error that says so."""
+
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Answer, ScriptedServer, call, finished, frame, frames, run_of, started, text
+from twins import TWINS
+
+from aguila.client import Reconnect, Timeouts, tool
+from aguila.errors import HTTPRejected, StreamTruncated
+
+NOT_FOUND = Answer([b'{"error":{"code":"not_found","message":"no"}}'], 404, "application/json")
+
+
+class Log:
+    """A server's memory of one thread: what it has sent stays, and every request gets the rest of it."""
+
+    def __init__(self, events, cuts):
+        self.events = events
+        self.cuts = list(cuts)
+        self.body = b""
+
+    def run(self, asked):
+        run, thread = asked.json["runId"], asked.json["threadId"]
+        self.all = [started(run, thread), *self.events, finished(run, thread)]
+        return self._rest(0)
+
+    def resume(self, asked):
+        return self._rest(int(asked.headers.get("last-event-id", 0)))
+
+    def _rest(self, after):
+        body = b"".join(frame(e, i) for i, e in enumerate(self.all, 1) if i > after)
+        if not self.cuts:
+            return Answer([body])
+        return Answer([body[: self.cuts.pop(0)]], cut=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_stream_cut_anywhere_and_resumed_is_the_uncut_stream(data):
+    twin = data.draw(st.sampled_from(TWINS))()
+    events = [*text("m1", "Hel", "lo", "\u2028 \U0001f985"), *call("c1", "f", {"a": 1}), *text("m2", "x")]
+    events.insert(4, {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/n", "value": 1}]})
+    cuts = data.draw(st.lists(st.integers(0, 400), max_size=6))
+    if cuts:
+        cuts[0] = max(cuts[0], len(frame(started("x" * 36, "y" * 36), 1)))
+    log = Log(events, cuts)
+    try:
+        with ScriptedServer(log.run, *[log.resume] * 10) as server:
+            client = twin.client(server.url, reconnect=Reconnect(attempts=20, initial=0.0))
+            thread = client.thread()
+            seen = [e.type for e in twin.events(thread.run("Hi"))]
+            assert seen == [e["type"] for e in log.all]
+            assert [m.content for m in thread.messages if m.role == "assistant"] == [
+                "Hello\u2028 \U0001f985",
+                None,
+                "x",
+            ]
+            assert thread.state == {"n": 1}
+            assert [r.method for r in server.requests] == ["POST"] + ["GET"] * (len(server.requests) - 1)
+    finally:
+        twin.close()
+
+
+def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
+    tokens = iter("abc")
+    log = Log(text("m", "x"), [10_000])
+    log.cuts = [len(frame(started("x" * 36, "y" * 36), 1)) + 5]
+    with ScriptedServer(log.run, log.resume) as server:
+        client = twin.client(server.url + "/agent/", auth=lambda: next(tokens), headers={"X-Tenant": "t"})
+        thread = client.thread("a/b?c")
+        twin.result(thread.run("Hi", headers={"X-Call": "1"}))
+        asked = server.requests[1]
+        assert (asked.method, asked.path) == ("GET", "/agent/threads/a%2Fb%3Fc/events")
+        assert asked.headers["last-event-id"] == "1"
+        assert asked.headers["authorization"] == "Bearer b"
+        assert (asked.headers["x-tenant"], asked.headers["x-call"]) == ("t", "1")
+        assert asked.headers["accept"] == "text/event-stream"
+        assert "content-type" not in asked.headers
+
+
+def test_without_ids_a_drop_is_truncation_and_is_never_guessed_at(twin):
+    def cut(asked):
+        return Answer([frames([started(asked.json["runId"], "t")])], cut=True)
+
+    with ScriptedServer(cut) as server:
+        with pytest.raises(StreamTruncated):
+            twin.result(twin.client(server.url).thread().run("Hi"))
+        assert len(server.requests) == 1
+
+
+def test_an_event_without_an_id_of_its_own_cannot_be_resumed_after(twin):
+    def cut(asked):
+        body = frame(started(asked.json["runId"], "t"), 1) + frame(text("m", "x")[0])
+        return Answer([body], cut=True)
+
+    with ScriptedServer(cut) as server:
+        with pytest.raises(StreamTruncated):
+            twin.result(twin.client(server.url).thread().run("Hi"))
+        assert len(server.requests) == 1
+
+
+def cut_after_start(asked):
+    return Answer([frame(started(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
+
+
+@pytest.mark.parametrize("status", [404, 410, 401, 405])
+def test_a_server_that_does_not_know_the_cursor_is_truncation_with_the_cause(twin, status):
+    with ScriptedServer(cut_after_start, Answer([b"{}"], status, "application/json")) as server:
+        with pytest.raises(StreamTruncated) as caught:
+            twin.result(twin.client(server.url).thread().run("Hi"))
+        assert isinstance(caught.value.__cause__, HTTPRejected)
+        assert caught.value.__cause__.status == status
+        assert len(server.requests) == 2
+
+
+def test_attempts_are_limited_and_progress_gives_them_back(twin):
+    down = Answer([b""], 503, None)
+    gone = Answer(cut=True, before_head=True)
+    empty = Answer([b": nothing new\n\n"])
+    log = Log(text("m", "a", "b", "c"), [])
+    step = len(frame(started("x" * 36, "y" * 36), 1))
+    log.cuts = [step, 90, 90, 90]
+    with ScriptedServer(
+        log.run, down, gone, log.resume, gone, empty, log.resume, down, down, log.resume, log.resume
+    ) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0)).thread()
+        twin.result(thread.run("Hi"))
+        assert thread.messages[-1].content == "abc"
+        assert server.script == []
+    with ScriptedServer(cut_after_start, down, gone, empty, log.resume) as server:
+        with pytest.raises(StreamTruncated, match="3 attempts"):
+            twin.result(twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0)).thread().run("Hi"))
+        assert len(server.requests) == 4
+
+
+def test_reconnecting_can_be_switched_off(twin):
+    with ScriptedServer(cut_after_start) as server:
+        with pytest.raises(StreamTruncated):
+            twin.result(twin.client(server.url, reconnect=None).thread().run("Hi"))
+        assert len(server.requests) == 1
+
+
+def test_a_silent_stream_is_given_up_and_taken_up_again(twin):
+    never = threading.Event()
+    log = Log(text("m", "x"), [])
+
+    def hangs(asked):
+        log.run(asked)
+        return Answer([frame(log.all[0], 1), never])
+
+    with ScriptedServer(hangs, log.resume) as server:
+        thread = twin.client(server.url, timeouts=Timeouts(idle=0.05)).thread()
+        assert twin.result(thread.run("Hi")).text == "x"
+        assert len(server.requests) == 2
+
+
+def test_a_drop_in_the_middle_of_a_run_loop_is_not_noticed_and_tools_run_once(twin):
+    made = []
+
+    @tool(parameters={})
+    def f():
+        made.append(1)
+        return "done"
+
+    first, second = Log(call("c1", "f", {}), [400]), Log(text("m", "after"), [100])
+    with ScriptedServer(first.run, first.resume, second.run, second.resume) as server:
+        thread = twin.client(server.url, tools=[f]).thread()
+        second_run = second.run
+
+        def renumbered(asked):
+            answer = second_run(asked)
+            assert [m["role"] for m in asked.json["messages"]] == ["user", "assistant", "tool"]
+            return answer
+
+        server.script[2] = renumbered
+        assert twin.result(thread.run("Hi")).text == "after"
+        assert made == [1]
+        assert server.script == []
+
+
+def test_the_resumed_log_is_left_when_the_run_is_over(twin):
+    other = [started("other", "t"), finished("other", "t")]
+    log = Log(text("m", "x"), [len(frame(started("x" * 36, "y" * 36), 1))])
+
+    def more(asked):
+        answer = log.resume(asked)
+        return Answer([*answer.pieces, b"".join(frame(e, 100 + i) for i, e in enumerate(other))])
+
+    with ScriptedServer(log.run, more) as server:
+        thread = twin.client(server.url).thread()
+        result = twin.result(thread.run("Hi"))
+        assert [r.run_id for r in thread.runs] == [result.run_id]
+
+
+def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_server_never_got_it(twin):
+    lost = Answer(cut=True, before_head=True)
+    log = Log(text("m", "x"), [])
+    with ScriptedServer(run_of(first_id=1), lost, NOT_FOUND, log.run, lost, log.resume) as server:
+        thread = twin.client(server.url).thread("t")
+        twin.result(thread.run("to learn that it gives ids"))
+        assert twin.result(thread.run("Hi")).text == "x"
+        posts = [r for r in server.requests if r.method == "POST"]
+        assert posts[1].body == posts[2].body, "the same run"
+        assert server.requests[2].path == f"/threads/t/runs/{posts[1].json['runId']}/events"
+        assert [m.content for m in thread.messages if m.role == "user"] == ["to learn that it gives ids", "Hi"]
+
+        def found(asked):
+            run = server.requests[4].json["runId"]
+            return Answer([frames([started(run, "t"), *text("m9", "found"), finished(run, "t")], 50)])
+
+        server.script[-1] = found
+        assert twin.result(thread.run("Again")).text == "found"
+        assert [r.method for r in server.requests[4:]] == ["POST", "GET"]
+
+
+def test_a_strangers_404_is_no_reason_to_run_anything_twice(twin):
+    lost = Answer(cut=True, before_head=True)
+    with ScriptedServer(run_of(first_id=1), lost, Answer([b"Not Found"], 404, "text/plain"), run_of()) as server:
+        thread = twin.client(server.url).thread("t")
+        twin.result(thread.run("x"))
+        with pytest.raises(StreamTruncated):
+            twin.result(thread.run("Hi"))
+        assert len(server.requests) == 3
+
+
+def test_pauses_grow_to_a_limit_and_are_spread():
+    policy = Reconnect(initial=1.0, factor=2.0, longest=5.0)
+    assert [policy.delay(n, 0.0) for n in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert policy.delay(1, 1.0) == 1.0
+    assert all(1.0 <= policy.delay(1, random.random()) <= 2.0 for _ in range(20))
