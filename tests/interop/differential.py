@@ -380,7 +380,7 @@ ROWS: tuple[Row, ...] = (
         rules="legacy 4",
         reason="a THINKING_* event that names its message means that one; the client mints another id",
         is_cause=lambda case: any("messageId" in event for event in thinking(case)),
-        refuses=("we", "RSN-"),
+        refuses=("we", "REASONING_"),
         excuses=("messages", "events"),
     ),
     Row(
