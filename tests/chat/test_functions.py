@@ -17,7 +17,6 @@ from aguila.chat import function_schema, read_arguments
 from aguila.chat.docstrings import read_docstring
 from aguila.errors import DecodeError
 
-
 NOTHING = object()
 
 

@@ -1,0 +1,244 @@
+"""What a provider gets of a history: every call answered, every answer after its call, and a list of what it took."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from aguila.chat import (
+    ApprovalRequestContent,
+    ChatMessage,
+    Content,
+    ErrorContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    ReasoningContent,
+    TextContent,
+    event_content,
+    provider_history,
+)
+from aguila.chat.pairing import NOT_EXECUTED
+from aguila.protocol import CustomEvent
+
+
+def call(*ids: str, text: str = "", message_id: str | None = None) -> ChatMessage:
+    texts: list[Content] = [TextContent(text)] if text else []
+    return ChatMessage("assistant", [*texts, *(FunctionCallContent(i, "f", "{}") for i in ids)], message_id=message_id)
+
+
+def result(call_id: str, text: str = "ok", message_id: str | None = None) -> ChatMessage:
+    return ChatMessage("tool", [FunctionResultContent(call_id, text)], message_id=message_id)
+
+
+def say(text: str, role: str = "assistant") -> ChatMessage:
+    return ChatMessage(role, text)
+
+
+USER = say("go on", "user")
+
+
+def kinds(*messages: ChatMessage, **options: str) -> list[str]:
+    return [repair.kind for repair in provider_history(messages, **options).repairs]  # type: ignore[arg-type]
+
+
+def view(*messages: ChatMessage) -> list[ChatMessage]:
+    return provider_history(messages).messages
+
+
+def test_a_history_in_order_is_left_as_it_is() -> None:
+    history = [say("hi", "user"), call("c1", "c2", text="looking"), result("c1"), result("c2"), say("done"), USER]
+    answer = provider_history(history)
+    assert answer.repairs == []
+    assert all(mine is theirs for mine, theirs in zip(answer.messages, history, strict=True))
+
+
+def test_replayed_parallel_calls_become_one_message_with_the_first_ones_id() -> None:
+    history = [
+        call("c1", text="a", message_id="m1"), call("c2", message_id="m2"), call("c3", text="b", message_id="m3"),
+        result("c1"), result("c2"), result("c3"), USER,
+    ]  # fmt: skip
+    merged = ChatMessage(
+        "assistant", [TextContent("a"), TextContent("b"), *call("c1", "c2", "c3").contents], message_id="m1"
+    )
+    assert view(*history) == [merged, result("c1"), result("c2"), result("c3"), USER]
+    assert kinds(*history) == ["merged_calls", "merged_calls"]
+
+
+def test_sequential_calls_stay_two_pairs() -> None:
+    history = [call("c1"), result("c1"), call("c2"), result("c2")]
+    assert view(*history) == history
+
+
+def test_results_in_another_order_are_placed_after_their_calls_in_call_order() -> None:
+    history = [call("c1", "c2"), result("c2"), result("c1"), USER]
+    assert view(*history) == [call("c1", "c2"), result("c1"), result("c2"), USER]
+    assert kinds(*history) == []  # they were directly after it: nothing was moved away from anything else
+
+
+def test_text_between_a_call_and_its_result_comes_after_the_result() -> None:
+    history = [call("c1"), say("wait"), result("c1"), USER]
+    assert view(*history) == [call("c1"), result("c1"), say("wait"), USER]
+    assert kinds(*history) == ["moved_result"]
+
+
+def test_a_user_who_speaks_before_the_result_comes_after_it() -> None:
+    assert view(call("c1"), USER, result("c1")) == [call("c1"), result("c1"), USER]
+
+
+def test_a_result_before_its_call_is_moved_after_it() -> None:
+    assert view(result("c1"), USER, call("c1")) == [USER, call("c1"), result("c1")]
+
+
+def test_a_call_without_result_does_not_reach_a_provider() -> None:
+    history = [USER, call("c1", text="let me see"), USER]
+    assert view(*history) == [USER, say("let me see"), USER]
+    assert kinds(*history) == ["dropped_call"]
+    assert view(USER, call("c1"), USER) == [USER, USER]
+    assert kinds(USER, call("c1"), USER) == ["dropped_call", "dropped_message"]
+
+
+def test_a_call_without_result_can_be_closed_instead() -> None:
+    answer = provider_history([call("c1", "c2"), result("c2")], unanswered="close")
+    assert answer.messages == [call("c1", "c2"), result("c1", NOT_EXECUTED), result("c2")]
+    assert [(r.kind, r.call_id) for r in answer.repairs] == [("closed_call", "c1")]
+
+
+def test_a_result_without_call_is_dropped() -> None:
+    assert view(USER, result("c9"), USER) == [USER, USER]
+    assert kinds(USER, result("c9"), USER) == ["dropped_result"]
+
+
+def test_a_second_result_of_one_call_is_dropped() -> None:
+    assert view(call("c1"), result("c1", "a"), result("c1", "b")) == [call("c1"), result("c1", "a")]
+
+
+def test_a_call_id_that_is_used_again_is_renamed_with_its_result() -> None:
+    history = [call("c"), result("c", "1"), USER, call("c"), result("c", "2"), call("c-2"), result("c-2", "3")]
+    assert view(*history) == [
+        call("c"), result("c", "1"), USER, call("c-3"), result("c-3", "2"), call("c-2"), result("c-2", "3"),
+    ]  # fmt: skip
+    assert kinds(*history) == ["renamed_call"]
+
+
+def test_a_repeated_call_message_is_answered_once() -> None:
+    assert view(call("c"), call("c"), result("c")) == [call("c"), result("c")]
+
+
+def test_results_that_shared_a_message_get_one_each() -> None:
+    shared = ChatMessage("tool", [FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b")], message_id="t")
+    assert view(call("c1", "c2"), shared) == [
+        call("c1", "c2"), result("c1", "a", message_id="t"), result("c2", "b"),
+    ]  # fmt: skip
+
+
+def test_a_result_within_an_assistants_message_becomes_a_tool_message() -> None:
+    both = ChatMessage("assistant", [FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "ok")])
+    assert view(both, say("so")) == [call("c"), result("c"), say("so")]
+
+
+def test_what_is_no_matter_of_a_model_is_left_out_with_the_message_that_held_it() -> None:
+    asked = ChatMessage("assistant", [ApprovalRequestContent("i", FunctionCallContent("c", "f"))])
+    mixed = ChatMessage(
+        "assistant", [TextContent("x"), ErrorContent("no"), event_content.create(CustomEvent(name="n", value=1))]
+    )
+    assert view(asked, mixed, USER) == [say("x"), USER]
+    assert kinds(asked, mixed, USER) == ["dropped_content", "dropped_message", "dropped_content", "dropped_content"]
+
+
+@pytest.mark.parametrize("message", [ChatMessage("assistant"), say(""), say("", "user"), ChatMessage("tool")])
+def test_an_empty_message_is_left_out(message: ChatMessage) -> None:
+    assert view(USER, message, USER) == [USER, USER]
+    assert kinds(USER, message, USER) == ["dropped_message"]
+
+
+def test_reasoning_is_kept() -> None:
+    thought = ChatMessage("assistant", [ReasoningContent("", "sig")])
+    assert view(thought, call("c"), result("c")) == [thought, call("c"), result("c")]
+
+
+def test_the_report_names_message_and_call() -> None:
+    [repair] = provider_history([USER, result("c9", message_id="t9")]).repairs
+    assert (repair.index, repair.message_id, repair.call_id) == (1, "t9", "c9")
+
+
+def test_the_stored_history_is_left_alone() -> None:
+    history = [call("c1", text="a"), call("c2"), USER, result("c2"), result("c1"), result("c8")]
+    before = [(m.role, list(m.contents), m.message_id) for m in history]
+    provider_history(history)
+    assert [(m.role, m.contents, m.message_id) for m in history] == before
+
+
+# any history
+
+ids = st.sampled_from(["c1", "c2", "c3", "c1-2"])
+contents = st.one_of(
+    st.builds(TextContent, st.sampled_from(["", "a"])),
+    st.builds(ReasoningContent, st.just("hm")),
+    st.builds(FunctionCallContent, ids, st.just("f"), st.just("{}")),
+    st.builds(FunctionResultContent, ids, st.sampled_from(["x", ""])),
+    st.builds(ErrorContent, st.just("no")),
+    st.just(event_content.create(CustomEvent(name="n", value=1))),
+)
+messages = st.one_of(
+    st.builds(
+        ChatMessage, st.sampled_from(["system", "user", "assistant", "tool", "critic"]), st.lists(contents, max_size=3)
+    ),
+    st.builds(call, ids),
+    st.builds(result, ids),
+)
+DAMAGE = (
+    "moved_result",
+    "merged_calls",
+    "dropped_call",
+    "dropped_result",
+    "renamed_call",
+    "dropped_content",
+    "dropped_message",
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(messages, max_size=8), st.sampled_from(["drop", "close"]))
+def test_any_history_becomes_one_that_providers_accept(history: list[ChatMessage], unanswered: str) -> None:
+    answer = provider_history(history, unanswered=unanswered)  # type: ignore[arg-type]
+    for repair in answer.repairs:
+        event(repair.kind)
+    assert not {repair.kind for repair in answer.repairs} - {*DAMAGE, "closed_call"}
+    assert is_accepted(answer.messages)
+    # what is accepted needs no repair
+    again = provider_history(answer.messages, unanswered=unanswered)  # type: ignore[arg-type]
+    assert again.messages == answer.messages
+    # texts, reasoning and answered calls survive
+    said = [
+        c.text
+        for m in history
+        if m.role != "tool"
+        for c in m.contents
+        if isinstance(c, (TextContent, ReasoningContent)) and c.text
+    ]
+    kept = [
+        c.text for m in answer.messages for c in m.contents if isinstance(c, (TextContent, ReasoningContent)) and c.text
+    ]
+    assert sorted(kept) == sorted(said)
+
+
+def is_accepted(history: list[ChatMessage]) -> bool:
+    """Calls have unique ids and are answered at once, each once, one result per message, and nothing else is."""
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for message in history:
+        if message.role == "tool":
+            assert [type(c) for c in message.contents] == [FunctionResultContent]
+            assert message.results[0].call_id == waiting.pop(0)
+            continue
+        assert waiting == []
+        assert message.contents
+        assert message.results == []
+        waiting = [c.call_id for c in message.calls]
+        assert not waiting or message.role == "assistant"
+        assert len(set(waiting)) == len(waiting)
+        assert not seen & set(waiting)
+        seen |= set(waiting)
+    assert waiting == []
+    return True
