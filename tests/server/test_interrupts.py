@@ -10,7 +10,7 @@ from recorded import SCOPE, THREAD, answer, append, asking, begin, request, said
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
-from aguila.server.interrupts import ResumePlan, plan_resume
+from aguila.server.interrupts import ResumePlan, open_interrupts, plan_resume
 from aguila.server.projection import Projections
 from aguila.server.rejection import Rejected
 from aguila.store import Store
@@ -84,6 +84,24 @@ async def test_the_branch_being_continued_decides_what_is_open_int_7(open_store:
     assert await refusal(open_store, resuming("r4", answer("i1"))) == (422, "interrupt_foreign", "/resume/0")
     assert await refusal(open_store, request("r4", parent_run_id="r2")) == (422, "interrupt_uncovered", "/resume")
     assert (await plan(open_store, resuming("r4", answer("i1"), parent_run_id="r2"))).claims == ["i1"]
+
+
+async def test_what_waits_for_an_answer_is_what_the_path_left_open_and_nobody_has_used(open_store: Store) -> None:
+    projections = Projections(open_store)
+
+    async def waiting(run_id: str | None = None) -> list[str]:
+        found = await open_interrupts(open_store, SCOPE, await projections.of(SCOPE, THREAD, run_id))
+        return [interrupt.id for interrupt in found]
+
+    await write(open_store, request("r0"))
+    await write(open_store, request("r1"), outcome=[asking("i1"), asking("i2")])
+    assert await waiting() == ["i1", "i2"]
+    assert await waiting("r0") == []
+    both = [answer("i1"), answer("i2")]
+    await write(open_store, resuming("r2", *both), claims=["i1", "i2"], settled=["i1"], outcome="error")
+    assert await waiting() == ["i2"]
+    await write(open_store, resuming("r3", *both), claims=["i2"])  # a success that has settled nothing
+    assert await waiting() == []
 
 
 # Entries that do not count

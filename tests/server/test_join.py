@@ -9,10 +9,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import SCOPE, THREAD, append, asking, begin, request, said, user, write
-from streams import random_stream
+from recorded import (
+    SCOPE,
+    THREAD,
+    append,
+    asking,
+    begin,
+    ignore,
+    log_after,
+    newcomer,
+    put,
+    random_runs,
+    request,
+    said,
+    user,
+    write,
+)
 
-from aguila.codec import decode, decode_event, encode, encode_event
+from aguila.codec import decode, decode_event
 from aguila.protocol import (
     ActivitySnapshotEvent,
     AssistantMessage,
@@ -23,7 +37,6 @@ from aguila.protocol import (
     ReasoningMessageEndEvent,
     ReasoningMessageStartEvent,
     ReasoningStartEvent,
-    RunAgentInput,
     RunErrorEvent,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
@@ -47,27 +60,9 @@ from aguila.protocol import (
 from aguila.server.join import Join, join
 from aguila.server.projection import Projections
 from aguila.store import MemoryStore, Store
-from aguila.stream import Conversation, Verifier, expand_chunks, reduce, verify
+from aguila.stream import Conversation, Verifier, reduce, verify
 
 pytestmark = pytest.mark.anyio
-
-
-def ignore(notice: Any) -> None:
-    pass
-
-
-async def ask(store: Store, run_id: str = "visit", **options: Any) -> Join:
-    """Join as the server does."""
-    runs = await store.runs(SCOPE, THREAD)
-    live = runs[-1] if runs and runs[-1].is_running else None
-    return await join(store, Projections(store, warn=ignore), SCOPE, THREAD, run_id, live=live, **options)
-
-
-async def log_after(store: Store, after: int) -> list[Event]:
-    events: list[Event] = []
-    for batch in await store.read(SCOPE, THREAD, after, limit=1_000_000):
-        events += [event for event in map(decode_event, batch.events) if event is not None]
-    return events
 
 
 def types(events: list[Event]) -> list[str]:
@@ -78,7 +73,7 @@ def types(events: list[Event]) -> list[str]:
 
 
 async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) -> None:
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
     assert not joined.is_live
     assert joined.events[0] == RunStartedEvent(thread_id=THREAD, run_id="visit", protocol_version="1.1")
@@ -86,7 +81,7 @@ async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) 
 
 async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), said("a1", "hello"))
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     assert verify(joined.events, producer=True).end == "finished"
     assert types(joined.events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
     view = reduce(joined.events)
@@ -98,20 +93,20 @@ async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(o
 async def test_open_interrupts_are_shown_to_whoever_comes_int_7(open_store: Store) -> None:
     interrupts = [asking("i1", message="Really?"), asking("i2")]
     await write(open_store, request("r1", user("u1")), outcome=interrupts)
-    assert reduce((await ask(open_store)).events).interrupts == interrupts
+    assert reduce((await newcomer(open_store)).events).interrupts == interrupts
 
 
 async def test_interrupts_of_a_failed_resume_are_shown_unless_their_answers_were_used(open_store: Store) -> None:
     await write(open_store, request("r1"), outcome=[asking("i1"), asking("i2")])
     resume = request("r2")
     await write(open_store, resume, outcome="error", claims=["i1", "i2"], settled=["i1"])
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     assert [interrupt.id for interrupt in reduce(joined.events).interrupts] == ["i2"]
 
 
 async def test_a_thread_whose_last_run_failed_can_be_joined_and_says_how_it_ended(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), outcome="error")
-    ending = (await ask(open_store)).events[-1]
+    ending = (await newcomer(open_store)).events[-1]
     assert isinstance(ending, RunFinishedEvent)
     failure = {"runId": "r1", "outcome": "error", "message": "It broke.", "code": "broken"}
     assert ending.metadata == {"aguila": {"lastRun": failure}}
@@ -119,7 +114,7 @@ async def test_a_thread_whose_last_run_failed_can_be_joined_and_says_how_it_ende
 
 async def test_a_cancelled_run_is_told_as_cancelled_life_11(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), outcome="cancelled")
-    assert reduce((await ask(open_store)).events).runs[-1].outcome == "cancelled"
+    assert reduce((await newcomer(open_store)).events).runs[-1].outcome == "cancelled"
 
 
 async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(open_store: Store) -> None:
@@ -133,7 +128,7 @@ async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(op
     outcome = RunFinishedSuccessOutcome(pending_tool_call_ids=["c1", "c3"])
     await append(open_store, lease, [*calls, RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
     for run_id in ("visit", "r1"):
-        joined = await ask(open_store, run_id)
+        joined = await newcomer(open_store, run_id)
         verify(joined.events, producer=True)
         ending = joined.events[-1]
         assert isinstance(ending, RunFinishedEvent)
@@ -147,7 +142,7 @@ async def test_a_finished_run_that_is_asked_for_again_ends_as_it_did(open_store:
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1", result={"answer": 42})
     await append(open_store, lease, [*said("a1", "x"), ending])
     await write(open_store, request("r2", user("u2")), said("a2", "y"))
-    joined = await ask(open_store, "r1")
+    joined = await newcomer(open_store, "r1")
     assert joined.events[-1] == ending
     assert [message.id for message in reduce(joined.events).messages] == ["u1", "a1"]
     assert verify(joined.events, producer=True).end == "finished"
@@ -155,7 +150,7 @@ async def test_a_finished_run_that_is_asked_for_again_ends_as_it_did(open_store:
 
 async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), [TextMessageStartEvent(message_id="a1")], outcome="error")
-    joined = await ask(open_store, "r1")
+    joined = await newcomer(open_store, "r1")
     assert joined.events[-1] == RunErrorEvent(message="It broke.", code="broken")
     verify(joined.events, producer=True)
 
@@ -163,7 +158,7 @@ async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_sto
 async def test_a_finished_run_is_told_again_also_while_another_one_is_on(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), said("a1", "x"))
     await begin(open_store, request("r2", user("u2")))
-    joined = await ask(open_store, "r1")
+    joined = await newcomer(open_store, "r1")
     assert not joined.is_live
     assert [message.id for message in reduce(joined.events).messages] == ["u1", "a1"]
 
@@ -177,7 +172,7 @@ async def test_a_branch_can_be_joined(open_store: Store) -> None:
         (None, ["u1", "a1", "u3", "a3"]),
         ("nope", ["u1", "a1", "u3", "a3"]),
     ):
-        joined = await ask(open_store, branch=branch)
+        joined = await newcomer(open_store, branch=branch)
         assert [message.id for message in reduce(joined.events).messages] == ids
 
 
@@ -208,7 +203,7 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
         ToolCallEndEvent(tool_call_id="c2", subagent_run_id="s2"),
     ]
     await append(open_store, lease, so_far)
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     assert joined.is_live
     assert joined.after == 14
     assert types(joined.events) == [
@@ -255,7 +250,7 @@ async def test_the_run_that_is_on_is_told_with_its_own_ids_and_without_its_input
     started = RunStartedEvent(thread_id=THREAD, run_id="r1", protocol_version="1.1", input=given, metadata={"k": 1})
     await begin(open_store, given, started=started)
     for run_id in ("visit", "r1"):
-        assert (await ask(open_store, run_id)).events[0] == replace(started, input=None)
+        assert (await newcomer(open_store, run_id)).events[0] == replace(started, input=None)
 
 
 async def test_a_run_that_ends_while_somebody_joins_leaves_its_end_to_the_log(open_store: Store) -> None:
@@ -281,7 +276,7 @@ async def test_a_message_dropped_while_it_is_open_is_open_and_absent_for_newcome
         MessagesSnapshotEvent(messages=[user("u1")]),
     ]
     await append(open_store, lease, dropped)
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     rest: list[Event] = [
         TextMessageContentEvent(message_id="a1", delta="lost"),
         TextMessageEndEvent(message_id="a1"),
@@ -299,7 +294,7 @@ async def test_activities_are_in_the_snapshot_and_can_be_patched_on_act_8(open_s
     lease = await begin(open_store, request("r1"))
     shown = ActivitySnapshotEvent(message_id="act", activity_type="plan", content={"steps": []})
     await append(open_store, lease, [shown, CustomEvent(name="vendor.x", value=1)])
-    joined = await ask(open_store)
+    joined = await newcomer(open_store)
     delta = decode(
         b'{"type":"ACTIVITY_DELTA","messageId":"act","activityType":"plan",'
         b'"patch":[{"op":"add","path":"/steps/-","value":1}]}'
@@ -326,30 +321,8 @@ def check_same(joined: Conversation, logged: Conversation) -> None:
         assert joined.interrupts == logged.interrupts
 
 
-def recorded_run(rng: random.Random, size: int, **options: Any) -> tuple[list[Event], list[Event]]:
-    """The events of a history, and those of one more run, as a server's log has them."""
-    log = list(expand_chunks(random_stream(rng, size, **options)))
-    runs: list[list[Event]] = []
-    for event in log:
-        if isinstance(event, RunStartedEvent):
-            runs.append([])
-        if runs and not any(isinstance(one, RunFinishedEvent | RunErrorEvent) for one in runs[-1]):
-            runs[-1].append(decode(encode_event(event)))  # type: ignore[arg-type]
-    last = runs.pop()
-    return [event for run in runs for event in run], last
-
-
-async def put(store: Store, event: Event, lease: Any) -> Any:
-    if isinstance(event, RunStartedEvent):
-        given = request(event.run_id) if event.input is None else event.input
-        given = decode(encode(replace(given, parent_run_id=event.parent_run_id)), RunAgentInput)
-        return await begin(store, given, started=replace(event, input=None))
-    await append(store, lease, [event])
-    return lease
-
-
 def check_every_cut(seed: int, size: int, **options: Any) -> None:
-    past, run = recorded_run(random.Random(seed), size, **options)
+    past, run = random_runs(random.Random(seed), size, **options)
 
     async def check() -> None:
         store = MemoryStore()
@@ -360,7 +333,7 @@ def check_every_cut(seed: int, size: int, **options: Any) -> None:
         joins: list[Join] = []
         for event in run:
             lease = await put(store, event, lease)
-            joins.append(await ask(store))
+            joins.append(await newcomer(store))
         logged = (await Projections(store, warn=ignore).of(SCOPE, THREAD)).conversation
         for joined in joins:
             assert len(joined.events) > 1
@@ -398,7 +371,7 @@ def test_an_interrupt_outcome_is_the_last_word_also_for_who_joined_in_the_middle
         store = MemoryStore()
         await store.open()
         lease = await begin(store, request("r1"))
-        joined = await ask(store)
+        joined = await newcomer(store)
         outcome = RunFinishedInterruptOutcome(interrupts=[asking("i1")])
         await append(store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
         stream = [*joined.events, *await log_after(store, joined.after)]

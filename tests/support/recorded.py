@@ -1,11 +1,14 @@
-"""Threads written straight into a store, run by run, without a server: for tests of what reads them."""
+"""Threads written straight into a store, run by run, without a server: for tests of what reads them, or joins them."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aguila.codec import encode, encode_event
+from streams import random_stream
+
+from aguila.codec import decode, decode_event, encode, encode_event
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -21,8 +24,12 @@ from aguila.protocol import (
     TextMessageEndEvent,
     TextMessageStartEvent,
     UserMessage,
+    replace,
 )
+from aguila.server.join import Join, join
+from aguila.server.projection import Projections
 from aguila.store import Lease, RunEnd, Store
+from aguila.stream import expand_chunks
 
 SCOPE = "scope"
 THREAD = "thread"
@@ -129,3 +136,47 @@ async def write(
 
 def asking(interrupt_id: str, **fields: Any) -> Interrupt:
     return Interrupt(id=interrupt_id, reason="input_required", **fields)
+
+
+def ignore(notice: Any) -> None:
+    """What random streams have to be tolerated for is not what these tests are about."""
+
+
+# Random threads
+
+
+def random_runs(rng: random.Random, size: int, **options: Any) -> tuple[list[Event], list[Event]]:
+    """The events of a history, and those of one more run, as a server's log has them."""
+    log = list(expand_chunks(random_stream(rng, size, **options)))
+    runs: list[list[Event]] = []
+    for event in log:
+        if isinstance(event, RunStartedEvent):
+            runs.append([])
+        if runs and not any(isinstance(one, RunFinishedEvent | RunErrorEvent) for one in runs[-1]):
+            runs[-1].append(decode(encode_event(event)))  # type: ignore[arg-type]
+    last = runs.pop()
+    return [event for run in runs for event in run], last
+
+
+async def put(store: Store, event: Event, lease: Any) -> Any:
+    if isinstance(event, RunStartedEvent):
+        given = request(event.run_id) if event.input is None else event.input
+        given = decode(encode(replace(given, parent_run_id=event.parent_run_id)), RunAgentInput)
+        return await begin(store, given, started=replace(event, input=None))
+    await append(store, lease, [event])
+    return lease
+
+
+async def log_after(store: Store, after: int) -> list[Event]:
+    """What a follower is sent after a join."""
+    events: list[Event] = []
+    for batch in await store.read(SCOPE, THREAD, after, limit=1_000_000):
+        events += [event for event in map(decode_event, batch.events) if event is not None]
+    return events
+
+
+async def newcomer(store: Store, run_id: str = "visit", **options: Any) -> Join:
+    """What somebody who joins now is sent first."""
+    runs = await store.runs(SCOPE, THREAD)
+    live = runs[-1] if runs and runs[-1].is_running else None
+    return await join(store, Projections(store, warn=ignore), SCOPE, THREAD, run_id, live=live, **options)

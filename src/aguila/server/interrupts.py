@@ -45,7 +45,7 @@ from aguila.codec.text import without_surrogates
 from aguila.errors import NotFound
 from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput
 from aguila.server.history import History, combine
-from aguila.server.projection import Projections, stored_input
+from aguila.server.projection import Projection, Projections, stored_input
 from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import RunRecord
@@ -133,6 +133,14 @@ async def plan_resume(
         original=seen.input,
         notices=judge.notices,
     )
+
+
+async def open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:
+    """The interrupts that wait for an answer where a view ends. Those of other branches wait elsewhere."""
+    if not view.conversation.interrupts:
+        return []
+    waiting = {one.interrupt_id for one in await store.interrupts(scope, view.thread_id) if one.status == "open"}
+    return [interrupt for interrupt in view.conversation.interrupts if interrupt.id in waiting]
 
 
 def _ordinary(

@@ -31,7 +31,8 @@ RUN_FINISHED, under ``aguila``.
 
 Losses: CUSTOM and RAW events, usage, results, closed steps and the rest of the run history are in the log only. A
 client that joins a resumed run while it is on learns of the interrupts it answers only if they are raised again, or
-by joining once more.
+by joining once more. To one that joins between the answer to a call and the end of its arguments, in this odd order,
+the call is one without an answer in the run; its answer is among the messages.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.interrupts import open_interrupts
 from aguila.server.projection import LastRun, Projection, Projections
 from aguila.store import RunRecord, Store
 
@@ -145,11 +147,10 @@ def _told_again(view: Projection) -> Join:
 
 async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Join:
     """The thread as it is, as a run of its own."""
-    thread_id, conversation = view.thread_id, view.conversation
-    settled = {one.interrupt_id for one in await store.interrupts(scope, thread_id) if one.status != "open"}
-    interrupts = [one for one in conversation.interrupts if one.id not in settled]
+    thread_id = view.thread_id
+    interrupts = await open_interrupts(store, scope, view)
     pending = [] if view.is_running else _pending(view)
-    started, finished = _frame(thread_id, run_id)
+    started = _frame(thread_id, run_id)[0]
     finished = RunFinishedEvent(
         thread_id=thread_id, run_id=run_id, outcome=_outcome(view, interrupts, pending), metadata=_failure(view)
     )

@@ -1,0 +1,88 @@
+"""The join answer, read by the official client: it ends up where a client that watched from the beginning does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from node import run_node
+from recorded import log_after, newcomer, put, random_runs
+
+from aguila.codec.sse import SSEEncoder
+from aguila.protocol import Event, RunStartedEvent, StateSnapshotEvent, ToolCallResultEvent
+from aguila.store import MemoryStore
+
+SEEDS = 40
+
+
+def body(events: list[Event]) -> str:
+    encoder = SSEEncoder()
+    return b"".join(map(encoder.encode, events)).decode()
+
+
+async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
+    """What a client sees that was always there, and what those see that join after each event of the last run."""
+    rng = random.Random(seed)
+    # Half surrogates are kept by our reducer and not by a fetch response.
+    past, run = random_runs(rng, rng.randrange(10, 70), collisions=False, surrogates=False)
+    store = MemoryStore()
+    await store.open()
+    watched: list[Event] = []
+    joins: list[Any] = []
+    lease: Any = None
+    for at, event in enumerate([*past, *run]):
+        if isinstance(event, RunStartedEvent):
+            # One line of runs: a client that watched them all has seen no branches.
+            event = RunStartedEvent(
+                thread_id=event.thread_id, run_id=event.run_id, protocol_version="1.1", input=event.input
+            )
+        lease = await put(store, event, lease)
+        watched.append(event)
+        if isinstance(event, RunStartedEvent):
+            watched.append(StateSnapshotEvent(snapshot={}))  # the input's state, which the client had sent
+        if at >= len(past):
+            joins.append(await newcomer(store))
+    told: list[tuple[bool, str]] = []
+    for joined in joins:
+        rest = await log_after(store, joined.after) if joined.is_live else []
+        told.append((joined.is_live, body([*joined.events, *rest])))
+    answered = {event.tool_call_id for event in run if isinstance(event, ToolCallResultEvent)}
+    return body(watched), told, answered
+
+
+def last_run(verdict: dict[str, Any], answered: set[str]) -> dict[str, Any]:
+    """The last run, without pending calls that were answered in it: to who joins between a call's answer and its end,
+    which the protocol allows in this order, the call has no answer in the run."""
+    run = dict(verdict["runs"][-1])
+    run["pending"] = [call for call in run.get("pending") or () if call not in answered]
+    return run
+
+
+def comparable(verdict: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages, without contents of parts: where text was written onto parts, the client loses them (TXT-3)."""
+    both = [*verdict["messages"], *other["messages"]]
+    parts = {message["id"] for message in both if isinstance(message.get("content"), list)}
+    return [{**message, "content": None} if message["id"] in parts else message for message in verdict["messages"]]
+
+
+def test_who_joins_after_any_event_ends_up_where_who_watched_from_the_beginning_does() -> None:
+    threads = [asyncio.run(streams(seed)) for seed in range(SEEDS)]
+    bodies = [text for watched, told, _ in threads for text in (watched, *(one for _, one in told))]
+    lines = "\n".join(json.dumps({"body": text, "messages": [], "state": {}}) for text in bodies)
+    verdicts = map(json.loads, run_node("differential.mjs", lines).splitlines())
+    for seed, (_, told, answered) in enumerate(threads):
+        watcher = next(verdicts)
+        assert watcher["verdict"] == "accepted", (seed, watcher)
+        for at, (is_live, text) in enumerate(told):
+            comer = next(verdicts)
+            where = (seed, at, text)
+            assert comer["verdict"] == "accepted", (where, comer)
+            assert comer["state"] == watcher["state"], where
+            assert comparable(comer, watcher) == comparable(watcher, comer), where
+            if is_live:
+                assert last_run(comer, answered) == last_run(watcher, answered), where
+            if watcher["runs"][-1]["outcome"] not in (None, "error"):
+                assert comer["interrupts"] == watcher["interrupts"], where
+    assert next(verdicts, None) is None
