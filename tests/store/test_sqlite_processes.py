@@ -108,7 +108,7 @@ async def test_two_processes_follow_a_run_of_this_one(store: SQLiteStore, path: 
                 last = int(end)
 
 
-async def test_a_cancel_reaches_the_owner_in_another_process(store: SQLiteStore, path: Path, record_property):
+async def test_a_cancel_reaches_the_owner_in_another_process(store: SQLiteStore, path: Path):
     async with worker(path, "own", "t", LEASE) as owner:
         assert (await owner.says())[0] == "began"
         asked = time.monotonic()
@@ -116,7 +116,7 @@ async def test_a_cancel_reaches_the_owner_in_another_process(store: SQLiteStore,
         word, at = await owner.says()
         assert word == "cancelled"
         taken = float(at) - asked
-        record_property("milliseconds", round(taken * 1000, 1))
+        print(f"a cancel took {taken * 1000:.1f} ms")  # pytest -s
         assert taken < 2  # 250 ms is the promise; a busy test machine is not held to it
         assert await owner.says() == ["ended"]
         assert (await store.run("a", "t", "r")).outcome == "cancelled"
