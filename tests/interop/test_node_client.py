@@ -1,0 +1,187 @@
+"""The official client, in Node, against a real server with the demo agent: every feature, a quiet console."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from commands import aguila_serve
+from node import run_node
+
+from aguila.cli.demo import FEATURES
+
+FORMS = ["", "binary "]
+LAST_WORDS = {
+    "text": "An agent writes text through its run, piece by piece, and everybody who watches sees it grow.",
+    "tools": "It is 24 degrees in Lisbon and 11 in Oslo.",
+    "state": "Now with thyme.",
+    "reasoning": "42.",
+    "activity": "The plan is done.",
+    "steps": "I read.",
+    "subagents": "My team has spoken.",
+    "generative": "Three ways to say what to draw.",
+    "image": "I drew a blue square.",
+}
+
+Played = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    with aguila_serve(tmp_path_factory.mktemp("served")) as server:
+        return json.loads(run_node("client.mjs", json.dumps({"url": server.url})))
+
+
+@pytest.fixture(scope="module")
+def scenarios(played: Played) -> Played:
+    thrown = {name: told["thrown"] for name, told in played["scenarios"].items() if "thrown" in told}
+    assert thrown == {}
+    return played["scenarios"]
+
+
+def types(told: Played) -> list[str]:
+    return [event["type"] for event in told["events"]]
+
+
+def of_type(told: Played, *wanted: str) -> list[Played]:
+    return [event for event in told["events"] if event["type"] in wanted]
+
+
+def last_words(told: Played) -> str:
+    return told["messages"][-1]["content"]
+
+
+def message(told: Played, role: str) -> Played:
+    return next(one for one in told["newMessages"] if one["role"] == role)
+
+
+def test_the_client_has_nothing_to_say_on_its_console(played: Played) -> None:
+    assert played["console"] == []
+
+
+def test_every_feature_of_the_demo_is_played(scenarios: Played) -> None:
+    assert set(FEATURES) - {"slow"} <= set(scenarios)
+    assert "stop and go on" in scenarios  # which is what slow is for
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("feature", LAST_WORDS)
+def test_the_client_takes_the_feature(scenarios: Played, form: str, feature: str) -> None:
+    told = scenarios[form + feature]
+    assert told["outcome"]["outcome"] == "success"
+    assert (told["error"], told["failed"]) == (None, None)
+    assert last_words(told) == LAST_WORDS[feature]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_client_is_told_what_belongs_to_the_feature(scenarios: Played, form: str) -> None:
+    def told(feature: str) -> Played:
+        return scenarios[form + feature]
+
+    assert all(f"- {keyword}: " in last_words(told("help")) for keyword in FEATURES)
+    usage = {"provider": "demo", "model": "words", "inputTokens": 3, "outputTokens": 19}
+    assert of_type(told("text"), "RUN_FINISHED")[0]["usage"] == [usage]
+    calls = of_type(told("tools"), "TOOL_CALL_START", "TOOL_CALL_END")
+    assert [call["type"] for call in calls] == ["TOOL_CALL_START"] * 2 + ["TOOL_CALL_END"] * 2
+    results = [one["content"] for one in told("tools")["newMessages"] if one["role"] == "tool"]
+    assert results == ['{"city":"Lisbon","degrees":24}', '{"city":"Oslo","degrees":11}']
+    assert told("state")["state"] == {"recipe": {"title": "Soup", "ingredients": ["leek", "potato", "thyme"]}}
+    assert types(told("state")).count("STATE_SNAPSHOT") == 1
+    assert types(told("state")).count("STATE_DELTA") == 3
+    thought = message(told("reasoning"), "reasoning")
+    assert (thought["content"], thought["encryptedValue"]) == ("Six times seven: six sevens are forty-two.", "c2VhbGVk")
+    assert all(step["done"] for step in message(told("activity"), "activity")["content"]["steps"])
+    assert types(told("activity")).count("ACTIVITY_DELTA") == 3
+    ends = [event["metadata"]["aguila"] for event in of_type(told("steps"), "STEP_FINISHED")]
+    assert ends[0] == {"status": "success", "result": {"found": 1}}
+    team = of_type(told("subagents"), "SUBAGENT_STARTED", "SUBAGENT_FINISHED")
+    assert [event["type"] for event in team] == ["SUBAGENT_STARTED"] * 2 + ["SUBAGENT_FINISHED"] * 2
+    surface = message(told("generative"), "activity")["content"]["a2ui_operations"]
+    assert surface[0] == {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": "demo"}}
+    assert of_type(told("generative"), "CUSTOM")[0]["value"]["type"] == "open-json-ui"
+    assert '"uri":"ui://demo/chart"' in message(told("generative"), "tool")["content"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_images_go_in_inline_and_uploaded_and_come_out_of_a_tool(scenarios: Played, form: str) -> None:
+    told = scenarios[f"{form}image"]
+    said = [one["content"] for one in told["newMessages"] if one["role"] == "assistant" and "content" in one]
+    assert said[:2] == ["You sent a PNG image, 1 by 1, of 70 bytes."] * 2
+    text, image = message(told, "tool")["content"]
+    assert text == {"type": "text", "text": "A square."}
+    assert image["source"]["mimeType"] == "image/png"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_failing_agent_is_a_run_error_with_a_reference_and_no_internals(scenarios: Played, form: str) -> None:
+    told = scenarios[f"{form}error"]
+    assert told["error"]["code"] == "agent_error"
+    assert told["error"]["message"].startswith("The agent failed. Reference: ")
+    assert last_words(told) == "I am about to fail."
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_front_end_tool_is_left_to_the_client_whose_answer_goes_back(scenarios: Played, form: str) -> None:
+    first, then = scenarios[f"{form}frontend"]["first"], scenarios[f"{form}frontend"]["then"]
+    (call,) = message(first, "assistant")["toolCalls"]
+    assert call["function"] == {"name": "pick_date", "arguments": '{"month":"demo"}'}
+    assert first["outcome"] == {"outcome": "success", "pendingToolCallIds": [call["id"]]}
+    assert last_words(then) == "Your front end answered: the 3rd of May"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_interrupt_is_answered_and_the_run_goes_on_where_it_stopped(scenarios: Played, form: str) -> None:
+    told = scenarios[f"{form}interrupt"]
+    assert told["first"]["outcome"]["outcome"] == "interrupt"
+    assert [one["content"] for one in told["then"]["newMessages"]] == ["It will be green."]
+    assert told["pending"] == []
+    assert last_words(told["last"]) == LAST_WORDS["text"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_interrupt_can_be_given_up(scenarios: Played, form: str) -> None:
+    assert last_words(scenarios[f"{form}interrupt cancelled"]["then"]) == "Then I choose for you: blue."
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_approval_takes_edits_and_refusals(scenarios: Played, form: str) -> None:
+    told = scenarios[f"{form}approval"]
+    (call,) = message(told["first"], "assistant")["toolCalls"]
+    (interrupt,) = told["first"]["outcome"]["interrupts"]
+    assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", call["id"])
+    result = message(told["then"], "tool")
+    assert result["toolCallId"] == call["id"]
+    assert json.loads(result["content"]) == {"sent": True, "to": "grace@example.com", "subject": "Owls"}
+    refused = scenarios[f"{form}approval refused"]["then"]
+    assert message(refused, "tool")["content"] == "The user refused."
+    assert last_words(refused) == "Nothing was sent."
+
+
+def test_the_transport_is_the_one_that_was_asked_for(scenarios: Played) -> None:
+    for feature in LAST_WORDS:
+        assert set(scenarios[feature]["types"]) == {"text/event-stream"}
+        assert set(scenarios[f"binary {feature}"]["types"]) == {"application/vnd.ag-ui.event+proto"}
+
+
+def test_a_client_stops_by_hanging_up_and_goes_on_at_once(scenarios: Played) -> None:
+    stopped, then = scenarios["stop and go on"]["stopped"], scenarios["stop and go on"]["then"]
+    assert stopped["error"]["code"] == "abort"
+    assert last_words(stopped) == "1 2 3"
+    assert then["outcome"]["outcome"] == "success"
+    assert last_words(then) == LAST_WORDS["text"]
+
+
+def test_a_client_that_joins_later_has_the_same_conversation_and_can_answer(scenarios: Played) -> None:
+    told = scenarios["join after the end"]
+    assert told["joined"]["messages"] == told["last"]["messages"]
+    assert told["joined"]["state"] == told["last"]["state"] != {}
+    assert told["joined"]["outcome"] == told["last"]["outcome"]
+    assert last_words(told["then"]) == "It will be red."
+
+
+def test_a_client_that_joins_a_run_sees_its_rest_and_has_what_the_first_one_has(scenarios: Played) -> None:
+    watched, joined = scenarios["join while it runs"]["watched"], scenarios["join while it runs"]["joined"]
+    assert watched["outcome"] == joined["outcome"] == {"outcome": "cancelled"}
+    assert joined["messages"] == watched["messages"]
+    assert types(joined)[:3] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]

@@ -1,0 +1,80 @@
+"""Servers as people start them: a command in a process of its own, on a free port of the loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+from serving import DEADLINE, REPOSITORY, Peer, free_port, until
+
+
+class Command(Peer):
+    """A server that was started by a command. ``log`` is what it wrote, both streams together."""
+
+    def __init__(
+        self, command: Sequence[str], port: int, folder: Path, health: str, environment: dict[str, str]
+    ) -> None:
+        self._log = folder / f"server-{port}.log"
+        with self._log.open("wb") as out:
+            self.process = subprocess.Popen(
+                command, cwd=folder, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT
+            )
+        super().__init__(f"http://127.0.0.1:{port}")
+        self._health = health
+        try:
+            until(self._answers)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log
+        try:
+            return self.get(self._health).status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def terminate(self) -> int:
+        """Ask it to stop, as a supervisor does; gives its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(DEADLINE)
+        self.close()
+
+
+@contextmanager
+def aguila_serve(folder: Path, *arguments: str) -> Iterator[Command]:
+    """``aguila serve`` with these arguments, in a folder."""
+    port = free_port()
+    command = [sys.executable, "-m", "aguila", "serve", *arguments, "--port", str(port)]
+    server = Command(command, port, folder, "/healthz", {})
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def example(name: str, folder: Path, health: str = "/healthz") -> Iterator[Command]:
+    """An example, run as its docstring says, in a folder."""
+    port = free_port()
+    script = REPOSITORY / "examples" / name
+    server = Command([sys.executable, str(script)], port, folder, health, {"PORT": str(port)})
+    try:
+        yield server
+    finally:
+        server.stop()
