@@ -1,8 +1,9 @@
 """``python -m benchmarks [part ...]``: run the parts, print a table, write ``results.md``.
 
-A part is a module of this package with ``rows()``. A row has a ``name``, ``ours`` and ``peer`` in the same unit (more is
-better), the ``peer_name``, the ratio we must reach (``floor``) and the one we want (``goal``); or a single ``value`` with
-``most`` as its bound. Ratios below their floor make the command fail; absolute numbers on a shared machine are noise.
+A part is a module of this package with ``rows()``. A row has a ``name``, ``ours`` and ``peer`` in the same unit (more
+is better), the ``peer_name``, the ratio we must reach (``floor``) and the one we want (``goal``); or a single
+``value`` with ``most`` as its bound. Ratios below their floor make the command fail; absolute numbers on a shared
+machine are noise.
 """
 
 from __future__ import annotations
