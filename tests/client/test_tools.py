@@ -57,32 +57,12 @@ def test_the_schema_comes_from_signature_and_docstring():
     assert schema["$defs"]["Place"]["required"] == ["city"]
 
 
-@pytest.mark.parametrize(
-    "doc",
-    [
-        "Do.\n\n:param str where: The place\n    to be.\n:param when: The time.\n:returns: x",
-        "Do.\n\nParameters\n----------\nwhere : str\n    The place\n    to be.\nwhen\n    The time.\n\nReturns\n-------\nstr\n    x",
-        "Do.\n\nArgs:\n    where: The place to be.\n    when: The time.",
-    ],
-    ids=["sphinx", "numpy", "google"],
-)
-def test_parameters_are_described_in_any_of_the_usual_styles(doc):
-    def do(where: str, when: str) -> str:
-        return where
-
-    do.__doc__ = doc
-    declared = FunctionTool(do).declaration
-    assert declared.description == "Do."
-    assert declared.parameters["properties"]["where"]["description"] == "The place to be."
-    assert declared.parameters["properties"]["when"]["description"] == "The time."
-
-
 def test_arguments_are_converted_and_checked():
     @tool
     def go(place: Place, steps: list[int] = [1], speed: float = 1.0) -> None:  # noqa: B006
         """Go."""
 
-    assert go.bind('{"place": {"city": "Rome"}}') == {"place": Place("Rome"), "speed": 1.0}, "its own default stays"
+    assert go.bind('{"place": {"city": "Rome"}}') == {"place": Place("Rome")}, "its defaults are its own business"
     assert go.bind('{"place": {"city": "Rome"}, "steps": [2]}')["steps"] == [2]
     for wrong in ("", "[]", "{", '{"place": {}}', '{"place": {"city": 5}}', '{"place": {"city": "x"}, "more": 1}'):
         with pytest.raises(ToolError):
@@ -214,7 +194,7 @@ def test_whatever_goes_wrong_with_a_call_is_an_answer_with_error(twin, caplog):
         sent = {m["toolCallId"]: m for m in server.requests[1].json["messages"] if m["role"] == "tool"}
         assert sent["c1"]["error"] == "ValueError: no such thing"
         assert "do not fit" in sent["c2"]["error"]
-        assert "do not fit" in sent["c3"]["error"]
+        assert "not JSON" in sent["c3"]["error"]
         assert sent["c4"]["error"] == "there is no tool 'unheard_of'"
         assert sent["c5"]["error"] == "try 5"
         assert all(m["content"] == m["error"] for m in sent.values())

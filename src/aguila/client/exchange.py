@@ -14,7 +14,7 @@ How a dropped stream is taken up again, exactly once:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -24,10 +24,13 @@ from aguila.client.effects import Authorize, Close, Head, Open, Program, Read, S
 from aguila.client.incoming import Reader, reader_for
 from aguila.client.middleware import Chain
 from aguila.client.transport import Request
+from aguila.codec import EventDecoder
+from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
+from aguila.stream.consume import Raw
 
 if TYPE_CHECKING:
     from aguila.client._base import Settings
@@ -146,6 +149,7 @@ class Exchange:
         run_id: str | None,
         accepted: Callable[[], None],
     ) -> None:
+        old_peer = predates_subagents(settings.peer_version)
         self.run_id = run_id
         self._settings = settings
         self._consumer = consumer
@@ -157,6 +161,7 @@ class Exchange:
         self._fed = 0
         self._attempts = 0
         self._is_resumed = False
+        self._boundary = EventDecoder(compat=settings.compat, warn=settings.warn) if old_peer else None
 
     def follow(self, request: Request) -> Program[None]:
         """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""
@@ -191,6 +196,7 @@ class Exchange:
     def _read(self, reader: Reader) -> Program[Exception | None]:
         """Deliver what one connection brings. Gives what broke it, None if it ended in order."""
         timeouts, consumer, chain = self._settings.timeouts, self._consumer, self._chain
+        is_plain = not chain and self._boundary is None
         clock = self._settings.clock
         deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
         wait = timeouts.idle
@@ -209,7 +215,7 @@ class Exchange:
             for frame in reader.feed(data) if data else self._rest(reader):
                 deadline = None
                 wait = timeouts.idle
-                for raw in chain.event(frame.data) if chain else (frame.data,):
+                for raw in (frame.data,) if is_plain else self._changed(frame.data):
                     events = consumer.feed(raw)
                     if events:
                         yield events
@@ -229,6 +235,17 @@ class Exchange:
             if not data:
                 yield Close()
                 return None
+
+    def _changed(self, data: bytes) -> Iterator[Raw]:
+        """What middleware, and what is known of an older peer, make of an event (PROC-7, ERA-4)."""
+        for raw in self._chain.event(data) if self._chain else (data,):
+            if self._boundary is None:
+                yield raw
+                continue
+            for event in self._boundary.feed(raw):
+                stripped = strip_subagents(event, self._settings.warn)
+                if stripped is not None:
+                    yield stripped
 
     def _rest(self, reader: Reader) -> Any:
         try:

@@ -1,24 +1,24 @@
 """Layer: client. Plain functions as front-end tools: advertised, their arguments checked, called, answered (FT, SEC-3).
 
-Below: msgspec (schemas from annotations), ``schema`` (schemas that were given). Above: ``thread`` decides when to call,
-``asyncio`` and ``sync`` do it. Nothing an agent sends can raise out of here: a name nobody knows, arguments that do
-not fit and a function that fails all become an answer with ``error``.
+Below: ``aguila.chat.functions`` (signatures as schemas), ``schema`` (schemas that were given). Above: ``thread``
+decides when to call, ``asyncio`` and ``sync`` do it. Nothing an agent sends can raise out of here: a name nobody knows,
+arguments that do not fit and a function that fails all become an answer with ``error``.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, cast, get_args, get_type_hints, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, cast, get_args, overload
 
 import msgspec
 
+from aguila.chat.functions import function_schema, read_arguments
 from aguila.client.schema import problem_with
 from aguila.codec import encode
-from aguila.errors import EncodeError
-from aguila.protocol import ContentPart, Tool, ToolCall, ToolMessage
+from aguila.errors import DecodeError, EncodeError
+from aguila.protocol import ContentPart, Tool, ToolCall, ToolMessage, replace
 
 _log = logging.getLogger("aguila.client")
 
@@ -44,22 +44,25 @@ class FunctionTool:
         parameters: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
+        if name is None and getattr(function, "__name__", None) == "<lambda>":
+            raise TypeError("a tool needs a name: tool(name=...)")
         self.function = function
-        self.__name__ = name if name is not None else _name_of(function)
         self.__doc__ = function.__doc__
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
         )
-        summary, described = _read_docstring(inspect.getdoc(function) or "")
         self._given = None if parameters is None else dict(parameters)
-        self._arguments = None if parameters is not None else _arguments_of(function, described)
-        schema = _schema_of(self._arguments) if self._arguments is not None else self._given
-        self.declaration = Tool(
-            name=self.__name__,
-            description=summary if description is None else description,
-            parameters=schema,
-            metadata=None if metadata is None else dict(metadata),
-        )
+        declared = function_schema(function, name=name, description=description, exclude=self._excluded())
+        if self._given is not None:
+            declared = replace(declared, parameters=self._given)
+        if metadata is not None:
+            declared = replace(declared, metadata=dict(metadata))
+        self.declaration = declared
+        self.__name__ = declared.name
+
+    def _excluded(self) -> tuple[str, ...]:
+        """With a schema of its own, what the annotations say is the function's business."""
+        return () if self._given is None else tuple(inspect.signature(self.function).parameters)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, as if it were no tool."""
@@ -67,24 +70,24 @@ class FunctionTool:
 
     def bind(self, text: str) -> dict[str, Any]:
         """The arguments that an agent wrote, as the function takes them. Raises ``ToolError`` if they do not fit."""
-        if not text.strip():
-            text = "{}"  # what a call without arguments is written as by some
-        if self._arguments is None:
-            try:
-                value: Any = msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                raise ToolError(f"the arguments are not JSON: {error}") from error
-            problem = problem_with(value, self._given or {})
-            if problem is None and not isinstance(value, dict):
-                problem = "expected an object"
+        try:
+            # A call without arguments is written as an empty text by some.
+            value: Any = msgspec.json.decode(text) if text.strip() else {}
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise ToolError(f"the arguments are not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ToolError("the arguments do not fit: expected an object")
+        found = cast("dict[str, Any]", value)
+        if self._given is not None:
+            problem = problem_with(found, self._given)
             if problem is not None:
                 raise ToolError(f"the arguments do not fit: {problem}")
-            return cast("dict[str, Any]", value)
+            return found
         try:
-            found = msgspec.json.decode(text, type=self._arguments)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise ToolError(f"the arguments do not fit: {error}") from error
-        return {name: value for name in found.__struct_fields__ if (value := getattr(found, name)) is not msgspec.UNSET}
+            return read_arguments(self.function, found)
+        except DecodeError as error:
+            where = f" at {error.path!r}" if error.path else ""
+            raise ToolError(f"the arguments do not fit: {error.message}{where}") from error
 
 
 @overload
@@ -215,124 +218,3 @@ def _content(value: Any) -> str | list[ContentPart]:
     if isinstance(value, list) and value and all(isinstance(each, _PARTS) for each in value):  # type: ignore[reportUnknownVariableType]
         return value  # type: ignore[reportUnknownVariableType]
     return encode(value).decode()
-
-
-# Schemas
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", None)
-    if name is None or name == "<lambda>":
-        raise TypeError("a tool needs a name: tool(name=...)")
-    return name
-
-
-def _arguments_of(function: Callable[..., Any], described: Mapping[str, str]) -> type[msgspec.Struct]:
-    """A struct with a field for each parameter: it gives the schema, and it checks."""
-    signature = inspect.signature(function)
-    target = function if inspect.isroutine(function) else type(function).__call__
-    hints = get_type_hints(inspect.unwrap(target), include_extras=True)
-    fields: list[tuple[str, Any, Any]] = []
-    for name, parameter in signature.parameters.items():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"{function!r} cannot be a tool: parameter {name!r} cannot be given by name")
-        annotation = hints.get(name, Any)
-        if name in described:
-            annotation = _described(annotation, described[name])
-        if parameter.default is inspect.Parameter.empty:
-            fields.append((name, annotation, msgspec.NODEFAULT))
-        elif _is_plain(parameter.default):
-            fields.append((name, annotation, msgspec.field(default=parameter.default)))
-        else:
-            # The function has its own idea of a default; an absent argument is not passed.
-            fields.append((name, annotation | msgspec.UnsetType, msgspec.UNSET))
-    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-
-
-def _is_plain(default: Any) -> bool:
-    return default is None or isinstance(default, str | int | float | bool)
-
-
-def _described(annotation: Any, description: str) -> Any:
-    return Annotated[annotation, msgspec.Meta(description=description)]
-
-
-def _schema_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    try:
-        (schema,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
-    except TypeError as error:
-        raise TypeError(f"the parameters of a tool need annotations with a JSON form: {error}") from error
-    name = schema["$ref"].rpartition("/")[2]
-    found = components.pop(name)
-    found.pop("title", None)
-    if components:
-        found["$defs"] = components
-    return found
-
-
-# Docstrings
-
-_GOOGLE = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
-_NUMPY = re.compile(r"^Parameters\s*\n-{3,}\s*$", re.MULTILINE)
-_SPHINX = re.compile(r"^:param\s+(?:[^:\s]+\s+)?(\w+):\s*", re.MULTILINE)
-_SECTION = re.compile(r"^(?:[A-Z]\w*(?: \w+)?):\s*$|^:\w+|^[A-Z]\w*\s*\n-{3,}\s*$", re.MULTILINE)
-_ENTRY = re.compile(r"^(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-
-
-def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says of the whole, and of each parameter."""
-    section = _SECTION.search(text)
-    summary = (text if section is None else text[: section.start()]).strip()
-    found: dict[str, str] = {}
-    for match in _SPHINX.finditer(text):
-        rest = text[match.end() :]
-        end = _SECTION.search(rest)
-        found[match[1]] = _one_line(rest if end is None else rest[: end.start()])
-    lines = text.split("\n")
-    for i, line in enumerate(lines):
-        if _GOOGLE.match(line):
-            found.update(_entries(lines[i + 1 :]))
-    numpy = _NUMPY.search(text)
-    if numpy is not None:
-        found.update(_numpy_entries(text[numpy.end() :].strip("\n").split("\n")))
-    return summary, {name: description for name, description in found.items() if description}
-
-
-def _entries(lines: Sequence[str]) -> dict[str, str]:
-    """``name (type): text`` at one indent, continued at a deeper one."""
-    found: dict[str, str] = {}
-    indent: int | None = None
-    name = ""
-    for line in lines:
-        if not line.strip():
-            continue
-        depth = len(line) - len(line.lstrip())
-        indent = depth if indent is None else indent
-        if depth < indent or depth == 0:
-            break
-        entry = _ENTRY.match(line.strip()) if depth == indent else None
-        if entry is not None:
-            name = entry[1]
-            found[name] = entry[2].strip()
-        elif name:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
-
-
-def _numpy_entries(lines: Sequence[str]) -> dict[str, str]:
-    """``name : type`` at the margin, its text indented below."""
-    found: dict[str, str] = {}
-    name = ""
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if following.startswith("---"):
-            break
-        if line and not line[0].isspace():
-            name = line.partition(":")[0].strip()
-            found.setdefault(name, "")
-        elif name:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

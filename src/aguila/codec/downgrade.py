@@ -100,6 +100,11 @@ def downgrade_event(event: Event, peer_version: str | None, warn: Warn = log_not
     return strip_subagents(event, warn) if peer <= _NO_SUBAGENTS else event
 
 
+def predates_subagents(peer_version: str | None) -> bool:
+    """Whether a peer of that version cannot mean what it seems to say of subagents (ERA-4)."""
+    return _version(peer_version) <= _NO_SUBAGENTS
+
+
 def strip_subagents(event: Event, warn: Warn = log_notice) -> Event | None:
     """An event as if there were no subagents: what they did is the agent's own, SUBAGENT_* events are dropped.
 
