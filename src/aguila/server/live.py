@@ -67,8 +67,8 @@ class LiveRun:
     """A run with its lease. ``Sink`` and ``Services`` of its agent."""
 
     __slots__ = (
-        "_cancelling", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over", "_last_flush", "_loop",
-        "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
+        "_cancelling", "_claims", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over", "_last_flush",
+        "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
         "lease", "root_run_id", "session", "task", "viewers", "watch",
     )  # fmt: skip
 
@@ -79,6 +79,7 @@ class LiveRun:
         *,
         root_run_id: str,
         window: float,
+        claims: Sequence[str] = (),
     ) -> None:
         self.lease = lease
         self.root_run_id = root_run_id
@@ -92,6 +93,7 @@ class LiveRun:
         self.session: bytes | None = None
         """The thread's session before this run."""
         self._window = window
+        self._claims = claims  # answers that count as used when the run ends in order: nothing but its end tells
         self._grace: asyncio.TimerHandle | None = None
         self._unwatched: list[asyncio.Future[None]] = []
         self._pending: list[bytes] = []
@@ -214,6 +216,7 @@ class LiveRun:
         self._tell("run started")
         try:
             context = await load()
+            del load  # and the request with it
             self._is_driving = True
             if self._cancelling and self._refusal is None:  # before it began: the agent is not called at all
                 self.put(context.writer.cancel())
@@ -260,6 +263,8 @@ class LiveRun:
         delay = 0.05
         while True:
             try:
+                if self._claims and end.outcome in ("success", "interrupt"):
+                    await self._store.settle(self.lease, self._claims)
                 await self._store.append(self.lease, events, end=end)
                 return end.outcome
             except StaleLease as error:

@@ -19,24 +19,26 @@ from aguila.codec.compat import Level
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notice import Warn
 from aguila.errors import CursorExpired, DecodeError, NotFound, ThreadBusy
-from aguila.protocol import AgentCapabilities, Event, RunAgentInput
+from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities, Event, RunAgentInput
 from aguila.server.auth import Request
 from aguila.server.files import file_response, receive_upload
+from aguila.server.interrupts import open_interrupts
 from aguila.server.join import join
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun
 from aguila.server.rejection import Rejected
 from aguila.server.responses import (
+    Document,
     EventStream,
-    Headers,
+    Framing,
     Receive,
+    Reply,
     Send,
-    follow,
+    Streams,
     framing_for,
-    respond,
-    respond_json,
+    json_document,
 )
-from aguila.server.runs import Asked, Runs, Started
+from aguila.server.runs import Asked, Runs
 from aguila.store import RunRecord, Store, ThreadSummary
 from aguila.stream import compact
 
@@ -44,14 +46,13 @@ _MAX_PAGE = 500
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that was let in: who asks, and how to answer. ``headers`` belong on every answer to it."""
+    """One request that was let in, and who asks. ``headers`` belong on every answer to it."""
 
     request: Request
     receive: Receive
-    send: Send
     scope: str
     principal: Any
-    headers: Headers
+    headers: Sequence[tuple[bytes, bytes]]
     params: Sequence[str]
 
 
@@ -73,57 +74,49 @@ class Routes:
         disconnect_grace: float | None,
         warn: Warn,
     ) -> None:
-        self.streams: set[EventStream] = set()
+        self.streams = Streams(heartbeat)
         self.runs = runs
         self._store: Store = runs.store
         self._limits = limits
         self._capabilities = encode(capabilities)
         self._headers_allowed = [name.lower() for name in headers_allowed]
-        self._heartbeat = heartbeat
         self._grace = disconnect_grace
         self._warn = warn
 
     async def drain(self) -> None:
         """Drain the runs, then end the streams that are left: what they watch goes on in another process."""
         await self.runs.drain()
-        for stream in list(self.streams):
-            stream.break_off(None)
+        self.streams.break_off()
 
     # Runs
 
-    async def run(self, exchange: Exchange) -> None:
+    async def run(self, exchange: Exchange) -> Reply:
         """``POST /``: start a run, or come back to it."""
         input, body = await self._input(exchange)  # noqa: A001 - the protocol's word for it
         request = exchange.request
         headers = {name: request.headers[name] for name in self._headers_allowed if name in request.headers}
         asked = Asked(input=input, body=body, scope=exchange.scope, principal=exchange.principal, headers=headers)
         started = await self.runs.start(asked)
-        if started.is_hydration or (started.record is not None and not started.record.is_running):
-            await self._join(exchange, input)
+        record = started.record
+        if started.is_hydration or (record is not None and not record.is_running):
+            return await self._join(exchange, input)
+        framing = _framing(exchange, input.protocol_version)
+        if record is not None:
+            after, opening, live = record.first - 1, b"", self._live(record)
         else:
-            await self._watch(exchange, input, started)
+            first, live = started.first, started.live
+            assert first is not None  # noqa: S101
+            after, opening = first.last, framing.batch(first.first, first.events)
+        return self._stream(
+            exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=live
+        )
 
-    async def connect(self, exchange: Exchange) -> None:
+    async def connect(self, exchange: Exchange) -> Reply:
         """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
         input, _ = await self._input(exchange)  # noqa: A001
-        await self._join(exchange, input)
+        return await self._join(exchange, input)
 
-    async def _watch(self, exchange: Exchange, input: RunAgentInput, started: Started) -> None:  # noqa: A002
-        live, first, record = started.live, started.first, started.record
-        if record is not None:
-            live = self._live(record)
-        stream = self._stream(exchange, input.protocol_version)
-
-        async def produce(stream: EventStream) -> None:
-            after = 0 if record is None else record.first - 1
-            if first is not None:
-                await stream.write(stream.framing.batch(first.first, first.events))
-                after = first.last
-            await follow(stream, self._store, exchange.scope, input.thread_id, after, is_live=True)
-
-        await self._serve(exchange, stream, produce, live)
-
-    async def _join(self, exchange: Exchange, input: RunAgentInput) -> None:  # noqa: A002
+    async def _join(self, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
         store, scope, thread_id = self._store, exchange.scope, input.thread_id
         records = await store.runs(scope, thread_id)
         running = records[-1] if records and records[-1].is_running else None
@@ -131,52 +124,41 @@ class Routes:
         joined = await join(
             store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id
         )
-        stream = self._stream(exchange, input.protocol_version)
-
-        async def produce(stream: EventStream) -> None:
-            framing = stream.framing
-            body = b"".join([framing.event(event) for event in joined.events[:-1]])
-            if joined.events:
-                body += framing.event(joined.events[-1], joined.after)
-            await stream.write(body, last=not joined.is_live)
-            if joined.is_live:
-                await follow(stream, store, scope, thread_id, joined.after, is_live=True)
-
+        framing = _framing(exchange, input.protocol_version)
+        opening = b"".join([framing.event(event) for event in joined.events[:-1]])
+        opening += framing.event(joined.events[-1], joined.after)
         live = self._live(running) if running is not None and joined.is_live else None
-        await self._serve(exchange, stream, produce, live)
+        return self._stream(
+            exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=live
+        )
 
-    async def run_status(self, exchange: Exchange) -> None:
+    async def run_status(self, exchange: Exchange) -> Reply:
         """``GET /threads/{id}/runs/{run}``."""
-        record = await self._record(exchange)
-        await respond_json(exchange.send, _status(record), exchange.headers)
+        return json_document(_status(await self._record(exchange)), exchange.headers)
 
-    async def run_events(self, exchange: Exchange) -> None:
+    async def run_events(self, exchange: Exchange) -> Reply:
         """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
         record = await self._record(exchange)
         after = await self._cursor(exchange)
-        after = record.first - 1 if after is None else max(after, record.first - 1)
-        stream = self._stream(exchange)
-        produce = partial(
-            follow,
-            store=self._store,
-            scope=exchange.scope,
-            thread_id=record.thread_id,
-            after=after,
+        return self._stream(
+            exchange,
+            record.thread_id,
+            after=record.first - 1 if after is None else max(after, record.first - 1),
             until=None if record.is_running else record.last,
             is_live=record.is_running,
             fails_in_band=False,
+            watched=self._live(record) if record.is_running else None,
         )
-        await self._serve(exchange, stream, produce, self._live(record) if record.is_running else None)
 
-    async def cancel(self, exchange: Exchange) -> None:
+    async def cancel(self, exchange: Exchange) -> Reply:
         """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
         thread_id, run_id = exchange.params
         record = await self.runs.cancel(exchange.scope, thread_id, run_id)
-        await respond_json(exchange.send, _status(record), exchange.headers, 202 if record.is_running else 200)
+        return json_document(_status(record), exchange.headers, 202 if record.is_running else 200)
 
     # Threads
 
-    async def threads(self, exchange: Exchange) -> None:
+    async def threads(self, exchange: Exchange) -> Reply:
         """``GET /threads``: summaries, last updated first."""
         query = exchange.request.query
         text = query.get("limit", "50")
@@ -185,26 +167,26 @@ class Routes:
         limit = int(text)
         found = await self._store.threads(exchange.scope, limit=limit, before=query.get("before"))
         more = found[-1].thread_id if len(found) == limit else None
-        await respond_json(exchange.send, {"threads": [_summary(one) for one in found], "next": more}, exchange.headers)
+        return json_document({"threads": [_summary(one) for one in found], "next": more}, exchange.headers)
 
-    async def thread(self, exchange: Exchange) -> None:
+    async def thread(self, exchange: Exchange) -> Reply:
         """``GET /threads/{id}``: messages, state and open interrupts, with the sequence number they cover."""
         (thread_id,) = exchange.params
         view = await self.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
         records = await self._store.runs(exchange.scope, thread_id)
-        interrupts = await self._store.interrupts(exchange.scope, thread_id)
+        interrupts = await open_interrupts(self._store, exchange.scope, view)
         answer = {
             "threadId": thread_id,
             "messages": view.conversation.messages,
             "state": view.conversation.state,
-            "interrupts": [msgspec.Raw(one.body) for one in interrupts if one.status == "open"],
+            "interrupts": interrupts,
             "last": view.last,
             "tip": view.tip,
             "runs": [_status(record) for record in records],
         }
-        await respond_json(exchange.send, answer, exchange.headers)
+        return json_document(answer, exchange.headers)
 
-    async def delete_thread(self, exchange: Exchange) -> None:
+    async def delete_thread(self, exchange: Exchange) -> Reply:
         """``DELETE /threads/{id}``: everything in it, its files too."""
         (thread_id,) = exchange.params
         try:
@@ -212,9 +194,9 @@ class Routes:
         except ThreadBusy as error:
             message = f"run {error.run.run_id} is on; cancel it first"
             raise Rejected(409, "thread_busy", message) from None
-        await respond(exchange.send, 204, headers=exchange.headers)
+        return Document(status=204, headers=exchange.headers)
 
-    async def thread_events(self, exchange: Exchange) -> None:
+    async def thread_events(self, exchange: Exchange) -> Reply:
         """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run that is on."""
         (thread_id,) = exchange.params
         summary = await self._store.thread(exchange.scope, thread_id)
@@ -227,56 +209,47 @@ class Routes:
         if summary.is_running:
             running = [one for key, one in self.runs.live.items() if key[:2] == (exchange.scope, thread_id)]
             live = running[0] if running else None
-        stream = self._stream(exchange)
+        return self._stream(
+            exchange,
+            thread_id,
+            after=after,
+            until=summary.last,
+            is_live=summary.is_running,
+            replay=partial(self._replay_compacted, records) if records else None,
+            fails_in_band=False,
+            watched=live,
+        )
 
-        async def produce(stream: EventStream) -> None:
-            position = await self._replay_compacted(stream, exchange.scope, thread_id, after, records)
-            await follow(
-                stream,
-                self._store,
-                exchange.scope,
-                thread_id,
-                position,
-                until=max(position, summary.last),
-                is_live=summary.is_running,
-                fails_in_band=False,
-            )
-
-        await self._serve(exchange, stream, produce, live)
-
-    async def _replay_compacted(
-        self, stream: EventStream, scope: str, thread_id: str, after: int, records: Sequence[RunRecord]
-    ) -> int:
+    async def _replay_compacted(self, records: Sequence[RunRecord], stream: EventStream) -> None:
         """Write finished runs that begin after the cursor in their shortest form; the last event has the run's id.
 
-        A run of which the reader has seen a part goes on as it was. Gives the position that was reached.
+        A run of which the reader has seen a part goes on as it was.
         """
         framing = stream.framing
         for record in records:
-            if record.is_running or record.first <= after:
-                if record.last > after:
-                    break
+            if record.is_running or record.first <= stream.after:
+                if record.last > stream.after:
+                    return
                 continue
             events: list[Event] = []
-            position = after
+            position = stream.after
             while position < record.last:
-                for batch in await self._store.read(scope, thread_id, position, until=record.last):
+                for batch in await self._store.read(stream.scope, stream.thread_id, position, until=record.last):
                     decoded = [decode_event(data, strict=True) for data in batch.events]
                     events += [event for event in decoded if event is not None]
                     position = batch.last
             short = compact(events, warn=self._warn)
             body = b"".join([framing.event(event) for event in short[:-1]])
+            stream.after = record.last
             await stream.write(body + framing.event(short[-1], record.last))
-            after = record.last
-        return after
 
     # The rest
 
-    async def capabilities(self, exchange: Exchange) -> None:
+    async def capabilities(self, exchange: Exchange) -> Reply:
         """``GET /capabilities``."""
-        await respond(exchange.send, 200, self._capabilities, exchange.headers)
+        return Document(body=self._capabilities, headers=exchange.headers)
 
-    async def upload(self, exchange: Exchange) -> None:
+    async def upload(self, exchange: Exchange) -> Reply:
         """``POST /files``."""
         blob = await receive_upload(
             exchange.request, exchange.receive, store=self._store, scope=exchange.scope, limits=self._limits
@@ -288,22 +261,26 @@ class Routes:
             "size": blob.size,
             "source": {"type": "file", "value": blob.blob_id, "provider": "aguila", "mimeType": blob.media_type},
         }
-        await respond_json(exchange.send, answer, exchange.headers, 201)
+        return json_document(answer, exchange.headers, 201)
 
-    async def download(self, exchange: Exchange) -> None:
+    async def download(self, exchange: Exchange) -> Reply:
         """``GET /files/{id}``."""
         (file_id,) = exchange.params
         blob, data = await self._store.blob(exchange.scope, file_id)
         status, headers, body = file_response(blob, data)
-        await exchange.send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
-        await exchange.send({"type": "http.response.body", "body": body})
 
-    async def healthz(self, exchange: Exchange) -> None:
+        async def reply(receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
+            await send({"type": "http.response.body", "body": body})
+
+        return reply
+
+    async def healthz(self, exchange: Exchange) -> Reply:
         """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
         await self._store.check()
         if self.runs.is_draining:
             raise Rejected(503, "draining", "this server is shutting down")
-        await respond_json(exchange.send, {"status": "ok"}, exchange.headers)
+        return json_document({"status": "ok"}, exchange.headers)
 
     # What they share
 
@@ -342,29 +319,22 @@ class Routes:
             raise CursorExpired("the log of this thread has no such event")
         return int(text)
 
-    def _stream(self, exchange: Exchange, declared: str | None = "1.1") -> EventStream:
-        media_type = _negotiated(exchange.request.headers.get("accept"))
-        return EventStream(framing_for(media_type, declared), self._heartbeat)
+    def _stream(
+        self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any
+    ) -> EventStream:
+        return EventStream(
+            _framing(exchange) if framing is None else framing,
+            self._store,
+            exchange.scope,
+            thread_id,
+            streams=self.streams,
+            headers=exchange.headers,
+            grace=self._grace,
+            **options,
+        )
 
     def _live(self, record: RunRecord) -> LiveRun | None:
         return self.runs.live.get((record.scope, record.thread_id, record.run_id))
-
-    async def _serve(
-        self,
-        exchange: Exchange,
-        stream: EventStream,
-        produce: Callable[[EventStream], Awaitable[None]],
-        live: LiveRun | None,
-    ) -> None:
-        self.streams.add(stream)
-        if live is not None:
-            live.join(stream)
-        try:
-            await stream.serve(exchange.receive, exchange.send, produce, exchange.headers)
-        finally:
-            self.streams.discard(stream)
-            if live is not None:
-                live.leave(stream, self._grace)
 
 
 async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
@@ -388,6 +358,10 @@ async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
 
 
 _negotiated = lru_cache(256)(negotiate)
+
+
+def _framing(exchange: Exchange, declared: str | None = PROTOCOL_VERSION) -> Framing:
+    return framing_for(_negotiated(exchange.request.headers.get("accept")), declared)
 
 
 class _Declaration(msgspec.Struct, rename="camel"):
@@ -432,7 +406,7 @@ def _summary(thread: ThreadSummary) -> dict[str, Any]:
 
 # The table
 
-Handler = Callable[[Routes, Exchange], Awaitable[None]]
+Handler = Callable[[Routes, Exchange], Awaitable[Reply]]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -468,6 +442,8 @@ ROUTES: Final = (
 
 def find_route(segments: Sequence[str]) -> tuple[Route, list[str]]:
     """The route of a path and the ids in it. Raises ``NotFound``."""
+    if not segments:
+        return ROUTES[0], []
     for route in ROUTES:
         if len(route.path) == len(segments) and all(
             (wanted is None and given != "") or wanted == given

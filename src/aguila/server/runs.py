@@ -218,7 +218,13 @@ class Runs:
                     raise Rejected(409, "run_exists", message, "/runId") from None
                 return Started(record=record)
             except ThreadBusy as error:
-                await self._make_way(error.run)
+                try:
+                    await self._make_way(error.run)
+                except Rejected as refusal:
+                    if refusal.code != "thread_busy" or not plan.taken:
+                        raise
+                    message = f"interrupt {plan.taken[0]} is being answered by run {error.run.run_id}"
+                    raise Rejected(409, "interrupt_taken", message, "/resume") from None
             except InterruptTaken as error:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
@@ -285,7 +291,9 @@ class Runs:
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
         )
-        live = LiveRun(store, lease, root_run_id=plan.root_run_id, window=settings.window)
+        # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
+        claims = plan.claims if plan.replay is None else ()
+        live = LiveRun(store, lease, root_run_id=plan.root_run_id, window=settings.window, claims=claims)
 
         async def load() -> RunContext:
             # Not before the run has begun: the run before it may still have been writing its session.

@@ -1,0 +1,169 @@
+"""History, interrupts and joining over HTTP: what a client meets."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+from serving import Gate, check_valid, run_input, serving, text_of, types
+
+from aguila import App
+from aguila.agent import Interrupt
+from aguila.protocol import Interrupt as Question
+from aguila.store import MemoryStore, SQLiteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+def says(message_id: str, content: str) -> dict[str, Any]:
+    return {"id": message_id, "role": "user", "content": content}
+
+
+def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:
+    return [{"interruptId": name, "status": status, "payload": payload} for name, payload in pairs]
+
+
+def asked(events: list[dict[str, Any]]) -> list[str]:
+    check_valid(events)
+    return [interrupt["id"] for interrupt in events[-1]["outcome"]["interrupts"]]
+
+
+def code_of(server: Any, **members: Any) -> tuple[int, str]:
+    response = server.post("/", json=run_input(**members))
+    return response.status_code, json.loads(response.content)["error"]["code"]
+
+
+async def asks_twice(run: Any) -> Any:
+    yield f"{run.messages[-1].content}: "
+    run.state["asked"] = run.state.get("asked", 0) + 1
+    first = await run.ask("First?", schema={"type": "string"})
+    yield f"first={first} "
+    second = await run.ask("Second?")
+    yield f"second={second}"
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: Any, history: Any) -> None:
+    with serving(App(asks_twice, store=store, history=history)) as server:
+        (first,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")], state={"kept": True}))
+        assert code_of(server, run_id="r2", messages=[says("u2", "well?")]) == (422, "interrupt_uncovered")
+        assert code_of(server, run_id="r2", resume=answers((first, 5))) == (422, "interrupt_answer_invalid")
+        (second,) = asked(server.events(run_id="r2", resume=answers((first, "a"))))
+        events = server.events(run_id="r3", resume=answers((second, "b")))
+        check_valid(events)
+        assert text_of(events) == "second=b"
+        assert code_of(server, run_id="r4", resume=answers((second, "c"))) == (409, "interrupt_stale")
+        with server.run("/connect", run_id="visit") as stream:
+            joined = stream.rest()
+        check_valid(joined)
+        assert [message["content"] for message in joined[1]["messages"]] == ["Go", "Go: first=a second=b"]
+        assert joined[2]["snapshot"] == {"kept": True, "asked": 1}
+
+
+def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(store: Any) -> None:
+    async def agent(run: Any) -> Any:
+        if not run.resume:
+            raise Interrupt(Question(id="mine", reason="confirm"))
+        if run.resume[0].payload == "fail":
+            raise ValueError("no")
+        yield f"got {run.resume[0].payload}"
+
+    with serving(App(agent, store=store, allow_anonymous=True)) as server:
+
+        def waiting() -> list[str]:
+            return [interrupt["id"] for interrupt in server.get("/threads/thread").json()["interrupts"]]
+
+        assert asked(server.events(run_id="r1")) == ["mine"]
+        assert waiting() == ["mine"]
+        assert server.events(run_id="r2", resume=answers(("mine", "fail")))[-1]["type"] == "RUN_ERROR"
+        assert waiting() == ["mine"]
+        assert text_of(server.events(run_id="r3", resume=answers(("mine", "yes")))) == "got yes"
+        assert waiting() == []
+        again = {"resume": answers(("mine", "yes"))}
+        assert code_of(server, run_id="r4", **again) == (409, "interrupt_stale")
+        # Not from where it was asked either: it is settled once.
+        assert code_of(server, run_id="r4", parentRunId="r1", **again) == (409, "interrupt_stale")
+
+
+def test_an_interrupt_that_a_watched_run_is_answering_is_taken(store: Any) -> None:
+    gate = Gate()
+
+    calls: list[str] = []
+
+    async def agent(run: Any) -> Any:
+        calls.append(run.run_id)
+        if len(calls) > 1:
+            await gate.wait()  # before the answer is used
+        yield await run.ask("Go?")
+
+    with serving(App(agent, store=store)) as server, closing(server.peer()) as other:
+        (name,) = asked(server.events(run_id="r1", messages=[says("u1", "x")]))
+        with server.run(run_id="r2", resume=answers((name, "one"))) as first:
+            first.read_until("RUN_STARTED")
+            gate.await_reached()
+            assert code_of(other, run_id="r3", resume=answers((name, "two"))) == (409, "interrupt_taken")
+            gate.open()
+            rest = first.rest()
+        assert text_of(rest) == "one"
+        assert code_of(server, run_id="r3", resume=answers((name, "two"))) == (409, "interrupt_stale")
+    assert len(calls) == 2
+
+
+async def tells(run: Any) -> Any:
+    yield f"{[message.content for message in run.messages]} {run.state}"
+    run.state["turns"] = run.state.get("turns", 0) + 1
+
+
+def test_the_server_keeps_messages_and_state_for_clients_that_send_what_is_new(store: Any) -> None:
+    with serving(App(tells, store=store, history="server")) as server:
+        server.events(run_id="r1", messages=[says("u1", "one")], state={})
+        events = server.events(run_id="r2", messages=[says("u2", "two")], state={})
+        check_valid(events)
+        assert types(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
+        assert text_of(events) == "['one', \"['one'] {}\", 'two'] {'turns': 1}"
+        # A branch from before that.
+        events = server.events(run_id="r3", messages=[says("u3", "or")], parentRunId="r1")
+        assert text_of(events) == "['one', \"['one'] {}\", 'or'] {'turns': 1}"
+
+
+def test_no_messages_hydrate_without_calling_the_agent(store: Any) -> None:
+    with serving(App(tells, store=store, history="server", allow_anonymous=True)) as server:
+        assert types(server.events(run_id="r0")) == ["RUN_STARTED", "RUN_FINISHED"]
+        server.events(run_id="r1", messages=[says("u1", "one")])
+        hydrated = server.events(run_id="r2")
+        check_valid(hydrated)
+        assert types(hydrated) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
+        assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["r1"]
+
+
+def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -> None:
+    gate = Gate()
+
+    async def agent(run: Any) -> Any:
+        yield "one "
+        run.state["n"] = 1
+        await gate.wait()
+        yield "two"
+        run.state["n"] = 2
+
+    with (
+        serving(App(agent, store=store)) as server,
+        closing(server.peer()) as other,
+        server.run(run_id="r1", messages=[says("u1", "x")]) as first,
+    ):
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with other.run("/connect", run_id="visit") as second:
+            start = [second.next_event() for _ in range(3)]
+            assert [event["type"] for event in start if event] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]
+            gate.open()
+            rest = second.rest()
+        events = [event for event in [*start, *rest] if event is not None]
+        check_valid(events)
+        assert events[0]["runId"] == events[-1]["runId"] == "r1"
+        assert events[1]["messages"][-1]["content"] + text_of(events) == "one two"
+        assert first.rest()[-1] == events[-1]
