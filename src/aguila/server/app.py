@@ -23,7 +23,7 @@ from aguila.server.capabilities import derive_capabilities
 from aguila.server.history import History
 from aguila.server.limits import Limits
 from aguila.server.rejection import Rejected
-from aguila.server.responses import Receive, Send, header_list, respond
+from aguila.server.responses import Document, Receive, Reply, Send, header_list
 from aguila.server.routes import Disconnected, Exchange, Routes, find_route, path_segments
 from aguila.server.runs import Busy, Runs, Settings, new_id
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
@@ -221,7 +221,9 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            reply = await self._reply(scope, receive)
+            if reply is not None:
+                await reply(receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -242,44 +244,34 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _http(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        started = False
-
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
+    async def _reply(self, scope: MutableMapping[str, Any], receive: Receive) -> Reply | None:
+        """The answer to a request; None if the client has gone. Whatever fails before there is one becomes one."""
         headers: list[tuple[bytes, bytes]] = []
         try:
-            try:
-                await self._answer(scope, receive, sending, headers)
-            except NotFound as error:
-                raise Rejected(404, "not_found", str(error)) from None
-            except CursorExpired as error:
-                raise Rejected(410, "cursor_expired", str(error)) from None
-            except StoreUnavailable as error:
-                _log.warning("%s %s: %s", scope["method"], scope["path"], error)
-                message = "the store cannot work now"
-                raise Rejected(503, "store_unavailable", message, headers={"retry-after": "1"}) from None
+            return await self._answer(scope, receive, headers)
         except Disconnected:
-            return
+            return None
         except Rejected as refusal:
-            if started:
-                raise
-            await respond(send, refusal.status, refusal.body(), [*header_list(refusal.headers), *headers])
-        except Exception:
+            return _refused(refusal, headers)
+        except NotFound as error:
+            return _refused(Rejected(404, "not_found", str(error)), headers)
+        except CursorExpired as error:
+            return _refused(Rejected(410, "cursor_expired", str(error)), headers)
+        except StoreUnavailable as error:
+            _log.warning("%s %s: %s", scope["method"], scope["path"], error)
+            again = {"retry-after": "1"}
+            return _refused(Rejected(503, "store_unavailable", "the store cannot work now", headers=again), headers)
+        except Exception:  # noqa: BLE001 - its text is for the log, not for the client
             reference = new_id()
             _log.exception("%s %s failed; reference %s", scope["method"], scope["path"], reference)
-            if started:
-                raise
-            failure = Rejected(500, "internal", f"The request failed. Reference: {reference}")
-            await respond(send, 500, failure.body(), headers)
+            return _refused(Rejected(500, "internal", f"The request failed. Reference: {reference}"), headers)
 
     async def _answer(
-        self, scope: MutableMapping[str, Any], receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]
-    ) -> None:
-        routes = await self._started()
+        self, scope: MutableMapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
+    ) -> Reply:
+        routes = self._routes
+        if routes is None:
+            routes = await self._started()
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
         headers += self._origins.headers(request)
@@ -289,8 +281,7 @@ class App:
         if handler is None:
             preflight = self._origins.preflight(request, list(route.handlers))
             if preflight is not None:
-                await respond(send, 204, headers=preflight)
-                return
+                return Document(status=204, headers=preflight)
             allow = {"allow": ", ".join(route.handlers)}
             raise Rejected(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
         self._origins.check(request)
@@ -298,18 +289,14 @@ class App:
         if method in route.needs_owner and self._authenticate is None and not self._allow_anonymous:
             message = "this needs an authenticate hook, or allow_anonymous=True"
             raise Rejected(403, "anonymous_not_allowed", message)
-        await handler(
-            routes,
-            Exchange(
-                request=request,
-                receive=receive,
-                send=send,
-                scope=found,
-                principal=principal,
-                headers=headers,
-                params=params,
-            ),
+        exchange = Exchange(
+            request=request, receive=receive, scope=found, principal=principal, headers=headers, params=params
         )
+        return await handler(routes, exchange)
+
+
+def _refused(refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]) -> Document:
+    return Document(status=refusal.status, body=refusal.body(), headers=[*header_list(refusal.headers), *headers])
 
 
 class _At:

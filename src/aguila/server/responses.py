@@ -4,18 +4,19 @@ Below: ``aguila.codec`` (framing, downgrade) and ``aguila.store`` (where streams
 
 A stream reads the log at its reader's pace: ``send`` waits for a slow one, and nothing is kept for it meanwhile. One
 write holds a whole batch of the log; the pump has gathered it. Besides the request's own task a stream has one more,
-which hears the client hang up and sends comments while nothing else is sent.
+which hears the client hang up. An answer is an object that is called after everything else about the request is
+forgotten, so that an open stream holds on to little.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from aguila.codec import decode_event, encode_event
+from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.downgrade import downgrade_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
@@ -28,6 +29,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
+Reply = Callable[[Receive, Send], Awaitable[None]]
+"""An answer that is ready to be sent."""
 
 _ENDINGS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
@@ -43,20 +46,26 @@ def is_terminal(event: bytes) -> bool:
 # Documents
 
 
-async def respond(
-    send: Send, status: int, body: bytes = b"", headers: Headers = (), *, media_type: bytes = b"application/json"
-) -> None:
+class Document(msgspec.Struct, frozen=True, kw_only=True):
     """A whole answer."""
-    head = [(b"content-length", b"%d" % len(body)), (b"x-content-type-options", b"nosniff"), *headers]
-    if body:
-        head.append((b"content-type", media_type))
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
+
+    status: int = 200
+    body: bytes = b""
+    headers: Headers = ()
+    media_type: bytes = b"application/json"
+
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        """Send it."""
+        head = [(b"content-length", b"%d" % len(self.body)), (b"x-content-type-options", b"nosniff"), *self.headers]
+        if self.body:
+            head.append((b"content-type", self.media_type))
+        await send({"type": "http.response.start", "status": self.status, "headers": head})
+        await send({"type": "http.response.body", "body": self.body})
 
 
-async def respond_json(send: Send, value: Any, headers: Headers = (), status: int = 200) -> None:
+def json_document(value: Any, headers: Headers = (), status: int = 200) -> Document:
     """A JSON value, or protocol objects, as an answer that no cache keeps."""
-    await respond(send, status, msgspec.json.encode(value), [(b"cache-control", b"no-store"), *headers])
+    return Document(status=status, body=encode(value), headers=[(b"cache-control", b"no-store"), *headers])
 
 
 # Framing
@@ -156,36 +165,159 @@ def framing_for(media_type: str, declared: str | None = PROTOCOL_VERSION) -> Fra
 # Streams
 
 
+class Watched(Protocol):
+    """What is told that somebody looks."""
+
+    def join(self, viewer: EventStream) -> None:
+        """Somebody watches."""
+        ...
+
+    def leave(self, viewer: EventStream, grace: float | None) -> None:
+        """Somebody went away."""
+        ...
+
+
+class Streams:
+    """The open streams of an app. One timer for all of them sends comments where nothing else was sent.
+
+    A comment comes after ``heartbeat`` seconds of silence at the latest. A timer in each stream would cost more memory
+    than the rest of it.
+    """
+
+    def __init__(self, heartbeat: float) -> None:
+        self._heartbeat = heartbeat
+        self._open: set[EventStream] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: set[asyncio.Task[None]] = set()
+
+    def add(self, stream: EventStream) -> None:
+        """A stream begins."""
+        self._open.add(stream)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._heartbeat / 4, self._beat)
+
+    def discard(self, stream: EventStream) -> None:
+        """A stream has ended."""
+        self._open.discard(stream)
+
+    def break_off(self) -> None:
+        """End all of them."""
+        for stream in list(self._open):
+            stream.break_off(None)
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        silent_since = loop.time() - self._heartbeat * 0.75
+        for stream in self._open:
+            if stream.is_silent(silent_since):
+                task = loop.create_task(
+                    stream.beat()
+                )  # not awaited: one that is stuck must not keep the others waiting
+                self._beating.add(task)
+                task.add_done_callback(self._beating.discard)
+        self._timer = loop.call_later(self._heartbeat / 4, self._beat) if self._open else None
+
+
 class EventStream:
-    """One response that streams events. ``produce`` writes it; ``break_off`` ends it from outside."""
+    """One response that streams a part of the log.
+
+    First ``opening``, ready-made, and what ``replay`` writes; then the log after ``after`` up to ``until``; then, if
+    ``is_live``, the log up to the end of the run that is on. When the log cannot be read any more the stream ends with
+    RUN_ERROR if ``fails_in_band``; otherwise it is cut short, and the reader may come back with its last id.
+    """
 
     __slots__ = (
-        "_broken", "_heartbeat", "_is_complete", "_is_sending", "_last_words", "_loop", "_send", "_sent_at", "_task",
-        "framing",
+        "_grace", "_headers", "_is_broken", "_is_complete", "_is_sending", "_last_words", "_loop", "_send", "_sent_at",
+        "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing", "is_live", "opening", "replay",
+        "scope", "thread_id", "until",
     )  # fmt: skip
 
-    def __init__(self, framing: Framing, heartbeat: float) -> None:
+    def __init__(
+        self,
+        framing: Framing,
+        store: Store,
+        scope: str,
+        thread_id: str,
+        *,
+        streams: Streams,
+        headers: Headers = (),
+        after: int = 0,
+        until: int | None = None,
+        is_live: bool = False,
+        opening: bytes = b"",
+        replay: Callable[[EventStream], Awaitable[None]] | None = None,
+        fails_in_band: bool = True,
+        watched: Watched | None = None,
+        grace: float | None = None,
+    ) -> None:
         self.framing = framing
-        self._heartbeat = None if framing.heartbeat is None else heartbeat
+        self.scope = scope
+        self.thread_id = thread_id
+        self.after = after
+        self.until = until
+        self.is_live = is_live
+        self.opening = opening
+        self.replay = replay
+        self.fails_in_band = fails_in_band
+        self._store = store
+        self._streams = streams
+        self._headers = headers
+        self._watched = watched
+        self._grace = grace
         self._loop = asyncio.get_running_loop()
-        self._broken = False
+        self._is_broken = False
         self._is_complete = False
         self._is_sending = False
         self._last_words: bytes | None = None
-        self._sent_at = self._loop.time()
+        self._sent_at = 0.0
         self._send: Send | None = None
         self._task: asyncio.Task[Any] | None = None
+        if watched is not None:
+            watched.join(self)
 
-    async def serve(
-        self,
-        receive: Receive,
-        send: Send,
-        produce: Callable[[EventStream], Awaitable[None]],
-        headers: Headers = (),
-    ) -> None:
-        """Send the head, what ``produce`` writes, and the end; returns early when the client hangs up."""
+    # The answer
+
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        """Send the head, the events, and the end; returns early when the client hangs up."""
         self._send = send
         self._task = asyncio.current_task()
+        self._streams.add(self)
+        listening: asyncio.Task[None] | None = None
+        try:
+            await self._begin(send)
+            listening = self._loop.create_task(self._listen(receive))
+            await self._stored()
+            if self.is_live and not self._is_complete:
+                # Not in a method of its own: a stream waits here, and every frame counts when there are thousands.
+                tail: Any = self._store.tail(self.scope, self.thread_id, self.after)
+                try:
+                    batch: Batch
+                    async for batch in tail:
+                        is_last = is_terminal(batch.events[-1])
+                        await self.write(self.framing.batch(batch.first, batch.events), last=is_last)
+                        if is_last:
+                            break
+                finally:
+                    await tail.aclose()
+            if not self._is_complete:
+                await self.write(b"", last=True)
+        except asyncio.CancelledError:
+            if not self._is_broken or self._task is None:
+                raise
+            self._task.uncancel()  # it was break_off, not somebody above us
+            if self._last_words is not None:
+                await self.write(self._last_words, last=True)
+        except (StoreUnavailable, NotFound, CursorExpired, EncodeError) as error:
+            await self.write(self._failure(error), last=True)
+        finally:
+            self._task = None
+            if listening is not None:
+                listening.cancel()
+            self._streams.discard(self)
+            if self._watched is not None:
+                self._watched.leave(self, self._grace)
+
+    async def _begin(self, send: Send) -> None:
         await send(
             {
                 "type": "http.response.start",
@@ -194,33 +326,57 @@ class EventStream:
                     (b"content-type", self.framing.media_type.encode()),
                     (b"cache-control", b"no-cache"),
                     (b"x-accel-buffering", b"no"),  # nginx and its kin would hold the stream back
-                    *headers,
+                    *self._headers,
                 ],
             }
         )
-        listening = self._loop.create_task(self._listen(receive))
-        try:
-            await produce(self)
-            if not self._is_complete:
-                await self.write(b"", last=True)
-        except asyncio.CancelledError:
-            if not self._broken or self._task is None:
-                raise
-            self._task.uncancel()  # it was break_off, not somebody above us
-            if self._last_words is not None:
-                await self.write(self._last_words, last=True)
-        finally:
-            self._task = None
-            listening.cancel()
+        self._headers = ()
+        self._sent_at = self._loop.time()
+        if self.opening != b"":
+            await self.write(self.opening, last=not self.is_live and self.until is None and self.replay is None)
+            self.opening = b""
+
+    async def _stored(self) -> None:
+        """Write what is in the log already; several batches make one write."""
+        if self.replay is not None:
+            await self.replay(self)
+            self.replay = None
+        while self.until is not None and self.after < self.until:
+            batches = await self._store.read(self.scope, self.thread_id, self.after, until=self.until)
+            if not batches:
+                return
+            self.after = batches[-1].last
+            body = b"".join([self.framing.batch(batch.first, batch.events) for batch in batches])
+            await self.write(body, last=not self.is_live and self.after >= self.until)
+
+    def _failure(self, error: Exception) -> bytes:
+        if isinstance(error, EncodeError):
+            ending = RunErrorEvent(message="This transport cannot carry an event of the run.", code="not_encodable")
+        elif self.fails_in_band:
+            ending = RunErrorEvent(message="The run can no longer be followed.", code="store_unavailable")
+        else:
+            return b""
+        return self.framing.event(ending)
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
         """Send some whole frames; waits while the client is slow."""
         assert self._send is not None  # noqa: S101
-        self._is_complete = last
+        self._is_complete = self._is_complete or last
         self._sent_at = self._loop.time()
         self._is_sending = True
         await self._send({"type": "http.response.body", "body": body, "more_body": not last})
         self._is_sending = False
+
+    # From outside
+
+    def is_silent(self, since: float) -> bool:
+        """Whether nothing was sent since some time, and nothing is being sent."""
+        return not self._is_sending and not self._is_complete and self._sent_at <= since
+
+    async def beat(self) -> None:
+        """Send a comment, if this transport has any."""
+        if self.framing.heartbeat is not None and not self._is_complete:
+            await self.write(self.framing.heartbeat)
 
     def break_off(self, event: bytes | None) -> None:
         """End the stream, with this event if there is one."""
@@ -231,74 +387,16 @@ class EventStream:
         self._break(last_words)
 
     def _break(self, last_words: bytes | None) -> None:
-        if self._task is not None and not self._broken and not self._is_complete:
-            self._broken = True
+        if self._task is not None and not self._is_broken and not self._is_complete:
+            self._is_broken = True
             self._last_words = last_words
             self._task.cancel()
 
     async def _listen(self, receive: Receive) -> None:
-        """Hear the client hang up, and keep the connection alive."""
-        while True:
-            wait = None if self._heartbeat is None else self._sent_at + self._heartbeat - self._loop.time()
-            try:
-                async with asyncio.timeout(wait):
-                    message = await receive()
-            except TimeoutError:
-                if not self._is_sending and self._loop.time() - self._sent_at >= (self._heartbeat or 0):
-                    await self.write(self.framing.heartbeat or b"")
-                continue
-            if message["type"] == "http.disconnect":
-                self._break(None)
-                return
-
-
-async def follow(
-    stream: EventStream,
-    store: Store,
-    scope: str,
-    thread_id: str,
-    after: int,
-    *,
-    until: int | None = None,
-    is_live: bool,
-    fails_in_band: bool = True,
-) -> None:
-    """Write the log after a sequence number: up to ``until``, and then, if ``is_live``, up to the end of the run.
-
-    When the log cannot be read any more, the stream ends with RUN_ERROR if ``fails_in_band``. Otherwise it is cut
-    short, and the reader may come back with its last id.
-    """
-    framing = stream.framing
-    try:
-        while until is not None and after < until:
-            batches = await store.read(scope, thread_id, after, until=until)
-            if not batches:
-                break
-            after = batches[-1].last
-            body = b"".join([framing.batch(batch.first, batch.events) for batch in batches])
-            await stream.write(body, last=not is_live and after >= until)
-        if is_live:
-            await _tail(stream, store, scope, thread_id, after)
-    except (StoreUnavailable, NotFound, CursorExpired, EncodeError) as error:
-        if isinstance(error, EncodeError):
-            ending = RunErrorEvent(message="This transport cannot carry an event of the run.", code="not_encodable")
-        else:
-            ending = RunErrorEvent(message="The run can no longer be followed.", code="store_unavailable")
-        if fails_in_band or isinstance(error, EncodeError):
-            await stream.write(framing.event(ending), last=True)
-
-
-async def _tail(stream: EventStream, store: Store, scope: str, thread_id: str, after: int) -> None:
-    tail: Any = store.tail(scope, thread_id, after)
-    try:
-        batch: Batch
-        async for batch in tail:
-            is_last = is_terminal(batch.events[-1])
-            await stream.write(stream.framing.batch(batch.first, batch.events), last=is_last)
-            if is_last:
-                return
-    finally:
-        await tail.aclose()
+        """Hear the client hang up."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._break(None)
 
 
 def header_list(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

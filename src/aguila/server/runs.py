@@ -40,7 +40,7 @@ from aguila.server.live import LiveRun, checked
 from aguila.server.projection import Projections
 from aguila.server.rejection import Rejected
 from aguila.server.responses import is_terminal
-from aguila.store import Batch, Lease, Retention, RunEnd, RunRecord, Store
+from aguila.store import Batch, Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
 
 _log = logging.getLogger("aguila.server")
@@ -322,7 +322,8 @@ class Runs:
         self.live[key] = live
         live.task = asyncio.create_task(live.drive(self._agent, load, settings.cancel_grace), name=f"run {run_id}")
         live.task.add_done_callback(lambda task: self._forget(key, task))
-        live.watch = asyncio.create_task(self._watch(live))
+        if not isinstance(store, MemoryStore):  # which no other process can write a cancel request to
+            live.watch = asyncio.create_task(self._watch(live))
         return Started(live=live, first=first)
 
     def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
