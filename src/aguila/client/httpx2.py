@@ -30,7 +30,8 @@ class AsyncHTTPX2Transport:
         self._is_ours = client is None
         # Waiting for the answer is bounded by who waits; here only what nobody else can tell apart.
         patience = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
-        self._client = client or httpx2.AsyncClient(timeout=patience, limits=_LIMITS, **options)
+        options = {"timeout": patience, "limits": _LIMITS, **options}
+        self._client = client or httpx2.AsyncClient(**options)
 
     async def send(self, request: Request) -> _AsyncResponse:
         """See ``AsyncTransport``."""
@@ -82,7 +83,8 @@ class HTTPX2Transport:
     ) -> None:
         self._timeouts = timeouts or Timeouts()
         self._is_ours = client is None
-        self._client = client or httpx2.Client(limits=_LIMITS, **options)
+        options = {"limits": _LIMITS, **options}
+        self._client = client or httpx2.Client(**options)
 
     def send(self, request: Request, timeout: float | None) -> _Response:
         """See ``Transport``."""

@@ -148,12 +148,13 @@ class Thread(ThreadBase):
         """
         return Run(self, self._attach_program(headers), "thread.attach()")
 
-    def cancel(self) -> bool:
-        """Ask the server to stop the run; whether it was still on. The run then ends as ``cancelled``.
+    def cancel(self, run_id: str | None = None) -> bool:
+        """Ask the server to stop the run (this thread's, unless one is named); whether it was still on.
 
+        Nothing else changes here: whoever follows the run sees it end as ``cancelled``.
         Raises ``HTTPRejected`` if the server cannot, ``IllegalStep`` if there is no run.
         """
-        return self._client._driver().finish(self._cancel_program())
+        return self._client._driver().finish(self._cancel_program(run_id))
 
     def refresh(self) -> Conversation:
         """Take over messages, state and open interrupts as the server holds them. Raises ``HTTPRejected``."""

@@ -402,10 +402,11 @@ class ThreadBase:
         self._is_stale = False
         return self.conversation
 
-    def _cancel_program(self) -> Program[bool]:
+    def _cancel_program(self, run_id: str | None) -> Program[bool]:
         """Ask the server to stop the run; whether it was still on."""
         last = self.conversation.last_run
-        run_id = last.run_id if last is not None and last.outcome is None and last.run_id is not None else self._run_id
+        if run_id is None:  # an attached run is known by what it said, not by what was asked for
+            run_id = self._run_id if last is None or last.outcome is not None else last.run_id
         if run_id is None:
             raise IllegalStep("there is no run to cancel", rule="LIFE-8")
         settings = self._settings
