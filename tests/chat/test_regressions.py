@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from chat_streams import inner, of, run_input, said, stream, updates_of
 
 from aguila.chat import (
     ApprovalRequestContent,
@@ -24,8 +24,6 @@ from aguila.chat import (
     UriContent,
     as_agui_messages,
     as_chat_messages,
-    as_chat_updates,
-    as_event_stream,
     event_content,
     provider_history,
 )
@@ -89,53 +87,9 @@ from aguila.protocol.legacy import (
     ThinkingTextMessageEndEvent,
     ThinkingTextMessageStartEvent,
 )
-from aguila.stream import Verifier
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", '{"a":1}', '"quoted"']
-
-
-def run_input(*messages: Message, **members: Any) -> RunAgentInput:
-    return RunAgentInput(thread_id="thread", run_id="run", messages=list(messages), **members)
-
-
-def stream(
-    updates: Iterable[Any] | AsyncIterator[Any], input: RunAgentInput | None = None, **options: Any
-) -> list[Event]:
-    """The events of some updates, verified with the producer's duties."""
-    ids = iter(f"new-{n}" for n in range(1000))
-
-    async def collect() -> list[Event]:
-        events = as_event_stream(updates, input or run_input(), new_id=lambda: next(ids), **options)
-        return [event async for event in events]
-
-    events = asyncio.run(collect())
-    verifier = Verifier(producer=True)
-    for event in events:
-        verifier.feed(event)
-    verifier.close()
-    return events
-
-
-def updates_of(events: Iterable[Any], **options: Any) -> list[ChatUpdate]:
-    async def collect() -> list[ChatUpdate]:
-        return [update async for update in as_chat_updates(events, **options)]
-
-    return asyncio.run(collect())
-
-
-def said(*contents: Any, role: str = "assistant", message_id: str | None = None) -> ChatUpdate:
-    return ChatUpdate(role, list(contents), message_id)
-
-
-def inner(events: list[Event]) -> list[Event]:
-    assert isinstance(events[0], RunStartedEvent)
-    assert isinstance(events[-1], RunFinishedEvent)
-    return events[1:-1]
-
-
-def of(kind: type[Any], events: list[Event]) -> list[Any]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 # 3475
@@ -357,7 +311,7 @@ def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
         EventType.REASONING_END,
     ]
     assert all(event.message_id in ("r1", "r2") for event in events)
-    assert [c for update in updates for c in update.contents] == [ReasoningContent("x")]
+    assert [c.text for update in updates for c in update.contents if isinstance(c, ReasoningContent)] == ["x"]
     assert len(notices) == 1
 
 
@@ -495,6 +449,16 @@ def test_4761_binary_prefers_data_then_url_then_id_and_keeps_the_others() -> Non
     )
     with pytest.raises(DecodeError, match="data, url or id"):
         as_chat_messages([UserMessage(id="m", content=[BinaryInputContent(mime_type="image/png")])])  # type: ignore[list-item]
+
+
+def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_written_in_lower_case() -> None:
+    notices: list[Notice] = []
+    raw = b'{"id":"m","role":"user","content":[{"type":"Text","text":"a"},{"type":"text","text":"b"}]}'
+    message = decode(raw, UserMessage, warn=notices.append)
+    chat = as_chat_messages([message])
+    assert chat[0].contents == [TextContent("a"), TextContent("b")]
+    assert len(notices) == 1
+    assert b'"Text"' not in encode(as_agui_messages(chat))
 
 
 # the neighbours

@@ -37,5 +37,3 @@ async def as_chat_updates(
     async for event in each(events):
         for update in reader.feed(event):
             yield update
-    for update in reader.close():
-        yield update

@@ -1,8 +1,9 @@
 """Layer: chat. Events to chat updates, one at a time and without I/O.
 
 Below: the codec for raw and retired events, the chunk expander. Above: ``stream_in`` (``as_chat_updates``). Every event
-becomes one update that has it as ``raw_representation``; an item that ends unsaid, because a chunk stream does, adds an
-update without one. Nothing is verified here: who reads from a wire verifies first.
+becomes one update that has it as ``raw_representation``; a call in chunks that ends unsaid, because something else
+begins, adds an update without one. What the end of a stream cuts off stays incomplete. Nothing is verified here: who
+reads from a wire verifies first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from aguila.chat.content import (
 )
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.interrupts import read_interrupt
-from aguila.chat.keys import ENCRYPTED_VALUE_TYPE, METADATA, RUN_ID, SUBAGENT_RUN_ID, THREAD_ID
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE, METADATA, RUN_ID, SUBAGENT_RUN_ID, THREAD_ID
 from aguila.chat.media import read_parts
 from aguila.chat.message import ChatUpdate
 from aguila.chat.updates_out import RESULT_ERROR
@@ -99,10 +100,6 @@ class UpdateReader:
             return self._feed(from_official(event, warn=self._warn))
         return [update for one in self._decoder.feed(event) for update in self._feed(one)]
 
-    def close(self) -> list[ChatUpdate]:
-        """The updates that the end of the stream makes."""
-        return [self._update(said, ending) for ending in self._expander.close() if (said := self._read(ending))[2]]
-
     def _feed(self, event: Any) -> list[ChatUpdate]:
         parts = self._expander.feed(event)
         if len(parts) == 1 and parts[0] is event:
@@ -176,14 +173,14 @@ class UpdateReader:
         return "assistant", event.message_id, []
 
     def _read_reasoning(self, event: ReasoningMessageContentEvent) -> _Said:
-        return "assistant", event.message_id, [ReasoningContent(event.delta)]
+        return "assistant", event.message_id, [_thought(event.message_id, event.delta)]
 
     def _read_artefact(self, event: ReasoningEncryptedValueEvent) -> _Said:
         if event.subtype != "message" or event.entity_id not in self._reasonings:
             return "assistant", None, []  # of a text or a call, which have no content for it: the event has it
-        value_type = event.encrypted_value_type
-        properties = {} if value_type is None else {ENCRYPTED_VALUE_TYPE: value_type}
-        content = ReasoningContent("", event.encrypted_value, additional_properties=properties)
+        content = _thought(event.entity_id, "", event.encrypted_value)
+        if event.encrypted_value_type is not None:
+            content.additional_properties[ENCRYPTED_VALUE_TYPE] = event.encrypted_value_type
         return "assistant", event.entity_id, [content]
 
     def _read_call_start(self, event: ToolCallStartEvent) -> _Said:
@@ -217,6 +214,11 @@ class UpdateReader:
 
 
 _NOBODY: tuple[str, str | None] = ("assistant", None)
+
+
+def _thought(message_id: str, text: str, protected_data: str | None = None) -> ReasoningContent:
+    """Reasoning that knows its message, since an update's id may be shared with a text."""
+    return ReasoningContent(text, protected_data, additional_properties={CONTENT_ID: message_id})
 
 
 def _item_of(event: Any) -> tuple[Any, ...]:
