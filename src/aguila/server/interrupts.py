@@ -88,6 +88,8 @@ async def plan_resume(
     entries = [] if input.resume is None else input.resume
     _refuse_duplicates(entries)
     thread_id = input.thread_id
+    if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
+        return _ordinary(input, [])  # as most are: without a look at the log
     try:
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
@@ -96,9 +98,7 @@ async def plan_resume(
         last = 0
     else:
         runs, pending, last = view.conversation.runs, view.conversation.interrupts, len(view.conversation.runs)
-    if not entries and not pending:
-        return _ordinary(input, [])
-
+    # After the view, so that there is a record of every interrupt that the view has.
     records = {record.interrupt_id: record for record in await store.interrupts(scope, thread_id)}
     continued = _continued(runs, last)
     judge = _Judge(runs, None if continued is None else runs[continued], records, now)
