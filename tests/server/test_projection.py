@@ -189,6 +189,27 @@ async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> N
     assert contents(await projections.of(SCOPE, THREAD)) == ["new", "longer than before"]
 
 
+async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
+    times = iter(float(n) for n in range(1000))
+
+    class Replaced(MemoryStore):
+        """Its thread is replaced by a shorter one between two looks at it."""
+
+        is_armed = True
+
+        async def read(self, scope: str, thread_id: str, after: int = 0, **options: Any) -> Any:
+            if self.is_armed:
+                self.is_armed = False
+                await self.delete_thread(scope, thread_id)
+                await write(self, request("r1", user("u1", "new")))
+            return await super().read(scope, thread_id, after, **options)
+
+    store = Replaced(clock=lambda: next(times))
+    await store.open()
+    await write(store, request("r1", user("u1", "old")), said("a1", "x"))
+    assert contents(await Projections(store).of(SCOPE, THREAD)) == ["new"]
+
+
 async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")))
     projections = Projections(open_store)

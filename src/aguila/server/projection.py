@@ -100,15 +100,19 @@ class Projections:
 
         Raises ``NotFound`` if there is no such thread or run in this scope.
         """
-        while True:
-            summary = await self._store.thread(scope, thread_id)
-            thread = self._thread(scope, thread_id, summary.created_at, summary.last)
-            async with thread.lock:
-                try:
-                    await thread.catch_up(summary.last)
-                    return await thread.view(run_id)
-                except CursorExpired:  # the thread was deleted and begun anew meanwhile
-                    self._threads.pop((scope, thread_id), None)
+        try:
+            return await self._read(scope, thread_id, run_id)
+        except CursorExpired:
+            # The thread was deleted and begun anew while it was read.
+            self._threads.pop((scope, thread_id), None)
+            return await self._read(scope, thread_id, run_id)
+
+    async def _read(self, scope: str, thread_id: str, run_id: str | None) -> Projection:
+        summary = await self._store.thread(scope, thread_id)
+        thread = self._thread(scope, thread_id, summary.created_at, summary.last)
+        async with thread.lock:
+            await thread.catch_up(summary.last)
+            return await thread.view(run_id)
 
     def _thread(self, scope: str, thread_id: str, created_at: float, last: int) -> _Thread:
         key = (scope, thread_id)
