@@ -244,6 +244,17 @@ def test_a_part_with_bad_base64_or_media_type_is_skipped_with_a_warning(source: 
     assert "skipped" in notice.message
 
 
+def test_large_data_goes_there_and_back_in_slices() -> None:
+    data = bytes(range(256)) * 8192 + b"x"  # two slices and a little
+    source = DataSource(value=base64.b64encode(data).decode(), mime_type="image/png")
+    message = user(TextPart(text="see"), ImagePart(source=source))
+    [chat] = there(message)
+    assert chat.contents[1] == DataContent(data, "image/png")
+    assert there_and_back(message) == [message]
+    padded = DataSource(value="AAA=" * (1 << 19), mime_type="image/png")
+    assert there(user(ImagePart(source=padded)))[0].contents == []
+
+
 def test_a_skipped_part_of_a_result_leaves_the_call_answered() -> None:
     """TOOL-7."""
     [message] = there(

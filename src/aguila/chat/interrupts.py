@@ -1,7 +1,9 @@
 """Layer: chat. Questions and answers: interrupts to contents and back, answers to resume entries and back (INT).
 
 Below: ``content``. Above: the streams, ``ChatClient``, servers that read what was answered. An interrupt that gates a
-tool call is a question for approval, any other a question for input; both go there and back without loss.
+tool call is a question for approval, any other a question for input; both go there and back without loss. So do
+answers, but for an approval's older spellings (``accepted``, ``edited_args``, an echoed ``toolCall``), which are read
+and not written.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from aguila.protocol.legacy import BinaryInputContent
 
 _NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;.*)?\Z", re.DOTALL)
+_SLICE = 1 << 20  # of base64. Larger files go in slices: each holds the interpreter for some milliseconds, not for all
 _WHITESPACE = {ord(c): None for c in " \t\r\n"}
 _PARTS: dict[str, type[MediaPart]] = {
     "image": ImagePart,
@@ -129,9 +130,12 @@ def _decoded(text: str) -> bytes:
     if any(c in text for c in " \t\r\n"):
         text = text.translate(_WHITESPACE)
     # Python 3.11 lets surplus padding pass, and no length but a multiple of four is whole.
-    if len(text) % 4 == 0:
+    if len(text) % 4 == 0 and "=" not in text[: max(len(text) - 4, 0)]:
         with suppress(ValueError):  # also what it raises for text that is not ASCII
-            return binascii.a2b_base64(text, strict_mode=True)
+            if len(text) <= _SLICE:
+                return binascii.a2b_base64(text, strict_mode=True)
+            slices = range(0, len(text), _SLICE)
+            return b"".join([binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True) for i in slices])
     raise Unusable("its data is not base64")
 
 
@@ -222,7 +226,8 @@ def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSou
 
 
 def _data_source(data: bytes, media_type: str | None) -> DataSource:
-    text = binascii.b2a_base64(data, newline=False).decode("ascii")
+    slices = range(0, len(data), 3 * _SLICE // 4)
+    text = "".join([binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False).decode("ascii") for i in slices])
     return DataSource(value=text, mime_type=OCTET_STREAM if media_type is None else media_type)
 
 

@@ -95,11 +95,11 @@ async def _close(source: Any) -> None:
             _log.exception("a source of updates failed when it was closed")
 
 
-async def each(source: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[Any]:
-    """The elements of a source of either kind."""
-    if isinstance(source, AsyncIterable):
-        async for element in source:
-            yield element
-    else:
-        for element in source:
-            yield element
+def each(source: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterable[Any]:
+    """A source of either kind as an asynchronous one."""
+    return source if isinstance(source, AsyncIterable) else _each(source)
+
+
+async def _each(source: Iterable[Any]) -> AsyncIterator[Any]:
+    for element in source:
+        yield element

@@ -199,7 +199,11 @@ class UpdateWriter:
             self._write_event(event)  # the contents say the same
             return
         for content in update.contents:
-            self._feed_content(content, update)
+            # Most of a stream is text that no hook asks for, so it is looked for first.
+            if content.__class__ is TextContent and self._hooks is NO_HOOKS and content.raw_representation is None:
+                self._write_text(cast("TextContent", content), update)
+            else:
+                self._feed_content(content, update)
 
     def _feed_content(self, content: Content, update: ChatUpdate | ChatMessage) -> None:
         for hook in self._hooks.contents:
@@ -513,6 +517,8 @@ class UpdateWriter:
 
 
 def _as_event(value: object) -> Event | None:
+    if value is None:
+        return None
     if value.__class__ in _EVENTS:
         return cast("Event", value)
     if is_official(value):

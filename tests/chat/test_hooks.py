@@ -1,0 +1,264 @@
+"""Hooks: the first answer wins, and what it says takes the place of what would have been said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chat_streams import inner, of, run_input, said, stream, updates_of
+from hypothesis import given, settings
+
+from aguila.chat import (
+    ApprovalRequestContent,
+    DataContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    Hooks,
+    InterruptRequestContent,
+    TextContent,
+    UriContent,
+)
+from aguila.chat.partial_json import read_partial
+from aguila.codec import encode
+from aguila.protocol import (
+    CustomEvent,
+    Interrupt,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    TextMessageContentEvent,
+    ToolCallArgsEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+from aguila.stream import consume
+from aguila.testing import strategies as agui
+
+
+def custom(name: str) -> CustomEvent:
+    return CustomEvent(name=name, value=None)
+
+
+def calling(call_id: str, name: str, arguments: str = "{}") -> Any:
+    return said(FunctionCallContent(call_id, name, arguments))
+
+
+def answering(call_id: str, result: Any) -> Any:
+    return said(FunctionResultContent(call_id, result), role="tool")
+
+
+def test_a_hook_for_contents_is_asked_first_and_its_answer_takes_the_contents_place() -> None:
+    hooks = (
+        Hooks()
+        .map_content(lambda c: [custom("image"), TextContent("an image")] if isinstance(c, DataContent) else None)
+        .map_content(lambda c: custom("second") if isinstance(c, (DataContent, UriContent)) else None)
+    )
+    events = inner(stream([said(TextContent("see "), DataContent(b"x", "image/png"), UriContent("u"))], hooks=hooks))
+    assert of(CustomEvent, events) == [custom("image"), custom("second")]
+    assert [e.delta for e in of(TextMessageContentEvent, events)] == ["see ", "an image"]
+
+
+def test_an_empty_answer_says_nothing() -> None:
+    hooks = Hooks().map_content(lambda content: [] if isinstance(content, UriContent) else None)
+    assert inner(stream([said(UriContent("u"))], hooks=hooks)) == []
+
+
+def test_an_answer_that_is_neither_event_nor_content_is_an_error() -> None:
+    hooks = Hooks().map_content(lambda content: "text")  # type: ignore[arg-type, return-value]
+    error = stream(["x"], hooks=hooks)[-1]
+    assert isinstance(error, RunErrorEvent)
+    assert "str" in error.message
+
+
+def test_hooks_are_values_and_a_chain_leaves_its_beginning_alone() -> None:
+    first = Hooks().map_call(lambda call: custom("first"), "f")
+    second = first.map_call(lambda call: custom("second"))
+    assert (len(first.calls), len(second.calls)) == (1, 2)
+    events = of(CustomEvent, stream([calling("c1", "f"), calling("c2", "g")], hooks=second))
+    assert events == [custom("first"), custom("second")]
+
+
+def test_a_hook_for_calls_is_asked_for_its_tool_and_may_decline() -> None:
+    seen: list[str] = []
+
+    def hook(call: FunctionCallContent) -> CustomEvent | None:
+        seen.append(call.call_id)
+        return custom("shown") if call.parsed_arguments else None
+
+    hooks = Hooks().map_call(hook, "show")
+    events = inner(
+        stream([calling("c1", "show", '{"a":1}'), calling("c2", "show"), calling("c3", "other")], hooks=hooks)
+    )
+    assert seen == ["c1", "c2"]
+    assert events[0] == custom("shown")
+    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c2", "c3"]
+
+
+def test_a_hook_for_results_knows_the_tool_by_the_call() -> None:
+    hooks = Hooks().map_result(lambda result: custom(str(result.result)), "f")
+    events = inner(
+        stream([calling("c1", "f"), calling("c2", "g"), answering("c1", "one"), answering("c2", "two")], hooks=hooks)
+    )
+    assert of(CustomEvent, events) == [custom("one")]
+    assert [e.tool_call_id for e in of(ToolCallResultEvent, events)] == ["c2"]
+
+
+def test_a_result_becomes_the_state() -> None:
+    hooks = Hooks().map_result_as_state_snapshot("load")
+    events = stream([calling("c", "load"), answering("c", '{"items":[1]}')], hooks=hooks)
+    assert [type(e) for e in inner(events)][-2:] == [ToolCallResultEvent, StateSnapshotEvent]
+    assert consume(events).state == {"items": [1]}
+
+
+def test_a_result_that_is_no_json_or_of_another_tool_leaves_the_state_alone() -> None:
+    hooks = Hooks().map_result_as_state_snapshot("load")
+    updates = [calling("c", "load"), answering("c", "Loaded."), calling("d", "other"), answering("d", "{}")]
+    assert of(StateSnapshotEvent, stream(updates, hooks=hooks)) == []
+
+
+def test_a_result_becomes_a_change_of_the_state() -> None:
+    hooks = (
+        Hooks()
+        .map_result_as_state_delta("add")
+        .map_result_as_state_delta(
+            "count", lambda result: [{"op": "replace", "path": "/n", "value": result.parsed_result}]
+        )
+    )
+    updates = [
+        calling("c", "add"),
+        answering("c", '[{"op":"add","path":"/n","value":0}]'),
+        calling("d", "count"),
+        answering("d", "7"),
+        calling("e", "add"),
+        answering("e", "nothing to add"),
+    ]
+    events = stream(updates, run_input(state={"kept": True}), hooks=hooks)
+    assert len(of(StateDeltaEvent, events)) == 2
+    assert consume(events, state={"kept": True}).state == {"kept": True, "n": 7}
+
+
+def test_a_patch_that_does_not_apply_ends_the_run_and_the_result_is_not_lost() -> None:
+    hooks = Hooks().map_result_as_state_delta()
+    events = stream([answering("c", '[{"op":"remove","path":"/no"}]')], hooks=hooks)
+    assert [type(e) for e in events[1:]] == [ToolCallResultEvent, RunErrorEvent]
+
+
+def test_a_hook_turns_any_content_into_a_question() -> None:
+    def hook(asked: Any) -> Interrupt | None:
+        if isinstance(asked, UriContent):
+            return Interrupt(id="i", reason="sign_in", metadata={"uri": asked.uri})
+        return None
+
+    [*_, finish] = stream([said(UriContent("https://login.example"))], hooks=Hooks().map_interrupt(hook))
+    assert isinstance(finish, RunFinishedEvent)
+    assert isinstance(finish.outcome, RunFinishedInterruptOutcome)
+    assert finish.outcome.interrupts == [Interrupt(id="i", reason="sign_in", metadata={"uri": "https://login.example"})]
+
+
+def test_a_hook_words_an_approval_and_its_call_is_still_shown() -> None:
+    hooks = Hooks().map_interrupt(
+        lambda c: (
+            Interrupt(id="x", reason="tool_call", tool_call_id=c.call.call_id)
+            if isinstance(c, ApprovalRequestContent)
+            else None
+        )
+    )
+    events = stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], hooks=hooks)
+    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c"]
+    assert [i.id for i in events[-1].outcome.interrupts] == ["x"]  # type: ignore[union-attr]
+
+
+def test_a_hook_reads_a_question_as_a_content_of_its_own() -> None:
+    hooks = Hooks().map_interrupt(lambda i: UriContent(i.metadata["uri"]) if i.reason == "sign_in" else None)
+    outcome = RunFinishedInterruptOutcome(
+        interrupts=[Interrupt(id="i", reason="sign_in", metadata={"uri": "u"}), Interrupt(id="j", reason="other")]
+    )
+    [update] = updates_of([RunFinishedEvent(thread_id="t", run_id="r", outcome=outcome)], hooks=hooks)
+    assert update.contents == [UriContent("u"), InterruptRequestContent("j", "other")]
+
+
+# previews
+
+
+def test_arguments_are_shown_in_the_state_while_they_are_streamed() -> None:
+    hooks = Hooks().preview_arguments("write", "document", "draft").preview_arguments("write", None, "all")
+    pieces = ['{"title": "T", "docu', 'ment": "Once', " upon", ' a time", "n": 1', "2}"]
+    updates = [said(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
+    events = stream([*updates, calling("c", "write", "".join(pieces))], run_input(state={"kept": 1}), hooks=hooks)
+    drafts: list[Any] = []
+    for n in range(2, len(events)):
+        if isinstance(events[n - 1], (StateDeltaEvent, StateSnapshotEvent)):
+            drafts.append(consume([*events[:n], RunErrorEvent(message="")], state={"kept": 1}).state.get("draft"))
+    assert drafts == [None, "Once", "Once upon", "Once upon a time", "Once upon a time"]
+    final = consume(events, state={"kept": 1}).state
+    assert final == {
+        "kept": 1,
+        "draft": "Once upon a time",
+        "all": {"title": "T", "document": "Once upon a time", "n": 12},
+    }
+
+
+def test_previews_of_a_long_argument_cost_a_multiple_of_it_and_not_its_square() -> None:
+    hooks = Hooks().preview_arguments("write", "document", "draft")
+    pieces = ['{"document": "', *["word "] * 4000, '"}']
+    updates = [said(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
+    events = stream([*updates, calling("c", "write", "".join(pieces))], hooks=hooks)
+    sent = sum(len(encode(e)) for e in of(StateDeltaEvent, events) + of(StateSnapshotEvent, events))
+    assert sent < 40 * sum(map(len, pieces))
+    assert len(of(ToolCallArgsEvent, events)) == len(pieces)
+    assert consume(events).state == {"draft": "word " * 4000}
+
+
+@pytest.mark.parametrize(("state", "arguments"), [([1], '{"a":1}'), ({}, "[1]"), ({}, "not json")])
+def test_what_cannot_be_shown_is_not_and_the_call_goes_on(state: Any, arguments: str) -> None:
+    hooks = Hooks().preview_arguments("f", "a", "m")
+    events = inner(stream([calling("c", "f", arguments)], run_input(state=state), hooks=hooks))
+    assert [e.type for e in events] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("{", {}),
+        ('{"a', {}),
+        ('{"a"', {}),
+        ('{"a":', {}),
+        ('{"a": "x', {"a": "x"}),
+        ('{"a": "x\\', {"a": "x"}),
+        ('{"a": "x\\"', {"a": 'x"'}),
+        ('{"a": "x\\\\', {"a": "x\\"}),
+        ('{"a": "\\u00e', {"a": ""}),
+        ('{"a": "\\u00e9', {"a": "é"}),
+        ('{"a": "\\ud83d', {"a": ""}),
+        ('{"a": "\\ud83d\\ude', {"a": ""}),
+        ('{"a": "\\ud83d\\ude42', {"a": "🙂"}),
+        ('{"a": 1', {}),
+        ('{"a": 1,', {"a": 1}),
+        ('{"a": tru', {}),
+        ('{"a": true', {"a": True}),
+        ('{"a": [1, {"b": "c"}, 2', {"a": [1, {"b": "c"}]}),
+        ('{"a": [1, {"b": "c', {"a": [1, {"b": "c"}]}),
+        ('["a", "b', ["a", "b"]),
+        ('{"a": 1}', {"a": 1}),
+        ('"abc', "abc"),
+        ("]", None),
+        ("{]", None),
+        ("{a: 1}", None),
+    ],
+)
+def test_what_can_be_read_of_a_json_text(text: str, value: Any) -> None:
+    assert read_partial(text) == value
+
+
+@settings(max_examples=150, deadline=None)
+@given(agui.json_objects())
+def test_every_beginning_of_a_json_text_can_be_read_and_the_whole_is_the_value(value: dict[str, Any]) -> None:
+    text = encode(value).decode()
+    assert read_partial(text) == value
+    for end in range(1, len(text)):
+        partial = read_partial(text[:end])
+        assert isinstance(partial, dict)
+        assert set(partial) <= set(value)
