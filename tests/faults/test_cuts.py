@@ -1,0 +1,182 @@
+"""Connections that are cut: after every event, at every byte, while the run is on and when it is over.
+
+Two workers share one file; whoever is cut on one comes back to the other. In the end every viewer has the events of
+the uncut run: none lost, none twice, each at its sequence number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from faults_kit import Frames, Valve, Viewer, Worker, act, events_of, go, report, scaled, workers
+from serving import check_valid, types
+
+VIEWERS = 6
+
+
+def uncut(worker: Worker, turns: int, thread_id: str = "thread") -> Frames:
+    """A run and its log."""
+    with worker.stream("POST", "/", json=act("recorded", thread_id, turns=turns)) as stream:
+        sent = [(number, data) for number, data in stream.frames() if number is not None]
+    assert sent == worker.frames(thread_id)
+    check_valid(events_of(sent))
+    return sent
+
+
+async def response_size(port: int) -> int:
+    viewer = Viewer("thread")
+    answer = await viewer.follow(port)
+    assert answer.is_complete
+    return viewer.received
+
+
+async def share(jobs: list[int], work: object) -> None:
+    """Give every job to one of several viewers at once."""
+
+    async def one(first: int) -> None:
+        for job in jobs[first::VIEWERS]:
+            await work(job)  # type: ignore[operator]
+
+    await asyncio.gather(*map(one, range(VIEWERS)))
+
+
+def test_a_finished_run_cut_after_every_event_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
+    with workers(tmp_path, 2) as both:
+        whole = uncut(both[0], turns=2)
+        ports = [worker.port for worker in both]
+        cuts = 0
+
+        async def cut_once(at: int) -> None:
+            nonlocal cuts
+            viewer = Viewer("thread")
+            await viewer.follow(ports[at % 2], cut_events=at)
+            assert viewer.frames == whole[:at]
+            await viewer.follow_to_the_end(ports[(at + 1) % 2])
+            assert viewer.frames == whole
+            cuts += viewer.cuts
+
+        async def cut_always(offset: int) -> None:
+            nonlocal cuts
+            viewer = Viewer("thread")
+            while not viewer.is_done:
+                await viewer.follow(ports[(viewer.connections + offset) % 2], cut_events=1)
+            assert viewer.frames == whole
+            assert viewer.connections == len(whole)
+            assert viewer.cuts == len(whole)
+            cuts += viewer.cuts
+
+        async def test() -> None:
+            await share(list(range(1, len(whole))), cut_once)
+            await share(list(range(VIEWERS)), cut_always)
+
+        go(test())
+        report("finished run, cut after every event", events=len(whole), cuts=cuts)
+        assert cuts == len(whole) - 1 + VIEWERS * len(whole)
+
+
+def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
+    with workers(tmp_path, 2) as both:
+        whole = uncut(both[0], turns=scaled(1, 2))
+        ports = [worker.port for worker in both]
+        size = go(response_size(ports[0]))
+        places = list(range(0, size, scaled(17, 1)))
+        cuts = 0
+
+        async def cut(at: int) -> None:
+            nonlocal cuts
+            viewer = Viewer("thread")
+            await viewer.follow(ports[at % 2], cut_bytes=at)
+            assert viewer.received == at
+            assert viewer.frames == whole[: len(viewer.frames)]
+            assert viewer.cuts == 1
+            await viewer.follow_to_the_end(ports[(at + 1) % 2])
+            assert viewer.frames == whole
+            cuts += 1
+
+        go(share(places, cut))
+        report("finished run, cut at every byte", events=len(whole), bytes=size, cuts=cuts)
+        assert cuts == len(places) >= scaled(150, size)
+
+
+@pytest.mark.parametrize("lead", [min, max], ids=["nobody lags", "most lag"])
+def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Path, lead: object) -> None:
+    """The agent goes on when the slowest, or the fastest, viewer has what it said."""
+    rounds = scaled(2, 25)
+    totals = {"connections": 0, "cuts": 0, "events": 0}
+    with workers(tmp_path, 2) as both:
+        ports = [worker.port for worker in both]
+
+        async def one_round(number: int) -> None:
+            thread_id = f"thread-{number}"
+            rng = random.Random(number)
+            valve = Valve(tmp_path, f"valve-{number}")
+            viewers = [Viewer(thread_id) for _ in range(VIEWERS)]
+            began = asyncio.Event()
+
+            def step() -> None:
+                began.set()
+                valve.open_to(lead([viewer.last for viewer in viewers]))  # type: ignore[operator]
+
+            async def view(index: int) -> None:
+                viewer = viewers[index]
+                viewer.on_event = step
+                if index == 0:
+                    body = act("recorded", thread_id, valve=valve.name)
+                    await viewer.post(ports[number % 2], body, cut_events=1)
+                await began.wait()
+                while not viewer.is_done:
+                    port = ports[(viewer.connections + index) % 2]
+                    if index < 3:
+                        await viewer.follow(port, cut_events=1)
+                    else:
+                        await viewer.follow(port, cut_bytes=rng.randrange(1200))
+
+            await asyncio.gather(*map(view, range(VIEWERS)))
+            whole = both[0].frames(thread_id)
+            assert both[1].frames(thread_id) == whole
+            for viewer in viewers:
+                assert viewer.frames == whole
+                totals["connections"] += viewer.connections
+                totals["cuts"] += viewer.cuts
+            for viewer in viewers[:3]:
+                assert viewer.connections == len(whole)
+            check_valid(events_of(whole))
+            totals["events"] += len(whole)
+
+        async def test() -> None:
+            for number in range(rounds):
+                await one_round(number)
+
+        go(test())
+    report("run that is on, cut after every event and anywhere", rounds=rounds, viewers=VIEWERS, **totals)
+    assert totals["cuts"] > 3 * totals["events"] > 0
+
+
+def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
+    """Hanging up does not stop a run; each cut is a run of its own, and all say the same."""
+    with workers(tmp_path, 2) as both:
+        ports = [worker.port for worker in both]
+        whole = uncut(both[0], turns=1, thread_id="thread-x")
+        places = list(range(1, len(whole)))[:: scaled(3, 1)]
+        cuts = 0
+
+        async def cut(at: int) -> None:
+            nonlocal cuts
+            thread_id = f"thread-{at}"
+            valve = Valve(tmp_path, f"valve-{at}")
+            viewer = Viewer(thread_id)
+            viewer.on_event = lambda: valve.open_to(viewer.last)
+            await viewer.post(ports[at % 2], act("recorded", thread_id, valve=valve.name), cut_events=at)
+            assert (viewer.cuts, viewer.last) == (1, at)
+            valve.open()
+            await viewer.follow_to_the_end(ports[(at + 1) % 2])
+            assert types(events_of(viewer.frames)) == types(events_of(whole))
+            assert viewer.frames == await asyncio.to_thread(both[0].frames, thread_id)
+            cuts += viewer.cuts
+
+        go(share(places, cut))
+        report("posted run, cut after every event", events=len(whole), runs=len(places), cuts=cuts)
+        assert cuts == len(places) >= scaled(10, len(whole) - 1)

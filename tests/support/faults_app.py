@@ -1,0 +1,184 @@
+"""The server that tests/faults break: an agent that does what ``forwardedProps.act`` says, on a shared SQLite file.
+
+Started as a script with its settings as JSON; when it is up it writes its port to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from aguila import App
+from aguila.server import Limits
+from aguila.store import SQLiteStore
+
+FOLDER = Path()
+TEXT = [
+    "Two",
+    "eagles,",
+    "a fish\nand",
+    "\u2028",
+    "a snail",
+    "\U0001f985",
+    "\\u0000",
+    '"quoted"',
+    "data: id: 7",
+    "\u00e9",
+    "\r\n",
+    ".",
+]
+
+
+def note(name: str, line: str) -> str:
+    """Append a line to a file, whole, whoever else does."""
+    file = os.open(FOLDER / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+    return line
+
+
+async def reached(valve: str | None, size: int) -> None:
+    """Wait until the test lets us go on."""
+    while valve is not None and (FOLDER / valve).stat().st_size < size:  # noqa: ASYNC110 - another process does
+        await asyncio.sleep(0.001)
+
+
+class Beat:
+    """The pace of an agent: the test's valve, or a pause."""
+
+    def __init__(self, props: Any) -> None:
+        self._valve = props.get("valve")
+        self._pause = props.get("pause", 0)
+        self._count = 0
+
+    async def __call__(self) -> None:
+        self._count += 1
+        await reached(self._valve, self._count)
+        if self._valve is None:
+            await asyncio.sleep(self._pause)
+
+
+async def recorded(run: Any, props: Any) -> None:
+    """A run with something of everything, and no ids but its own."""
+    beat = Beat(props)
+    for turn in range(props.get("turns", 1)):
+        async with run.step(f"plan {turn}"):
+            async with run.reasoning(message_id=f"reasoning-{turn}") as reasoning:
+                for word in TEXT[:4]:
+                    await beat()
+                    await reasoning.write(word)
+            await beat()
+            call = await run.tool_call("search", {"q": TEXT}, tool_call_id=f"call-{turn}")
+            await beat()
+            await call.result({"found": turn}, message_id=f"result-{turn}")
+        async with run.text(message_id=f"text-{turn}") as text:
+            for word in TEXT:
+                await beat()
+                await text.write(word + " ")
+        run.state = {"turn": turn, "words": TEXT[: turn + 3]}
+        await beat()
+        await run.custom("mark", {"turn": turn, "text": " ".join(TEXT)})
+        activity = await run.activity("PLAN", {"turn": turn, "done": False}, message_id=f"activity-{turn}")
+        await beat()
+        await activity.update({"turn": turn, "done": True})
+
+
+async def talk(run: Any, props: Any) -> None:
+    """Text, as much and as fast as told."""
+    beat = Beat(props)
+    try:
+        async with run.text() as text:
+            for i in range(props["count"]):
+                await beat()
+                await text.write(f"{i}:" + "x" * props.get("size", 10))
+    except asyncio.CancelledError:
+        note("cancelled", run.thread_id)
+        raise
+
+
+async def counted(run: Any, props: Any) -> None:
+    """Says once in a file that it was called."""
+    note("calls", f"{run.thread_id} {run.run_id}")
+    await run.say("before", message_id="before")
+    await reached(props.get("valve"), 1)
+    await run.say("after", message_id="after")
+
+
+async def ask(run: Any, props: Any) -> None:
+    """Pays once, asks, says what it was told."""
+    thread = run.thread_id
+    note("began", f"{thread} {run.run_id}")
+    await run.say("before")
+    receipt = await run.once("pay", lambda: note("paid", thread))
+    assert receipt == thread
+    await reached(props.get("valve"), 1)
+    question = FOLDER / "question"
+    asked = question.read_text() if question.exists() else "Send it?"
+    answer = await run.ask(asked, schema={"type": "object", "required": ["ok"]})
+    note("answered", f"{thread} {run.run_id} {json.dumps(answer)}")
+    await reached(props.get("valve"), 2)
+    await run.once("send", lambda: note("sent", thread))
+    await run.say("after")
+    await reached(props.get("valve"), 3)
+
+
+async def everything_open(run: Any, props: Any) -> None:
+    """Leaves everything open that can be open, and waits for ever."""
+    async with run.step("outer"), run.step("inner"), run.reasoning() as reasoning:
+        await reasoning.write("hm")
+        async with run.subagent("helper") as helper, helper.text() as theirs:
+            await theirs.write("I")
+            async with run.stream_tool_call("search") as call:
+                await call.args('{"q":')
+                async with run.text() as text:
+                    await text.write("open")
+                    await asyncio.Event().wait()
+
+
+ACTS: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
+    act.__name__: act for act in (recorded, talk, counted, ask, everything_open)
+}
+
+
+async def agent(run: Any) -> None:
+    """What the input says."""
+    await ACTS[run.forwarded_props["act"]](run, run.forwarded_props)
+
+
+class Announced(uvicorn.Server):
+    """Tells its port when it listens."""
+
+    port_file = Path()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        port = self.servers[0].sockets[0].getsockname()[1]
+        self.port_file.write_text(f"{port}\n")
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Serve until killed."""
+    global FOLDER
+    FOLDER = Path(settings["folder"])
+    if settings.get("bad_agents"):
+        from faults_agents import build
+
+        app: Any = build(FOLDER)
+    else:
+        store = SQLiteStore(FOLDER / "threads.db", **settings.get("store", {}))
+        limits = Limits(runs_per_scope=1000)
+        app = App(agent, store=store, allow_anonymous=True, limits=limits, **settings.get("app", {}))
+    Announced.port_file = Path(settings["port"])
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, access_log=False, log_level="warning", backlog=4096)
+    Announced(config).run()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,302 @@
+"""Faults for tests: servers in processes of their own that can be killed, and viewers that can be cut at any byte.
+
+``AGUILA_FAULTS=long`` (``make faults``) asks for the long version of every test in tests/faults. A viewer speaks HTTP
+over a bare socket, so that a cut is exactly where the test wants it, also within the head or the framing of a chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from serving import REPOSITORY, Peer, run_input, until
+
+from aguila.codec.sse import SSEParser
+
+LONG = os.environ.get("AGUILA_FAULTS") == "long"
+PATIENCE = 30.0
+
+T = TypeVar("T")
+Frames = list[tuple[int, bytes]]
+"""Events with their sequence numbers, as they came."""
+
+
+def scaled(short: int, long: int) -> int:
+    """How much to do: little in ``make test``, much in ``make faults``."""
+    return long if LONG else short
+
+
+def report(what: str, **counts: object) -> None:
+    """Say what was done; ``make faults`` shows it."""
+    print(f"{what}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
+
+
+def go(work: Coroutine[Any, Any, T], seconds: float = 600 if LONG else 120) -> T:
+    """Run an asynchronous test; one that hangs fails."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(seconds):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+# Servers
+
+
+class Worker(Peer):
+    """``faults_app`` on uvicorn in a process of its own. Workers with the same folder share one SQLite file."""
+
+    count = 0
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        Worker.count += 1
+        self.folder = folder
+        self._port = folder / f"port-{Worker.count}"
+        self.log = folder / f"worker-{Worker.count}.log"
+        settings = {"folder": str(folder), "port": str(self._port), **options}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, REPOSITORY / "tests" / "support" / "faults_app.py", json.dumps(settings)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        until(self._is_up, PATIENCE)
+        self.port = int(self._port.read_text())
+        super().__init__(f"http://127.0.0.1:{self.port}")
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return self._port.exists() and self._port.read_text().endswith("\n")
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+        until(lambda: self._status()["State"].startswith("T"))
+
+    def wake(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self.kill()
+        self.close()
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        return int(self._status()["VmRSS"].split()[0]) * 1024
+
+    def _status(self) -> dict[str, str]:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    def frames(self, thread_id: str) -> Frames:
+        """The whole log of a thread, uncut."""
+        with self.stream("GET", f"/threads/{thread_id}/events") as stream:
+            assert stream.status == 200, stream.response.read()
+            return [(number, data) for number, data in stream.frames() if number is not None]
+
+
+@contextmanager
+def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worker]]:
+    """Some workers on one file. What the test adds to the list is stopped as well."""
+    found: list[Worker] = []
+    try:
+        for _ in range(count):
+            found.append(Worker(folder, **options))
+        yield found
+    finally:
+        for worker in found:
+            worker.stop()
+
+
+def act(name: str, thread_id: str, run_id: str = "run", resume: Any = ..., **props: Any) -> dict[str, Any]:
+    """The input that has ``faults_app`` do something."""
+    return run_input(thread_id, run_id, forwardedProps={"act": name, **props}, resume=resume)
+
+
+def events_of(frames: Frames) -> list[dict[str, Any]]:
+    return [json.loads(data) for _, data in frames]
+
+
+def terminal(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["type"] in ("RUN_FINISHED", "RUN_ERROR")]
+
+
+class Effects:
+    """A file of lines that agents in other processes append to."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / name
+
+    def lines(self) -> list[str]:
+        return self._path.read_text().splitlines() if self._path.exists() else []
+
+
+class Valve:
+    """A file whose size says how far an agent may go."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self._path = folder / name
+        self._path.write_bytes(b"")
+
+    def open_to(self, size: int) -> None:
+        if self._path.stat().st_size < size:
+            with self._path.open("ab") as file:
+                file.truncate(size)
+
+    def open(self) -> None:
+        self.open_to(1_000_000)
+
+
+# Viewers
+
+
+class _Answer:
+    """An HTTP/1.1 answer with a chunked body, byte by byte if need be."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = bytearray()
+        self.is_complete = False
+        self._rest = bytearray()
+        self._in_head = True
+        self._left: int | None = None
+        self.length: int | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes of the body that these bring."""
+        rest = self._rest
+        rest += data
+        found = bytearray()
+        if self._in_head:
+            head, mark, after = rest.partition(b"\r\n\r\n")
+            if not mark:
+                return b""
+            self._in_head = False
+            lines = head.lower().split(b"\r\n")
+            self.status = int(lines[0].split()[1])
+            self.length = next((int(line[16:]) for line in lines if line.startswith(b"content-length: ")), None)
+            rest[:] = after
+        while rest and not self.is_complete:
+            if self.length is not None:
+                found += rest
+                rest.clear()
+                self.is_complete = len(self.body) + len(found) >= self.length
+            elif self._left is None:
+                size, mark, after = rest.partition(b"\r\n")
+                if not mark:
+                    break
+                self._left = int(size, 16) + 2
+                rest[:] = after
+                if self._left == 2 and rest == b"\r\n":
+                    self.is_complete = True
+            else:
+                piece = rest[: self._left]
+                del rest[: len(piece)]
+                self._left -= len(piece)
+                found += piece[: len(piece) - max(0, 2 - self._left)]
+                if self._left == 0:
+                    self._left = None
+        self.body += found
+        return bytes(found)
+
+
+class Viewer:
+    """Follows a thread by a bare socket. What it holds are the events that came whole."""
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.frames: Frames = []
+        self.cuts = 0
+        self.connections = 0
+        self.received = 0
+        """Bytes, heads included, of the last connection."""
+        self.on_event: Callable[[], None] = lambda: None
+
+    @property
+    def last(self) -> int:
+        return self.frames[-1][0] if self.frames else 0
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.frames) and self.frames[-1][1].startswith((b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"'))
+
+    async def post(self, port: int, body: Any, **limits: Any) -> _Answer:
+        """Start a run, or come back to it by its id, and watch it."""
+        content = json.dumps(body).encode()
+        head = f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        return await self._exchange(port, f"POST / HTTP/1.1\r\n{head}", content, **limits)
+
+    async def follow(self, port: int, **limits: Any) -> _Answer:
+        """Go on after the last event that came whole."""
+        cursor = f"Last-Event-ID: {self.last}\r\n" if self.frames else ""
+        return await self._exchange(port, f"GET /threads/{self.thread_id}/events HTTP/1.1\r\n{cursor}", **limits)
+
+    async def follow_to_the_end(self, *ports: int) -> None:
+        """Come back, to one worker after the other, until the run has ended."""
+        while not self.is_done:
+            answer = await self.follow(ports[self.connections % len(ports)])
+            assert answer.status == 200, answer.body
+
+    async def _exchange(
+        self,
+        port: int,
+        head: str,
+        content: bytes = b"",
+        *,
+        cut_bytes: int | None = None,
+        cut_events: int | None = None,
+        survives: bool = False,
+    ) -> _Answer:
+        """One request. It is cut after so many bytes of the answer, or so many events; ``survives`` a dying server."""
+        self.connections += 1
+        self.received = 0
+        answer, parser = _Answer(), SSEParser()
+        events = 0
+        was_cut = False
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"{head}Host: x\r\n\r\n".encode() + content)
+            while not answer.is_complete:
+                want = 65536 if cut_bytes is None else min(65536, cut_bytes - self.received)
+                was_cut = want == 0
+                piece = await reader.read(want) if want else b""
+                self.received += len(piece)
+                if not piece:
+                    break
+                body = answer.feed(piece)
+                for frame in parser.feed(body) if answer.status == 200 else ():
+                    assert frame.id is not None
+                    assert int(frame.id) == self.last + 1, f"{frame.id} came after {self.last}"
+                    self.frames.append((int(frame.id), frame.data))
+                    self.on_event()
+                    events += 1
+                    was_cut = events == cut_events
+                    if was_cut:
+                        break  # what else came in these bytes is lost, as if the cut had been here
+                if was_cut:
+                    break
+        except OSError:
+            if not survives:
+                raise
+        finally:
+            if writer is not None:
+                self.cuts += was_cut
+                writer.transport.abort()
+                with suppress(OSError):
+                    await writer.wait_closed()
+        return answer
