@@ -14,14 +14,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
+
+import msgspec
 
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
-from aguila.codec import EventDecoder, decode_event, encode, encode_event
+from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.text import SHORT
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
-from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    Event,
+    MessagesSnapshotEvent,
+    ReasoningMessageStartEvent,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+)
 from aguila.server.files import resolve_file
 from aguila.store import Lease, RunEnd, Store
 
@@ -38,6 +49,13 @@ _TOLD_AFTER = 1.0
 
 _TERMINAL = (RunFinishedEvent, RunErrorEvent)
 _strict = EventDecoder(strict=True)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Event).decode
+
+_PLAIN = frozenset(get_args(Event)) - {
+    RunStartedEvent, MessagesSnapshotEvent, StateDeltaEvent, ActivityDeltaEvent, ReasoningMessageStartEvent,
+}  # fmt: skip
+"""Events that their types say everything about; the others have rules of the codec's own."""
 
 
 class Viewer(Protocol):
@@ -49,17 +67,24 @@ class Viewer(Protocol):
 
 
 def checked(event: Event) -> bytes:
-    """An event as one line of JSON that the strictest reader accepts.
+    """An event as one line of JSON that the strictest reader accepts, so that nothing malformed ever leaves.
 
-    It costs about 0.3 us per event that nothing malformed ever leaves. Raises ``EncodeError`` or ``DecodeError``.
+    Raises ``EncodeError`` or ``DecodeError``.
     """
+    if event.__class__ in _PLAIN:
+        # What the codec does, without the calls in between: 0.6 instead of 1.3 us for every token of every run. NaN is
+        # written as null, and a msgspec.Raw may bring line ends: the codec knows what to do.
+        try:
+            data = _encode(event)
+            if len(data) <= SHORT and b"null" not in data and b"\n" not in data:
+                _decode(data)
+                return data
+        except (UnicodeError, TypeError, msgspec.MsgspecError):
+            pass
     data = encode_event(event)
-    if b"\n" in data:  # a msgspec.Raw brought line ends of its own
+    if b"\n" in data:
         data = data.replace(b"\n", b" ")
-    if len(data) <= SHORT:
-        decode_event(data, strict=True)
-    else:
-        _strict.feed(data)
+    _strict.feed(data)
     return data
 
 
@@ -114,9 +139,9 @@ class LiveRun:
         """See ``aguila.agent.Sink``."""
         if self._refusal is not None:
             raise self._refusal
-        lines = [checked(event) for event in events]
-        if not lines:
+        if not events:
             return
+        lines = [checked(event) for event in events]
         if events[-1].__class__ in _TERMINAL:
             self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
         pending = self._pending
