@@ -98,8 +98,8 @@ async def talk(run: Any, props: Any) -> None:
             for i in range(props["count"]):
                 await beat()
                 await text.write(f"{i}:" + "x" * props.get("size", 10))
-    except asyncio.CancelledError:
-        note("cancelled", run.thread_id)
+    except BaseException:
+        note("stopped", run.thread_id)
         raise
 
 
