@@ -215,10 +215,11 @@ class _Answer:
 
 
 class Viewer:
-    """Follows a thread by a bare socket. What it holds are the events that came whole."""
+    """Follows a thread by a bare socket, from after a sequence number. It holds the events that came whole."""
 
-    def __init__(self, thread_id: str) -> None:
+    def __init__(self, thread_id: str, after: int = 0) -> None:
         self.thread_id = thread_id
+        self._after = after
         self.frames: Frames = []
         self.cuts = 0
         self.connections = 0
@@ -228,7 +229,7 @@ class Viewer:
 
     @property
     def last(self) -> int:
-        return self.frames[-1][0] if self.frames else 0
+        return self.frames[-1][0] if self.frames else self._after
 
     @property
     def is_done(self) -> bool:
@@ -242,7 +243,7 @@ class Viewer:
 
     async def follow(self, port: int, **limits: Any) -> _Answer:
         """Go on after the last event that came whole."""
-        cursor = f"Last-Event-ID: {self.last}\r\n" if self.frames else ""
+        cursor = f"Last-Event-ID: {self.last}\r\n" if self.last else ""
         return await self._exchange(port, f"GET /threads/{self.thread_id}/events HTTP/1.1\r\n{cursor}", **limits)
 
     async def follow_to_the_end(self, *ports: int) -> None:
