@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -23,7 +23,12 @@ class Command(Peer):
         self._log = folder / f"server-{port}.log"
         with self._log.open("wb") as out:
             self.process = subprocess.Popen(
-                command, cwd=folder, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT
+                command,
+                cwd=folder,
+                env={**os.environ, **environment},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that its workers can be ended with it
             )
         super().__init__(f"http://127.0.0.1:{port}")
         self._health = health
@@ -49,9 +54,18 @@ class Command(Peer):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE)
 
+    @contextmanager
+    def peer(self) -> Iterator[Peer]:
+        """Another client, with connections of its own."""
+        peer = Peer(self.url)
+        try:
+            yield peer
+        finally:
+            peer.close()
+
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(DEADLINE)
         self.close()
 

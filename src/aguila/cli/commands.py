@@ -46,6 +46,9 @@ def serve(
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="A page's origin that may use it, such as http://localhost:3000.")
     ] = None,
+    drain: Annotated[
+        float, typer.Option(help="Seconds that runs get to finish when it is told to stop.", min=0)
+    ] = 10.0,
     debug: Annotated[bool, typer.Option("--debug", help="Show the texts of exceptions to clients.")] = False,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines as JSON.")] = False,
 ) -> None:
@@ -61,6 +64,7 @@ def serve(
         host=host,
         history=history,
         cors_origins=cors_origin or [],
+        drain=drain,
         debug=debug,
     )
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
+import math
 import os
 import socket
 import sys
@@ -22,9 +23,6 @@ from uvicorn.supervisors import ChangeReload, Multiprocess
 from aguila.cli.logs import log_config
 from aguila.server import App
 
-DRAIN = 10.0
-"""Seconds that running runs get when the server is told to stop."""
-
 _ENVIRONMENT = "AGUILA_SERVE"
 """Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
 
@@ -38,6 +36,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     history: Literal["client", "server"] = "client"
     cors_origins: list[str] = []
+    drain: float = 10.0
     debug: bool = False
 
     @property
@@ -65,7 +64,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         access_log=False,
         server_header=False,
         log_config=log_config(as_json=json_logs),
-        timeout_graceful_shutdown=int(DRAIN) + 10,
+        timeout_graceful_shutdown=math.ceil(serving.drain) + 10,
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
     server = uvicorn.Server(config)
@@ -78,8 +77,8 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
             server.run(sockets=[listener])
     except KeyboardInterrupt:
         return
-    if not (reload or workers > 1 or server.started):
-        raise CannotServe("the server did not start; the lines above say why")
+    except SystemExit:  # uvicorn's way to say that the app did not start
+        raise CannotServe("the server did not start; the lines above say why") from None
 
 
 def build() -> App:
@@ -88,13 +87,15 @@ def build() -> App:
     found = find(serving.target, serving.folder)
     if isinstance(found, App):
         return found
+    if not Path(serving.store).parent.is_dir():
+        raise CannotServe(f"there is no folder {Path(serving.store).parent} for the store")
     return App(
         found,
         store=serving.store,
         allow_anonymous=serving.is_local,
         history=serving.history,
         cors_origins=serving.cors_origins,
-        drain=DRAIN,
+        drain=serving.drain,
         debug=serving.debug,
     )
 

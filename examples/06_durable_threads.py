@@ -1,0 +1,44 @@
+r"""Durable threads: runs go on without a viewer, survive a restart of the server, can be joined again and branched.
+
+With `history="server"` a client sends only what is new. Start a run, cut it off with Ctrl-C, and come back to it:
+
+    python examples/06_durable_threads.py
+    curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
+        -d '{"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Count to 20"}]}'
+    curl -N http://127.0.0.1:8000/threads/t1/events -H 'last-event-id: 3'
+
+Go on, and from the first run once more in another direction; look at both branches:
+
+    curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
+        -d '{"threadId": "t1", "runId": "r2", "messages": [{"id": "m2", "role": "user", "content": "Count to 3"}]}'
+    curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
+        -d '{"threadId": "t1", "runId": "r3", "parentRunId": "r1",
+             "messages": [{"id": "m3", "role": "user", "content": "Count to 5"}]}'
+    curl http://127.0.0.1:8000/threads
+    curl http://127.0.0.1:8000/threads/t1?run=r2
+    curl http://127.0.0.1:8000/threads/t1?run=r3
+"""
+
+import asyncio
+import os
+import re
+
+import uvicorn
+
+from aguila import App, Run
+from aguila.protocol import UserMessage
+
+
+async def agent(run: Run):
+    asked = [message for message in run.messages if isinstance(message, UserMessage)]
+    run.session["turns"] = run.session.get("turns", 0) + 1  # private to the agent, kept with the thread
+    yield f"You have asked {len(asked)} times here, {run.session['turns']} in all."
+    for number in range(1, int(re.sub(r"\D", "", asked[-1].content) or 3) + 1):
+        await asyncio.sleep(0.1)
+        yield f" {number}"
+
+
+app = App(agent, store="threads.db", history="server", allow_anonymous=True)
+
+if __name__ == "__main__":
+    uvicorn.run(app, port=int(os.environ.get("PORT", "8000")))

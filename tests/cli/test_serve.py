@@ -1,0 +1,228 @@
+"""``aguila serve`` as people use it: in a process of its own, in a folder with an agent in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from commands import Command, aguila_serve
+from serving import check_valid, text_of, types, until
+
+from aguila.cli import serve
+from aguila.cli.demo import FEATURES
+
+AGENT = """
+async def agent(run):
+    yield "Hello from here"
+
+async def other(run):
+    return "Another one"
+
+nothing = 5
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(AGENT)
+    return tmp_path
+
+
+def aguila(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aguila", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def asking(text: str) -> list[dict[str, Any]]:
+    return [{"id": "m1", "role": "user", "content": text}]
+
+
+def test_an_agent_of_the_current_folder_is_served_from_a_file_there(folder: Path) -> None:
+    with aguila_serve(folder, "mine:agent") as server:
+        events = server.events(messages=asking("Hi"))
+        check_valid(events)
+        assert text_of(events) == "Hello from here"
+        assert f"mine:agent at {server.url}, threads in {folder / 'aguila.db'}" in server.log
+    with aguila_serve(folder, "mine:other") as server:
+        assert text_of(server.events(run_id="then", messages=asking("Hi"))) == "Another one"
+        assert [one["runs"] for one in server.get("/threads").json()["threads"]] == [2]
+
+
+def test_without_a_name_the_agent_is_called_agent_and_the_file_can_be_elsewhere(folder: Path) -> None:
+    (folder / "kept").mkdir()
+    with aguila_serve(folder, "mine", "--store", "kept/threads.db") as server:
+        assert text_of(server.events()) == "Hello from here"
+    assert (folder / "kept" / "threads.db").exists()
+
+
+def test_a_store_that_cannot_be_is_said_so(folder: Path) -> None:
+    done = aguila("serve", "mine", "--store", "missing/threads.db", "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr == f"aguila serve: there is no folder {folder / 'missing'} for the store\n"
+    (folder / "text.db").write_text("this is no database, whatever it is called" * 20)
+    done = aguila("serve", "mine", "--store", "text.db", "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.endswith("aguila serve: the server did not start; the lines above say why\n")
+
+
+def test_an_app_is_served_as_it_is(folder: Path) -> None:
+    (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, name='whole')\n")
+    with aguila_serve(folder, "whole:app") as server:
+        assert text_of(server.events()) == "Hello from here"
+        assert server.get("/capabilities").json()["identity"] == {"name": "whole"}
+        assert server.get("/threads").status_code == 403
+    assert not (folder / "aguila.db").exists()
+
+
+def test_the_two_commands_that_it_prints_work(folder: Path) -> None:
+    with aguila_serve(folder) as server:
+        log = server.log.replace("$(date +%s)", "1")  # what a shell would do
+        talk, look = [shlex.split(line) for line in log.splitlines() if line.startswith("  curl ")]
+        assert talk[:2] == ["curl", "-N"]
+        header, _, value = talk[4].partition(": ")
+        answer = server.post(talk[2].removeprefix(server.url) or "/", content=talk[-1], headers={header: value})
+        assert all(f"- {keyword}: " in answer.text for keyword in FEATURES)
+        assert look == ["curl", f"{server.url}/threads"]
+        assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["t1"]
+
+
+def test_a_run_is_two_lines_of_the_log(folder: Path) -> None:
+    with aguila_serve(folder, "mine:agent") as server:
+        before = len(server.log.splitlines())
+        server.events(thread_id="t", run_id="r")
+        started, ended = until(lambda: server.log.splitlines()[before:][1:] and server.log.splitlines()[before:])
+        assert started.endswith("INFO run started thread=t run=r")
+        assert " INFO run ended thread=t run=r outcome=success ms=" in ended
+
+
+def test_logs_can_be_json(folder: Path) -> None:
+    with aguila_serve(folder, "aguila.cli.demo:agent", "--json-logs") as server:
+        before = len(server.log.splitlines())
+        *_, last = server.events(thread_id="t", run_id="r", messages=asking("error"))
+        lines = until(lambda: server.log.splitlines()[before:][2:] and server.log.splitlines()[before:])
+        started, failed, ended = [json.loads(line) for line in lines]
+        assert (started["message"], started["thread"], started["run"]) == ("run started", "t", "r")
+        assert last["message"].removeprefix("The agent failed. Reference: ") in failed["message"]
+        assert "the demo fails when it is asked to" in failed["exception"]
+        assert (ended["message"], ended["outcome"], ended["level"]) == ("run ended", "error", "info")
+        assert isinstance(ended["ms"], int)
+
+
+def test_told_to_stop_it_lets_runs_finish_for_a_while_then_cancels_them(folder: Path) -> None:
+    with aguila_serve(folder, "aguila.cli.demo:agent", "--drain", "0.3") as server:
+        with server.run(messages=asking("slow")) as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            server.process.send_signal(signal.SIGTERM)
+            *_, end, last = stream.rest()
+        assert end["type"] == "TEXT_MESSAGE_END"
+        assert last["outcome"] == {"type": "cancelled"}
+        assert server.process.wait(20) in (0, -signal.SIGTERM)
+    with aguila_serve(folder) as server:
+        assert server.status_of("thread", "run") == "cancelled"
+
+
+def test_several_workers_share_the_file(folder: Path) -> None:
+    with aguila_serve(folder, "aguila.cli.demo:agent", "--workers", "2", "--drain", "0.3") as server:
+        for number in range(8):
+            with server.peer() as peer:
+                assert types(peer.events(thread_id=f"t{number}", messages=asking("help")))[-1] == "RUN_FINISHED"
+        with server.run(thread_id="slow", messages=asking("slow")) as stream, server.peer() as peer:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            peer.post("/threads/slow/runs/run/cancel")
+            assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+        assert len(server.get("/threads").json()["threads"]) == 9
+        assert server.terminate() in (0, -signal.SIGTERM)
+
+
+def test_with_reload_changed_code_is_served(folder: Path) -> None:
+    with aguila_serve(folder, "mine:agent", "--reload") as server:
+        assert text_of(server.events()) == "Hello from here"
+        (folder / "mine.py").write_text(AGENT.replace("Hello from here", "Hello from the new one"))
+        stamp = (folder / "mine.py").stat().st_mtime + 5  # the old one may be of the same moment
+        os.utime(folder / "mine.py", (stamp, stamp))
+        until(lambda: _says(server, "Hello from the new one"))
+
+
+def _says(server: Command, words: str) -> bool:
+    try:
+        with server.peer() as peer:
+            with peer.run(run_id=os.urandom(4).hex()) as stream:
+                return stream.status == 200 and text_of(stream.rest()) == words
+    except httpx2.TransportError:  # it is starting again
+        return False
+
+
+def test_a_taken_port_is_said_so() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = aguila("serve", "--port", str(port))
+    assert done.returncode == 1
+    expected = f"aguila serve: port {port} of 127.0.0.1 is taken; choose another with --port, or --port 0 for any\n"
+    assert done.stderr == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere:agent", "there is no module nowhere in"),
+        ("mine.deeper:agent", "there is no module mine.deeper in"),
+        ("mine:nobody", "mine has no nobody; say which with mine:name"),
+        ("mine:nothing", "mine:nothing is no agent: it cannot be called"),
+    ],
+)
+def test_a_target_that_is_none_is_said_so(folder: Path, target: str, message: str) -> None:
+    done = aguila("serve", target, "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"aguila serve: {message}")
+    assert done.stdout == ""
+
+
+def test_what_fails_in_the_module_is_not_hidden(folder: Path) -> None:
+    (folder / "broken.py").write_text("import nowhere_to_be_found\n")
+    done = aguila("serve", "broken:agent", "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert "nowhere_to_be_found" in done.stderr
+
+
+def test_beyond_this_machine_listing_needs_an_app_with_authentication(folder: Path) -> None:
+    with aguila_serve(folder, "mine:agent", "--host", "0.0.0.0") as server:
+        assert types(server.events())[-1] == "RUN_FINISHED"
+        assert server.get("/threads").json()["error"]["code"] == "anonymous_not_allowed"
+        assert "Anybody who reaches this address can use it" in server.log
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "192.168.1.4", "example.com")),
+    ],
+)
+def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> None:
+    assert serve.is_loopback(host) is local
+
+
+def test_without_arguments_it_says_what_it_is_and_can_do() -> None:
+    done = aguila()
+    assert done.returncode == 0
+    assert done.stdout.startswith("aguila 0.")
+    assert "layers: protocol, codec, stream" in done.stdout
+    assert "Serve an agent over AG-UI" in done.stdout
+
+
+def test_without_its_extra_the_command_names_it() -> None:
+    code = "import sys; sys.modules['typer'] = None; from aguila.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'aguila[cli]'" in done.stderr
