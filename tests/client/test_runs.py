@@ -472,3 +472,76 @@ def test_an_initial_conversation_is_taken_over(twin):
         result = twin.result(thread.run("c"))
         assert [m["content"] for m in server.requests[0].json["messages"]] == ["a", "b", "c"]
         assert [c.id for c in result.pending_tool_calls] == ["c"], "no tools were offered: nobody answers"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer([b"nothing"], 404, "text/plain"),
+        Answer([b'{"tools": {"supported": "yes"}}'], 200, "application/json"),
+        Answer([b"<html>"], 200, "text/html"),
+        Answer(cut=True, before_head=True),
+    ],
+    ids=["absent", "malformed", "something else", "unreachable"],
+)
+def test_capabilities_that_are_absent_or_malformed_are_none_and_stop_nothing_cap10(twin, answer):
+    notices = []
+    with ScriptedServer(answer, run_of()) as server:
+        client = twin.client(server.url, warn=notices.append)
+        assert twin.wait(client.capabilities()) is None
+        assert [n.rule for n in notices] == ["CAP-10"]
+        assert twin.result(client.thread().run("x")).outcome == "success"
+
+
+def test_capabilities_with_unknown_members_are_read_cap9(twin):
+    body = b'{"tools": {"supported": false, "new": 1}, "later": {}, "custom": {"x": null}}'
+    with ScriptedServer(Answer([body], 200, "application/json")) as server:
+        found = twin.wait(twin.client(server.url, warn=lambda n: None).capabilities())
+        assert found.tools.supported is False
+        assert found.custom == {"x": None}
+
+
+def test_a_state_that_a_patch_did_not_fit_is_fetched_if_asked(twin):
+    bad = {"type": "STATE_DELTA", "delta": [{"op": "remove", "path": "/nothing"}]}
+    body = json.dumps({"messages": [{"id": "u", "role": "user", "content": "x"}], "state": {"fresh": 1}, "last": 9})
+    fresh = Answer([body.encode()], 200, "application/json")
+    notices = []
+    with ScriptedServer(run_of(bad), fresh, run_of()) as server:
+        thread = twin.client(server.url, refresh_stale=True, warn=notices.append).thread("t")
+        result = twin.result(thread.run("x"))
+        assert result.state == thread.state == {"fresh": 1}
+        assert server.requests[1].path == "/threads/t"
+        assert len(thread.runs) == 1
+        twin.result(thread.run("y"))
+        assert len(server.requests) == 3, "once is enough"
+        server.script.insert(0, run_of(bad))
+        assert twin.result(thread.run("z")).outcome == "success", "not being able to is no failure of the run"
+        server.script.append(run_of(bad))
+        del server.requests[3:]
+        left = twin.client(server.url, warn=notices.append).thread("t")
+        twin.result(left.run("x"))
+        assert len(server.requests) == 4, "nobody asked for it"
+
+
+def test_a_slow_consumer_holds_the_server_back(twin):
+    """What the consumer has not asked for stays in the sockets' buffers, and then at the server."""
+    piece = frame({"type": "CUSTOM", "name": "x", "value": "x" * 65536})
+    count = 0
+
+    def pieces(asked):
+        nonlocal count
+        yield frames([started(asked.json["runId"], "t")])
+        for _ in range(1000):
+            count += 1
+            yield piece
+        yield frames([finished(asked.json["runId"], "t")])
+
+    with ScriptedServer(lambda asked: Answer(pieces(asked))) as server:
+        looked = threading.Event()
+
+        def look(event):
+            looked.wait(0.2)
+            return True
+
+        twin.events(twin.client(server.url).thread().run("x"), look)
+        assert count < 500, "64 MB were on offer"

@@ -235,6 +235,17 @@ def test_refreshing_takes_over_what_the_server_holds(twin):
         assert [(m.id, m.content) for m in other.messages] == [(m.id, m.content) for m in first.messages]
         assert other.state == {"n": 1}
         assert [i.id for i in other.interrupts] == [i.id for i in first.interrupts]
+        errors = []
+
+        def too_early(event):
+            if twin.name == "sync":
+                with pytest.raises(IllegalStep) as caught:
+                    first.refresh()
+                errors.append(caught.value.rule)
+            return False
+
+        twin.events(first.resume({first.interrupts[0].id: 1}), too_early)
+        assert set(errors) <= {"LIFE-17"}
         with pytest.raises(HTTPRejected) as caught:
             twin.wait(client.thread("nobody").refresh())
         assert caught.value.status == 404

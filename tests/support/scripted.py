@@ -10,6 +10,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,10 +132,12 @@ class ScriptedServer:
                 while await self._one(reader, writer):
                     pass
             except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                pass
+                writer.transport.abort()  # what is still to be sent has nobody to go to
             finally:
-                tasks.discard(task)
                 writer.close()
+                with suppress(ConnectionError, asyncio.CancelledError):
+                    await writer.wait_closed()
+                tasks.discard(task)
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]

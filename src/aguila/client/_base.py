@@ -25,6 +25,7 @@ from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, DecodeError, HTTPRejected, TransportFailed
 from aguila.protocol import AgentCapabilities
 from aguila.protocol.parts import MediaPart
@@ -102,6 +103,8 @@ class ClientBase:
         new_id: Callable[[], str] | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
+        if protobuf:
+            ProtobufDecoder()  # raises MissingExtra now and not in the middle of a run
         self.url = url
         self._auth = auth
         self._settings = Settings(

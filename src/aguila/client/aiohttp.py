@@ -70,12 +70,23 @@ class _Response:
         self.status = response.status
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
+        self._failure: TransportFailed | None = None
 
     async def read(self) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        content = self._response.content
         try:
-            return await self._response.content.readany()
+            return await content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            raise _failed(error) from error
+            failure = _failed(error)
+            failure.__cause__ = error
+            # A lost connection hides what had arrived before it; that is not lost, and comes first.
+            rest = content._read_nowait(-1)  # no public name reads past the exception
+            if not rest:
+                raise failure from error
+            self._failure = failure
+            return rest
 
     async def close(self) -> None:
         if self._response.content.at_eof():

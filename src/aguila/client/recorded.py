@@ -27,11 +27,14 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
     events: list[tuple[float | None, bytes]] = []
 
 
+_ABSENT = msgspec.Raw(b"")
+
+
 class _Line(msgspec.Struct):
     ms: float | None = None
-    input: msgspec.Raw | None = None
-    event: msgspec.Raw | None = None
-    type: Any = None
+    input: msgspec.Raw = _ABSENT
+    event: msgspec.Raw = _ABSENT
+    type: Any = None  # of a plain event, which may have members of those names too
 
 
 def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
@@ -48,21 +51,22 @@ def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
             found = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError as error:
             raise ValueError(f"line {number} is no line of a recording: {error}") from error
-        if found.input is not None:
+        is_plain = isinstance(found.type, str)
+        if not is_plain and bytes(found.input):
             has_inputs = True
             if run is not None:
                 yield run
             run = RecordedRun(input=msgspec.json.decode(bytes(found.input)), events=[])
             continue
-        if found.event is None and not isinstance(found.type, str):
+        event = line.strip() if is_plain else bytes(found.event)
+        if not event:
             raise ValueError(f"line {number} is no line of a recording: it has neither an event nor an input")
-        event = line.strip() if found.event is None else bytes(found.event)
-        kind = found.type if found.event is None else msgspec.json.decode(event, type=_Line).type
+        kind = found.type if is_plain else msgspec.json.decode(event, type=_Line).type
         if run is None or (not has_inputs and kind == "RUN_STARTED" and run.events):
             if run is not None:
                 yield run
             run = RecordedRun(events=[])
-        run.events.append((found.ms, event))
+        run.events.append((None if is_plain else found.ms, event))
     if run is not None:
         yield run
 

@@ -227,8 +227,8 @@ class ThreadBase:
                 yield from self._answer_pending(ask, self._gated())
             break
         if self._is_stale and self._settings.refresh_stale:
-            yield from self._refresh_program()
-        conversation = reducer.conversation
+            yield from self._freshen()
+        conversation = self.conversation
         runs = conversation.runs[len(before.runs) :]
         return RunResult(
             run_id=run_id,
@@ -384,7 +384,19 @@ class ThreadBase:
             conversation=conversation,
         )
 
+    def _freshen(self) -> Program[None]:
+        """Fetch the thread because a patch did not apply. The run has ended well: a failure here is a notice."""
+        try:
+            yield from self._fetch_thread()
+        except AguilaError as error:
+            self._settings.warn(Notice(rule="SNAP-9", message=f"the state could not be fetched anew: {error}"))
+
     def _refresh_program(self) -> Program[Conversation]:
+        if self._active is not None and self._active.is_on:
+            raise IllegalStep("the conversation belongs to the run while one is on", rule="LIFE-17")
+        return (yield from self._fetch_thread())
+
+    def _fetch_thread(self) -> Program[Conversation]:
         """Take over what the server holds."""
         settings = self._settings
         request = Request(method="GET", url=settings.route("threads", self.id), headers=json_headers(settings))

@@ -1,0 +1,301 @@
+"""Transports: each carries the same conversation, be it in process, over a socket or from a recording."""
+
+import asyncio
+import threading
+
+import httpx2
+import pytest
+from scripted import Answer, ScriptedServer, finished, frames, run_of, started, text
+
+from aguila import App, AsyncClient, Client
+from aguila.client import Reconnect, Record, Timeouts
+from aguila.client.aiohttp import AiohttpTransport
+from aguila.client.asgi import ASGITransport
+from aguila.client.bridge import ThreadedTransport
+from aguila.client.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
+from aguila.client.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
+from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
+
+
+async def echo(run):
+    run.state["n"] = run.state.get("n", 0) + 1
+    yield "You said: "
+    yield run.messages[-1].content
+
+
+# In process
+
+
+def test_an_app_is_called_in_process(twin):
+    app = App(echo)
+    client = twin.over(lambda: ASGITransport(app))
+    thread = client.thread()
+    assert twin.result(thread.run("Hello")).text == "You said: Hello"
+    assert twin.result(thread.run("Again")).text == "You said: Again"
+    assert thread.state == {"n": 2}
+    twin.wait(thread.refresh())
+    assert len(thread.messages) == 4
+    assert twin.wait(client.capabilities()) is not None
+
+
+def scripted_app(*pieces, status=200, content_type=b"text/event-stream", more=None):
+    seen = []
+
+    async def app(scope, receive, send):
+        if scope["type"] != "http":
+            raise RuntimeError("no lifespan here")
+        seen.append(scope)
+        await receive()
+        await send({"type": "http.response.start", "status": status, "headers": [(b"Content-Type", content_type)]})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if more is not None:
+            await more(receive, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    return app, seen
+
+
+def test_the_scope_is_that_of_a_server():
+    app, seen = scripted_app(frames([started("r", "t"), {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}]))
+
+    async def main():
+        async with AsyncClient("http://host:81/a%20b/?q=1", transport=ASGITransport(app)) as client:
+            await client.thread().run("x", headers={"X-A": "b"})
+
+    asyncio.run(main())
+    scope = seen[0]
+    assert (scope["method"], scope["path"], scope["raw_path"]) == ("POST", "/a b/", b"/a%20b/")
+    assert (scope["query_string"], scope["server"]) == (b"q=1", ("host", 81))
+    assert (b"x-a", b"b") in scope["headers"]
+    assert (b"host", b"host:81") in scope["headers"]
+
+
+def test_an_app_that_fails_cuts_its_answer(twin):
+    async def fails(receive, send):
+        raise ValueError("late")
+
+    app, _ = scripted_app(frames([started("r", "t")]), more=fails)
+    with pytest.raises(StreamTruncated, match="late"):
+        twin.result(twin.over(lambda: ASGITransport(app)).thread().run("x"))
+
+    async def broken(scope, receive, send):
+        raise ValueError("early")
+
+    with pytest.raises(TransportFailed, match="early"):
+        twin.result(twin.over(lambda: ASGITransport(broken)).thread().run("x"))
+
+    async def silent(scope, receive, send):
+        return
+
+    with pytest.raises(TransportFailed):
+        twin.result(twin.over(lambda: ASGITransport(silent)).thread().run("x"))
+
+
+def test_an_app_waits_for_a_slow_reader():
+    sent = []
+    body = frames([started("r", "t")])
+    delta = frames([{"type": "CUSTOM", "name": "x", "value": 1}])
+
+    async def many(receive, send):
+        for n in range(50):
+            await send({"type": "http.response.body", "body": delta, "more_body": True})
+            sent.append(n)
+        await send({"type": "http.response.body", "body": frames([finished("r", "t")]), "more_body": True})
+
+    app, _ = scripted_app(body, more=many)
+
+    async def main():
+        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+            read = 0
+            async for _ in client.thread().run("x"):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                read += 1
+                assert len(sent) <= read + 1, "nothing gathers between the two"
+            assert read == 52
+
+    asyncio.run(main())
+
+
+def test_leaving_the_loop_is_a_disconnect_for_the_app():
+    gone = []
+
+    async def listens(receive, send):
+        gone.append(await receive())
+
+    app, _ = scripted_app(frames([started("r", "t")]), more=listens)
+
+    async def main():
+        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+            async with client.thread().run("x") as run:
+                async for _ in run:
+                    break
+            assert gone == [{"type": "http.disconnect"}]
+
+    asyncio.run(main())
+
+
+def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
+    monkeypatch.setattr("aguila.client.asgi._HANG_UP", 0.01)
+    ended = []
+
+    async def deaf(receive, send):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    app, _ = scripted_app(frames([started("r", "t")]), more=deaf)
+
+    async def main():
+        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+            async with client.thread().run("x") as run:
+                async for _ in run:
+                    break
+            assert ended == [True]
+
+    asyncio.run(main())
+
+
+def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
+    stages = []
+
+    async def app(scope, receive, send):
+        assert scope["type"] == "lifespan"
+        stages.append((await receive())["type"])
+        await send({"type": "lifespan.startup.failed", "message": "no disk"})
+
+    async def main():
+        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+            with pytest.raises(TransportFailed, match="no disk"):
+                await client.thread().run("x")
+
+    asyncio.run(main())
+    assert stages == ["lifespan.startup"]
+
+
+# aiohttp
+
+
+def test_aiohttp_carries_a_conversation_and_reconnects(twin):
+    log = frames([started("r", "t"), *text("m", "x"), {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}], 1)
+    at = log.index(b"id: 3")
+    with ScriptedServer(
+        run_of(*text("m0", "Hello")),
+        Answer([log[:at]], cut=True),
+        Answer([log[at:]]),
+        Answer([b'{"error":{"code":"no","message":"No."}}'], 422, "application/json"),
+        Answer([frames([started("r", "t")])], cut=True),
+    ) as server:
+        client = twin.over(AiohttpTransport, server.url)
+        thread = client.thread("t")
+        assert twin.result(thread.run("x")).text == "Hello"
+        assert twin.result(thread.run("y", run_id="r")).text == "x"
+        assert server.requests[2].headers["last-event-id"] == "2"
+        assert "content-type" not in server.requests[2].headers
+        with pytest.raises(HTTPRejected, match="No"):
+            twin.result(thread.run("x"))
+        with pytest.raises(StreamTruncated):
+            twin.result(thread.run("x"))
+
+
+def test_aiohttp_says_what_failed_and_hangs_up(twin):
+    never = threading.Event()
+    with ScriptedServer(lambda asked: Answer([frames([started("r", "t")]), never])) as server:
+        client = twin.over(AiohttpTransport, server.url)
+        twin.events(client.thread().run("x"), lambda event: True)
+        twin.wait(client.close()) if twin.name == "async" else None
+        if twin.name == "async":
+            assert server.requests[0].closed.wait(10)
+        url = server.url
+    if twin.name == "async":
+        with pytest.raises(TransportFailed):
+            twin.result(twin.over(AiohttpTransport, url).thread().run("x"))
+
+
+def test_idle_streams_are_given_up_over_any_async_transport(twin):
+    never = threading.Event()
+    with ScriptedServer(lambda asked: Answer([frames([started("r", "t")]), never])) as server:
+        client = twin.over(AiohttpTransport, server.url, timeouts=Timeouts(idle=0.05))
+        with pytest.raises(StreamTruncated, match="nothing came for"):
+            twin.result(client.thread().run("x"))
+
+
+# httpx2
+
+
+def test_a_client_of_ones_own_is_used_and_not_closed():
+    with ScriptedServer(run_of(), run_of()) as server:
+
+        async def main():
+            async with httpx2.AsyncClient(headers={"X-Mine": "1"}) as own:
+                async with AsyncClient(server.url, transport=AsyncHTTPX2Transport(own)) as client:
+                    await client.thread().run("x")
+                assert not own.is_closed
+
+        asyncio.run(main())
+        with httpx2.Client(headers={"X-Mine": "2"}) as own:
+            with Client(server.url, transport=HTTPX2Transport(own)) as client:
+                client.thread().run("x").result()
+            assert not own.is_closed
+        assert [r.headers["x-mine"] for r in server.requests] == ["1", "2"]
+
+
+def test_http2_and_proxies_are_options(twin):
+    with ScriptedServer(run_of()) as proxy:
+        client = twin.client("http://agent.invalid/run", options={"proxy": proxy.url, "http2": True})
+        twin.result(client.thread().run("x"))
+        assert proxy.requests[0].path == "http://agent.invalid/run"
+
+
+def test_an_address_that_is_none_is_transport_failed(twin):
+    for url in ("nonsense", "ftp://x/", "http://"):
+        with pytest.raises(TransportFailed):
+            twin.result(twin.client(url).thread().run("x"))
+
+
+# Recordings
+
+
+def test_a_recording_is_played_back_run_by_run(twin, tmp_path):
+    path = tmp_path / "run.jsonl"
+    with ScriptedServer(run_of(*text("m", "one")), run_of(*text("n", "two"))) as server:
+        thread = twin.client(server.url, middleware=[Record(path)]).thread()
+        twin.result(thread.run("a"))
+        twin.result(thread.run("b"))
+    make = RecordedTransport if twin.name == "sync" else AsyncRecordedTransport
+    again = twin.client("recorded:", transport=make(path)).thread()
+    assert twin.result(again.run("a")).text == "one"
+    assert twin.result(again.run("b")).text == "two"
+    with pytest.raises(TransportFailed):
+        twin.result(again.run("c"))
+    runs = list(read_recording(path.read_bytes().split(b"\n")))
+    assert [run.input["messages"][-1]["content"] for run in runs] == ["a", "b"]
+    assert all(ms is not None for run in runs for ms, _ in run.events)
+
+
+def test_plain_events_and_sse_are_recordings_too(twin, tmp_path):
+    plain, sse = tmp_path / "run.jsonl", tmp_path / "run.sse"
+    with ScriptedServer(run_of(*text("m", "one")), run_of(*text("n", "two"))) as server:
+        thread = twin.client(server.url, middleware=[Record(plain, form="events")]).thread()
+        twin.result(thread.run("a"))
+        twin.result(thread.run("b"))
+    assert len(list(read_recording(plain.read_bytes().split(b"\n")))) == 2
+    sse.write_bytes(b"".join(b"data: " + line + b"\n\n" for line in plain.read_bytes().split(b"\n")[:5]))
+    make = RecordedTransport if twin.name == "sync" else AsyncRecordedTransport
+    for path in (plain, sse):
+        assert twin.result(twin.client("recorded:", transport=make(path)).thread().run("a")).text == "one"
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b"{}", b'{"ms": 5}', b"[]"])
+def test_what_is_no_recording_is_refused(line, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(ValueError, match="line 1"):
+        RecordedTransport(path)
+
+
+def test_a_threaded_transport_that_was_never_used_can_be_closed():
+    with Client("http://x", transport=ThreadedTransport(AiohttpTransport), reconnect=Reconnect(attempts=0)):
+        pass
