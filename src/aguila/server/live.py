@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,14 +24,19 @@ from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.text import SHORT
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import (
-    ActivityDeltaEvent,
     Event,
-    MessagesSnapshotEvent,
-    ReasoningMessageStartEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
     RunErrorEvent,
     RunFinishedEvent,
-    RunStartedEvent,
-    StateDeltaEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallStartEvent,
 )
 from aguila.server.files import resolve_file
 from aguila.store import Lease, RunEnd, Store
@@ -52,10 +57,21 @@ _strict = EventDecoder(strict=True)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
 
-_PLAIN = frozenset(get_args(Event)) - {
-    RunStartedEvent, MessagesSnapshotEvent, StateDeltaEvent, ActivityDeltaEvent, ReasoningMessageStartEvent,
-}  # fmt: skip
-"""Events that their types say everything about; the others have rules of the codec's own."""
+_PLAIN = frozenset(
+    {
+        TextMessageStartEvent,
+        TextMessageContentEvent,
+        TextMessageEndEvent,
+        ToolCallStartEvent,
+        ToolCallArgsEvent,
+        ToolCallEndEvent,
+        ReasoningMessageContentEvent,
+        ReasoningMessageEndEvent,
+        StepStartedEvent,
+        StepFinishedEvent,
+    }
+)
+"""Events whose own members are all text: their types say everything about them."""
 
 
 class Viewer(Protocol):
@@ -71,16 +87,15 @@ def checked(event: Event) -> bytes:
 
     Raises ``EncodeError`` or ``DecodeError``.
     """
-    if event.__class__ in _PLAIN:
-        # What the codec does, without the calls in between: 0.6 instead of 1.3 us for every token of every run. NaN is
-        # written as null, and a msgspec.Raw may bring line ends: the codec knows what to do.
+    if event.__class__ in _PLAIN and event.metadata is None and event.raw_event is None:
+        # What the codec does, without the calls in between: 0.5 instead of 1.3 us for every token of every run.
         try:
             data = _encode(event)
-            if len(data) <= SHORT and b"null" not in data and b"\n" not in data:
+            if len(data) <= SHORT:
                 _decode(data)
                 return data
         except (UnicodeError, TypeError, msgspec.MsgspecError):
-            pass
+            pass  # the codec says what is wrong, if it is
     data = encode_event(event)
     if b"\n" in data:
         data = data.replace(b"\n", b" ")
