@@ -134,6 +134,11 @@ def test_an_id_that_the_history_has_is_not_used_again() -> None:
     assert of(ToolCallResultEvent, events)[0].message_id == "new-2"
 
 
+def test_a_message_that_is_not_the_assistants_is_no_parent() -> None:
+    updates = [said(TextContent("a"), FunctionCallContent("c", "f"), role="user", message_id="m")]
+    assert of(ToolCallStartEvent, stream(updates))[0].parent_message_id is None
+
+
 def test_a_call_that_the_thread_has_is_not_sent_again_but_answered() -> None:
     updates = [said(FunctionCallContent("c", "f", "{}")), said(FunctionResultContent("c", "r"), role="tool")]
     events = inner(stream(updates, run_input(call_message("c"))))
@@ -298,6 +303,19 @@ def test_an_approval_for_a_call_of_the_history_does_not_repeat_it() -> None:
         [said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(call_message("c"))
     )
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
+
+
+def test_an_approval_for_a_call_that_nobody_showed_names_it_only() -> None:
+    events = stream([said(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
+    assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
+    assert events[-1].outcome.interrupts[0].tool_call_id == "elsewhere"  # type: ignore[union-attr]
+
+
+def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() -> None:
+    history = [call_message("c"), ToolMessage(id="t", tool_call_id="c", content="")]
+    events = stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(*history))
+    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["new-0"]
+    assert events[-1].outcome.interrupts[0].tool_call_id == "new-0"  # type: ignore[union-attr]
 
 
 # what events cannot carry

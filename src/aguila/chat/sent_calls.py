@@ -24,16 +24,18 @@ from aguila.protocol import (
 class SentCall:
     """A call of this thread: what was sent of it, and under which id."""
 
-    __slots__ = ("call_id", "is_answered", "is_ended", "length", "name", "previewed", "texts")
+    __slots__ = ("call_id", "is_answered", "is_ended", "is_old", "length", "name", "previewed", "texts")
 
-    def __init__(self, call_id: str, name: str, *, is_ended: bool = False) -> None:
+    def __init__(self, call_id: str, name: str, *, is_old: bool = False) -> None:
         self.call_id = call_id
         self.name = name
         self.texts: list[str] = []
         self.length = 0
         self.previewed = 0
         """How long the arguments were when they were last shown."""
-        self.is_ended = is_ended
+        self.is_old = is_old
+        """Whether it is of the history, not of this run."""
+        self.is_ended = is_old
         self.is_answered = False
 
     @property
@@ -85,7 +87,7 @@ class SentCalls:
         if isinstance(message, AssistantMessage):
             for call in message.tool_calls or ():
                 if isinstance(call, ToolCall):
-                    self._calls[call.id] = SentCall(call.id, call.function.name, is_ended=True)
+                    self._calls[call.id] = SentCall(call.id, call.function.name, is_old=True)
         elif isinstance(message, ToolMessage):
             self._answer(message.tool_call_id)
 

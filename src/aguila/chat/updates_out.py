@@ -213,8 +213,8 @@ class UpdateWriter:
         for hook in self._hooks.interrupts:
             if isinstance(answer := hook(content), Interrupt):
                 if isinstance(content, ApprovalRequestContent):
-                    self._write_call(content.call, update)
-                self._interrupts[answer.id] = answer
+                    self._write_gated(content.call, update)
+                self._interrupts[answer.id] = self._gating(answer)
                 return
         event = _as_event(content.raw_representation)
         if event is not None:
@@ -268,7 +268,7 @@ class UpdateWriter:
             case ErrorContent():
                 self._error = content
             case ApprovalRequestContent():
-                self._write_call(content.call, update)
+                self._write_gated(content.call, update)
                 self._interrupts[content.interrupt_id] = self._gating(write_interrupt(content))
             case InterruptRequestContent():
                 self._interrupts[content.interrupt_id] = self._gating(write_interrupt(content))
@@ -401,7 +401,7 @@ class UpdateWriter:
     def _parent(self, lane: _Lane, key: _Key) -> str | None:
         """The message that makes a call, if the provider named it and it is not an id that we made up (#6015)."""
         given = key[0]
-        if given is None:
+        if given is None or key[1] != "assistant":
             return None
         if key not in lane.named and given not in self._taken:
             self._name(lane, key)
@@ -439,6 +439,12 @@ class UpdateWriter:
         self._out += self._writer.tool_result(
             call_id, result, message_id=self._id(update.message_id), subagent=subagent, metadata=metadata
         )
+
+    def _write_gated(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
+        """Show the call that a question is about, unless it was shown in this run or nobody knows it."""
+        call = self._calls.get(content.call_id)
+        if content.name != "" and not (call is not None and call.is_answered and not call.is_old):
+            self._write_call(content, update)
 
     def _gating(self, interrupt: Interrupt) -> Interrupt:
         """The interrupt with the id that its call has on the wire."""
