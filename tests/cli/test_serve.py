@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -154,9 +155,8 @@ def test_with_reload_changed_code_is_served(folder: Path) -> None:
 
 def _says(server: Command, words: str) -> bool:
     try:
-        with server.peer() as peer:
-            with peer.run(run_id=os.urandom(4).hex()) as stream:
-                return stream.status == 200 and text_of(stream.rest()) == words
+        with server.peer() as peer, peer.run(run_id=os.urandom(4).hex()) as stream:
+            return stream.status == 200 and text_of(stream.rest()) == words
     except httpx2.TransportError:  # it is starting again
         return False
 
@@ -181,18 +181,24 @@ def test_a_taken_port_is_said_so() -> None:
         ("mine:nothing", "mine:nothing is no agent: it cannot be called"),
     ],
 )
-def test_a_target_that_is_none_is_said_so(folder: Path, target: str, message: str) -> None:
-    done = aguila("serve", target, "--port", "0", folder=folder)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"aguila serve: {message}")
-    assert done.stdout == ""
+def test_a_target_that_is_none_is_said_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    with pytest.raises(serve.CannotServe, match=re.escape(message)):
+        serve.find(target, str(folder))
 
 
 def test_what_fails_in_the_module_is_not_hidden(folder: Path) -> None:
     (folder / "broken.py").write_text("import nowhere_to_be_found\n")
     done = aguila("serve", "broken:agent", "--port", "0", folder=folder)
     assert done.returncode == 1
-    assert "nowhere_to_be_found" in done.stderr
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'nowhere_to_be_found'\n")
+    done = aguila("serve", "mine:nobody", "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr == "aguila serve: mine has no nobody; say which with mine:name\n"
+    assert done.stdout == ""
 
 
 def test_beyond_this_machine_listing_needs_an_app_with_authentication(folder: Path) -> None:

@@ -13,7 +13,9 @@ import typer
 from aguila import __version__
 from aguila.cli.main import about
 
-commands = typer.Typer(name="aguila", help="The AG-UI stack for Python.", no_args_is_help=False, add_completion=False)
+commands = typer.Typer(
+    name="aguila", help="The AG-UI stack for Python.", add_completion=False, pretty_exceptions_enable=False
+)
 
 
 @commands.callback(invoke_without_command=True)
