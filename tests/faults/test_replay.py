@@ -1,0 +1,119 @@
+"""Questions whose server is killed: between question and answer, before the answer was used, and after.
+
+Nothing is said twice, effects under ``once`` are not repeated, and a question that was changed meanwhile is asked
+again instead of taking the old answer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults_kit import PATIENCE, Effects, Valve, Worker, act, report, scaled, workers
+from serving import Stream, check_valid, text_of, until
+
+LEASE = {"lease": 0.5}
+
+
+def asked(worker: Worker, thread_id: str, run_id: str, resume: Any = ..., **props: Any) -> list[dict[str, Any]]:
+    with worker.stream("POST", "/", json=act("ask", thread_id, run_id, resume, **props)) as stream:
+        assert stream.status == 200, stream.response.read()
+        events = stream.rest()
+    check_valid(events)
+    return events
+
+
+def answers(events: list[dict[str, Any]], payload: Any) -> list[dict[str, Any]]:
+    interrupts = events[-1]["outcome"]["interrupts"]
+    assert len(interrupts) == 1
+    return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in interrupts]
+
+
+def said(worker: Worker, thread_id: str) -> str:
+    """Everything that was ever said on a thread."""
+    with worker.stream("GET", f"/threads/{thread_id}/events") as stream:
+        return text_of(stream.rest())
+
+
+def restarted(folder: Path, running: list[Worker]) -> Worker:
+    """``kill -9``, and a new one."""
+    running[-1].kill()
+    running.append(Worker(folder, app=LEASE))
+    return running[-1]
+
+
+def lines(folder: Path, name: str, thread_id: str) -> int:
+    return [line.split()[0] for line in Effects(folder, name).lines()].count(thread_id)
+
+
+def test_a_question_is_answered_after_the_server_was_killed(tmp_path: Path) -> None:
+    threads = [f"thread-{number}" for number in range(scaled(3, 20))]
+    with workers(tmp_path, app=LEASE) as running:
+        questions = {thread_id: asked(running[0], thread_id, "one") for thread_id in threads}
+        worker = restarted(tmp_path, running)
+        for thread_id, events in questions.items():
+            resumed = asked(worker, thread_id, "two", answers(events, {"ok": 1}))
+            assert (text_of(events), text_of(resumed)) == ("before", "after")
+            assert resumed[-1]["outcome"] == {"type": "success"}
+            assert said(worker, thread_id) == "beforeafter"
+            assert [lines(tmp_path, name, thread_id) for name in ("began", "paid", "answered", "sent")] == [2, 1, 1, 1]
+    report("questions answered after a kill", threads=len(threads), kills=len(running) - 1)
+    assert len(running) == 2
+
+
+def test_a_question_that_was_changed_meanwhile_is_asked_again(tmp_path: Path) -> None:
+    with workers(tmp_path, app=LEASE) as running:
+        first = asked(running[0], "thread", "one")
+        worker = restarted(tmp_path, running)
+        (tmp_path / "question").write_text("Send it to everybody?")
+        second = asked(worker, "thread", "two", answers(first, {"ok": 1}))
+        (old,), (new,) = (events[-1]["outcome"]["interrupts"] for events in (first, second))
+        assert (old["message"], new["message"]) == ("Send it?", "Send it to everybody?")
+        assert old["id"] != new["id"]
+        assert (text_of(second), lines(tmp_path, "answered", "thread")) == ("", 0)
+        worker = restarted(tmp_path, running)
+        third = asked(worker, "thread", "three", answers(second, {"ok": 2}))
+        assert text_of(third) == "after"
+        assert said(worker, "thread") == "beforeafter"
+        assert Effects(tmp_path, "answered").lines() == ['thread three {"ok": 2}']
+        assert [lines(tmp_path, name, "thread") for name in ("began", "paid", "sent")] == [3, 1, 1]
+
+
+def stopped_at(worker: Worker, stream: Stream, folder: Path, effect: str, count: int) -> None:
+    """Wait until an agent has left a mark, and kill its server there."""
+    assert stream.status == 200, stream.response.read()
+    until(lambda: lines(folder, effect, "thread") == count, PATIENCE)
+    worker.kill()
+
+
+@pytest.mark.parametrize("place", ["before the answer is used", "after it was used"])
+def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> None:
+    """An answer that nobody used can be given again; one that was used cannot, and the conversation goes on."""
+    valve = Valve(tmp_path, "valve")
+    is_used = place == "after it was used"
+    with workers(tmp_path, app=LEASE) as running:
+        valve.open_to(1)
+        first = asked(running[0], "thread", "one", valve=valve.name)
+        resume = answers(first, {"ok": 1})
+        if not is_used:
+            (tmp_path / "valve").write_bytes(b"")  # the second call stops in front of the question
+        with running[0].stream("POST", "/", json=act("ask", "thread", "two", resume, valve=valve.name)) as stream:
+            stopped_at(running[0], stream, tmp_path, "answered" if is_used else "began", 1 if is_used else 2)
+        worker = restarted(tmp_path, running)
+        until(lambda: worker.status_of("thread", "two") == "error", PATIENCE)
+        valve.open()
+        still_open = [one["id"] for one in worker.get("/threads/thread").json()["interrupts"]]
+        if is_used:
+            assert still_open == []
+            refused = worker.post("/", json=act("ask", "thread", "three", resume, valve=valve.name))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "interrupt_stale")
+            assert lines(tmp_path, "answered", "thread") == 1
+            events = asked(worker, "thread", "four")  # a new conversation, with a question of its own
+            assert events[-1]["outcome"]["type"] == "interrupt"
+            return
+        assert still_open == [resume[0]["interruptId"]]
+        third = asked(worker, "thread", "three", resume, valve=valve.name)
+        assert text_of(third) == "after"
+        assert said(worker, "thread") == "beforeafter"
+        assert [lines(tmp_path, name, "thread") for name in ("began", "paid", "answered", "sent")] == [3, 1, 1, 1]
