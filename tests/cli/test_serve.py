@@ -16,11 +16,12 @@ from typing import Any
 import httpx2
 import pytest
 from commands import Command, aguila_serve
-from serving import check_valid, text_of, types, until
+from serving import REPOSITORY, check_valid, text_of, types, until
 
 from aguila.cli import serve
 from aguila.cli.demo import FEATURES
 
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 AGENT = """
 async def agent(run):
     yield "Hello from here"
@@ -94,6 +95,24 @@ def test_the_two_commands_that_it_prints_work(folder: Path) -> None:
         assert all(f"- {keyword}: " in answer.text for keyword in FEATURES)
         assert look == ["curl", f"{server.url}/threads"]
         assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["t1"]
+
+
+def test_the_server_in_the_readme_is_served_as_it_says(tmp_path: Path) -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    (tmp_path / "hello.py").write_text(
+        next(block for block in PYTHON.findall(readme) if block.startswith("# hello.py"))
+    )
+    assert "aguila serve hello:agent " in readme
+    for target in ("hello:agent", "hello:app"):
+        with aguila_serve(tmp_path, target) as server:
+            asked = server.events(messages=asking("Hi"))
+            check_valid(asked)
+            assert text_of(asked) == "Hello. "
+            (interrupt,) = asked[-1]["outcome"]["interrupts"]
+            entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Ada"}
+            resumed = server.events(run_id="then", messages=asking("Hi"), state={"greetings": 1}, resume=[entry])
+            check_valid(resumed)
+            assert types(resumed)[1:-1] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
 def test_a_run_is_two_lines_of_the_log(folder: Path) -> None:
