@@ -35,6 +35,10 @@ bench: $(VENV)/.bench node
 fuzz: $(ENV)
 	$(BIN)/python tests/fuzz/run.py --target all --seconds $(or $(SECONDS_EACH),600)
 
+# Each peer has an environment of its own in .venv-peers, made when it is first needed.
+peers: $(ENV) node
+	$(BIN)/python tests/peers/matrix.py $(ARGS)
+
 $(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; PYTHON=... chooses one")'
 	$(PYTHON) -m venv $(VENV)
@@ -55,4 +59,4 @@ $(NODE_ENV): $(NODE_DIR)/package.json $(NODE_DIR)/package-lock.json
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NODE_DIR)/node_modules dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers $(NODE_DIR)/node_modules dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,165 @@
+"""The peers: servers that use the packages of others, each in an environment of its own.
+
+A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and kept until
+that file or the Python changes. Those without such a file use the packages that the tests have anyway. The programs
+are in ``servers/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+ENVIRONMENTS = REPOSITORY / ".venv-peers"
+NODE_PACKAGES = REPOSITORY / "tests" / "interop" / "node" / "node_modules"
+START_DEADLINE = 60.0
+
+
+class Blocked(Exception):
+    """A peer cannot be had here, and why."""
+
+
+class Peer(NamedTuple):
+    """A server to call. ``packages`` are those that matter, as people know them."""
+
+    name: str
+    title: str
+    program: str
+    packages: tuple[str, ...]
+    is_protobuf: bool = False
+
+    @property
+    def requirements(self) -> Path:
+        return REPOSITORY / "requirements" / "peers" / f"{self.name}.txt"
+
+    @property
+    def needs_environment(self) -> bool:
+        return self.requirements.exists()
+
+
+PEERS = (
+    Peer("quickstart", "FastAPI quickstart", "quickstart_server.py", ("ag-ui-protocol", "fastapi")),
+    Peer("pydantic_ai", "pydantic-ai", "pydantic_ai_server.py", ("pydantic-ai-slim", "ag-ui-protocol")),
+    Peer(
+        "agent_framework",
+        "agent-framework",
+        "agent_framework_server.py",
+        ("agent-framework-ag-ui", "agent-framework-core", "ag-ui-protocol"),
+    ),
+    Peer("langgraph", "LangGraph", "langgraph_server.py", ("ag-ui-langgraph", "langgraph", "ag-ui-protocol")),
+    Peer("encoder_sse", "Node, SSE", "encoder_server.mjs", ("@ag-ui/encoder",)),
+    Peer("encoder_protobuf", "Node, protobuf", "encoder_server.mjs", ("@ag-ui/encoder",), is_protobuf=True),
+)
+
+
+def peer_named(name: str) -> Peer:
+    return next(peer for peer in PEERS if peer.name == name)
+
+
+def interpreter(peer: Peer) -> str:
+    """What runs the peer's program, its packages installed. Raises ``Blocked``."""
+    if peer.program.endswith(".mjs"):
+        node = shutil.which("node")
+        if node is None:
+            raise Blocked("node is not installed")
+        if not NODE_PACKAGES.exists():
+            raise Blocked("the packages of tests/interop/node are not installed: make node")
+        return node
+    if not peer.needs_environment:
+        return sys.executable
+    return str(_environment(peer))
+
+
+def _environment(peer: Peer) -> Path:
+    folder = ENVIRONMENTS / peer.name
+    python, stamp = folder / "bin" / "python", folder / ".stamp"
+    wanted = hashlib.sha256(sys.version.encode() + peer.requirements.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing {peer.title} into {folder.relative_to(REPOSITORY)}", file=sys.stderr)
+    _command(sys.executable, "-m", "venv", str(folder))
+    _command(
+        str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(peer.requirements)
+    )
+    stamp.write_text(wanted)
+    return python
+
+
+def _command(*arguments: str) -> None:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it gave no reason"]
+        raise Blocked(f"`{' '.join(arguments[1:4])}` failed: {lines[-1]}")
+
+
+def versions(peer: Peer) -> str:
+    """The packages that matter, with their versions."""
+    if peer.program.endswith(".mjs"):
+        about = [json.loads((NODE_PACKAGES / name / "package.json").read_text()) for name in peer.packages]
+        return ", ".join(f"{one['name']} {one['version']}" for one in about)
+    files = [peer.requirements] if peer.needs_environment else [REPOSITORY / "requirements" / "test.txt"]
+    pins = dict(line.split("==") for file in files for line in file.read_text().splitlines() if "==" in line)
+    return ", ".join(f"{name} {pins[name]}" for name in peer.packages)
+
+
+class Running(NamedTuple):
+    """A server that was started."""
+
+    url: str
+    pid: int
+
+    def counts(self) -> dict[str, int]:
+        """How many slow agents began, and how they ended."""
+        with urlopen(f"{self.url}probe", timeout=10) as answer:
+            return json.loads(answer.read())
+
+
+@contextmanager
+def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """The peer's server on a free port of the loopback. Raises ``Blocked`` if it cannot be had."""
+    program = interpreter(peer)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [program, str(HERE / "servers" / peer.program), str(port)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            deadline = time.monotonic() + START_DEADLINE
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    lines = log.read().decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+                    raise Blocked(f"its server did not start: {lines[-1]}")
+                time.sleep(0.05)
+            yield Running(f"http://127.0.0.1:{port}/", process.pid)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""``python tests/peers/matrix.py [PEER ...]``: try every feature on every peer and write ``docs/peers.md``.
+
+With names only those peers are tried, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import NamedTuple
+
+from environments import PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
+from features import FEATURES, Broken, Trial, said
+
+from aguila.errors import AguilaError, ProtocolError
+
+PAGE = REPOSITORY / "docs" / "peers.md"
+
+
+class Cell(NamedTuple):
+    """How a feature went: ``works``, ``fails`` or ``blocked``; why, if it did not; and what is to be said of it."""
+
+    verdict: str
+    reason: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+Column = dict[str, Cell]
+
+
+async def try_feature(peer: Peer, server: Running, name: str) -> Cell:
+    """One cell. What fails with the compatibility that is the default is tried again with all of it."""
+    cell, is_protocol = await _attempt(peer, server, name, "standard")
+    if cell.verdict == "fails" and is_protocol:
+        wider, _ = await _attempt(peer, server, name, "wide")
+        if wider.verdict == "works":
+            return wider._replace(remarks=(f"needs `compat='wide'`: {cell.reason}", *wider.remarks))
+    return cell
+
+
+async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple[Cell, bool]:
+    trial = Trial(peer, server, compat)  # type: ignore[arg-type]
+    verdict, reason, is_protocol = "works", "", False
+    try:
+        async with asyncio.timeout(60):
+            await FEATURES[name](trial)
+    except (Broken, TimeoutError) as error:
+        verdict, reason = "fails", str(error) or "nothing for a minute"
+    except AguilaError as error:
+        verdict, reason, is_protocol = "fails", said(error), isinstance(error, ProtocolError)
+    finally:
+        await trial.client.close()
+    trial.judge()
+    return Cell(verdict, reason, tuple(trial.remarks)), is_protocol
+
+
+def try_peer(peer: Peer) -> Column:
+    """All features of one peer."""
+    try:
+        with running(peer) as server:
+
+            async def all_features() -> Column:
+                return {name: await try_feature(peer, server, name) for name in FEATURES}
+
+            return asyncio.run(all_features())
+    except Blocked as blocked:
+        return {name: Cell("blocked", str(blocked)) for name in FEATURES}
+
+
+def page(columns: dict[Peer, Column]) -> str:
+    """The matrix and what there is to say, as Markdown."""
+    head = ["", *(peer.title for peer in columns)]
+    lines = [
+        "# Servers nobody here wrote",
+        "",
+        "<!-- written by `make peers`; do not edit -->",
+        "",
+        "`AsyncClient` over HTTP against small servers that use the published packages of others, each in an",
+        "environment of its own and with a scripted model. *works* means that the client's user sees what the script",
+        "says; numbers refer to what our verifier, at its strictest, and the client have to remark. Rule ids are those",
+        "of the protocol digest.",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+    ]
+    notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
+    for feature in FEATURES:
+        row = [feature]
+        for peer, column in columns.items():
+            cell = column[feature]
+            numbers = [_number(notes[peer], remark) for remark in cell.remarks]
+            if cell.reason:
+                numbers.insert(0, _number(notes[peer], f"{feature} {cell.verdict}: {cell.reason}"))
+            told = f" ({', '.join(str(number) for number in sorted(numbers))})" if numbers else ""
+            row.append(f"{cell.verdict if cell.verdict == 'works' else f'**{cell.verdict}**'}{told}")
+        lines.append("| " + " | ".join(row) + " |")
+    for peer in columns:
+        lines += [
+            "",
+            f"## {peer.title}",
+            "",
+            f"{versions(peer)}; [the server](../tests/peers/servers/{peer.program})",
+            "",
+        ]
+        lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)] or ["Nothing to remark."]
+    return "\n".join(lines) + "\n"
+
+
+def _number(notes: list[str], remark: str) -> int:
+    if remark not in notes:
+        notes.append(remark)
+    return notes.index(remark) + 1
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - {peer.name for peer in PEERS}
+    if unknown:
+        print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    columns = {peer: try_peer(peer) for peer in PEERS if not names or peer.name in names}
+    written = page(columns)
+    print(written)
+    if not names:
+        PAGE.write_text(written)
+    blocked = [peer.title for peer, column in columns.items() if any(c.verdict == "blocked" for c in column.values())]
+    return 1 if blocked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""What every peer is made to say, and who is at work. Needs nothing but the standard library: each peer has its own.
+
+A server program takes its port as the only argument. The first word of the last user message chooses the feature.
+``GET /probe`` tells how many agents began, and how they ended: that is how the driver sees what a hang-up does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+FEATURES = ("text", "backend", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
+
+TEXT = ["Hello ", "from ", "the ", "other ", "side."]
+SUM = "The sum is 5."
+COLOUR = "The colour is teal."
+COUNTED = "Counted."
+THOUGHT = ["Let me ", "think."]
+THOUGHT_OF = "Forty-two."
+SENT = "Sent."
+NOT_SENT = "Not sent."
+BEFORE_THE_ERROR = "So far so good."
+ERROR = "the agent broke"
+TICK = "tick "
+
+BACKEND_TOOL = "add"
+FRONTEND_TOOL = "favourite_colour"
+APPROVED_TOOL = "send_mail"
+STATE_TOOL = "count"
+
+# For the benchmark, whose only message is "Hello".
+DELTAS = int(os.environ.get("PEER_DELTAS", "5"))
+YIELDING = os.environ.get("PEER_YIELDING") == "1"
+
+
+async def many_words() -> AsyncIterator[str]:
+    """The deltas of the benchmark, the same from every server."""
+    for i in range(DELTAS):
+        yield f"word{i} "
+        if YIELDING:
+            await asyncio.sleep(0)
+
+
+def feature_of(text: str) -> str:
+    """The feature that a user asks for."""
+    first, _, _ = text.partition(" ")
+    return first if first in FEATURES else "many"
+
+
+class Probe:
+    """Counts agents that take their time."""
+
+    def __init__(self) -> None:
+        self.counts = {"begun": 0, "cancelled": 0, "ended": 0, "ticks": 0}
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        self.counts["begun"] += 1
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self.counts["cancelled"] += 1
+            raise
+        self.counts["ended"] += 1
+
+    async def ticks(self) -> AsyncIterator[str]:
+        """A minute of ticks; who hangs up should stop it."""
+        async with self.at_work():
+            for _ in range(600):
+                self.counts["ticks"] += 1
+                yield TICK
+                await asyncio.sleep(0.1)
+
+
+probe = Probe()
+
+
+def serve(app: object, port: int) -> None:
+    import uvicorn
+
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)  # pyright: ignore
