@@ -147,6 +147,14 @@ def test_arguments_and_results_are_parsed_only_when_asked_for() -> None:
     assert FunctionResultContent("c", "[1, 2]").parsed_result == [1, 2]
     assert FunctionResultContent("c", "True").parsed_result == "True"
     assert FunctionResultContent("c", "").parsed_result == ""
+    assert FunctionResultContent("c", [TextContent("x")]).parsed_result == [TextContent("x")]
+
+
+def test_contents_are_equal_but_for_where_they_came_from() -> None:
+    assert TextContent("a", raw_representation=1) == TextContent("a", raw_representation=2)
+    assert TextContent("a") != TextContent("a", additional_properties={"k": 1})
+    assert TextContent("a") != UriContent("a")
+    assert TextContent("a") != "a"
 
 
 # parts
@@ -315,6 +323,19 @@ def test_a_tool_message_without_a_result_is_left_out_with_a_warning() -> None:
     notices: list[Notice] = []
     assert back(ChatMessage("tool", []), notices=notices) == []
     assert [n.message for n in notices] == ["left out a tool message without a result"]
+
+
+def test_a_data_uri_of_ours_that_is_broken_raises() -> None:
+    with pytest.raises(EncodeError, match="base64"):
+        back(ChatMessage("user", [TextContent("see"), UriContent("data:image/png;base64,???")]))
+
+
+def test_a_file_name_that_its_metadata_cannot_hold_is_left_out_with_a_warning() -> None:
+    notices: list[Notice] = []
+    content = UriContent("u", additional_properties={"filename": "a.png", "ag_ui_metadata": [1]})
+    [message] = back(ChatMessage("user", [content], message_id="m1"), notices=notices)
+    assert message == user(DocumentPart(source=UrlSource(value="u"), metadata=[1]))
+    assert [n.rule for n in notices] == ["META-1"]
 
 
 # outbound
@@ -488,13 +509,13 @@ def usable_messages(draw: st.DrawFn) -> Message:
     return message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(usable_messages(), max_size=4))
 def test_messages_survive_the_round_trip_but_for_the_listed_losses(messages: list[Message]) -> None:
     assert there_and_back(*messages) == messages
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(agui.messages(), max_size=5))
 def test_any_history_converts_and_a_second_round_trip_changes_nothing(messages: list[Message]) -> None:
     once = there_and_back(*messages)

@@ -380,6 +380,11 @@ def test_an_event_attached_to_a_content_is_sent_as_it_is() -> None:
     assert inner(stream([said(TextContent("ignored", raw_representation=event))])) == [event]
 
 
+def test_an_event_content_is_sent_by_its_bytes_alone() -> None:
+    content = DataContent(b'{"type":"CUSTOM","name":"x","value":1}', "application/ag-ui.custom+json")
+    assert inner(stream([said(content)])) == [CustomEvent(name="x", value=1)]
+
+
 def test_results_answer_calls_that_were_yielded_as_events() -> None:
     updates = [
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
@@ -459,6 +464,11 @@ def test_a_call_cut_off_by_the_end_of_the_stream_is_never_whole() -> None:
     ):
         calls: list[Any] = [c for u in updates_of(events) for c in u.contents]
         assert [c.is_complete for c in calls] == [False, False]
+
+
+def test_more_of_a_call_that_was_never_opened_says_nothing() -> None:
+    events = [ToolCallArgsEvent(tool_call_id="c", delta="{}"), ToolCallEndEvent(tool_call_id="c")]
+    assert [u.contents for u in updates_of(events)] == [[], []]
 
 
 def test_roles_names_and_parts_are_those_of_the_stream() -> None:
