@@ -14,8 +14,8 @@ from aguila.store._content import split_events
 from aguila.store.base import Batch, Blob, InterruptRecord, Lease, RunRecord, ThreadSummary
 from aguila.store.feed import Key, cut
 
-READ_BYTES = 4 * 1024 * 1024
-"""A read stops after about this many bytes, however many events it was asked for."""
+READ_BYTES = 512 * 1024
+"""A read stops after about this many bytes, however many events it was asked for: a stopped reader holds on to it."""
 
 _RUN = """
 SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, i.body, r.fingerprint, r.first, coalesce(r.last, t.last),
