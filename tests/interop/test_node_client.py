@@ -164,10 +164,13 @@ def test_the_transport_is_the_one_that_was_asked_for(scenarios: Played) -> None:
         assert set(scenarios[f"binary {feature}"]["types"]) == {"application/vnd.ag-ui.event+proto"}
 
 
-def test_a_client_stops_by_hanging_up_and_goes_on_at_once(scenarios: Played) -> None:
-    stopped, then = scenarios["stop and go on"]["stopped"], scenarios["stop and go on"]["then"]
-    assert stopped["error"]["code"] == "abort"
-    assert last_words(stopped) == "1 2 3"
+@pytest.mark.parametrize("form", FORMS)
+def test_a_client_stops_by_hanging_up_and_goes_on_at_once(scenarios: Played, form: str) -> None:
+    stopped, then = scenarios[f"{form}stop and go on"]["stopped"], scenarios[f"{form}stop and go on"]["then"]
+    assert stopped["outcome"] is None
+    assert (stopped["failed"] or stopped["error"]["message"]).endswith("This operation was aborted")
+    assert last_words(stopped).startswith("1 2")  # what was on its way may be applied or not; that is the client's
+    assert len(last_words(stopped)) < 20
     assert then["outcome"]["outcome"] == "success"
     assert last_words(then) == LAST_WORDS["text"]
 

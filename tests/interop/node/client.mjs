@@ -127,6 +127,17 @@ const features = (Agent, prefix) => ({
     const resume = [{ interruptId: agent.pendingInterrupts[0].id, status: "resolved", payload }];
     return { first, then: structuredClone(await run(agent, { resume })) };
   },
+  [`${prefix}stop and go on`]: async () => {
+    const agent = make(Agent, `${prefix}stop and go on`);
+    agent.addMessage(user("Show me slow"));
+    let words = 0;
+    const stopped = structuredClone(
+      await run(agent, {}, ({ type }) => {
+        if (type === "TEXT_MESSAGE_CONTENT" && ++words === 3) agent.abortRun();
+      }),
+    );
+    return { stopped, then: await ask(agent, "Show me text") };
+  },
   [`${prefix}approval refused`]: async () => {
     const agent = make(Agent, `${prefix}approval refused`);
     const first = await ask(agent, "Show me approval");
@@ -139,18 +150,6 @@ const features = (Agent, prefix) => ({
 const scenarios = {
   ...features(HttpAgent, ""),
   ...features(BinaryAgent, "binary "),
-
-  async "stop and go on"() {
-    const agent = make(HttpAgent, "stop and go on");
-    agent.addMessage(user("Show me slow"));
-    let words = 0;
-    const stopped = structuredClone(
-      await run(agent, {}, ({ type }) => {
-        if (type === "TEXT_MESSAGE_CONTENT" && ++words === 3) agent.abortRun();
-      }),
-    );
-    return { stopped, then: await ask(agent, "Show me text") };
-  },
 
   async "join after the end"() {
     const first = make(HttpAgent, "join after the end");
