@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
-from serving import Background, Held, serving, until
+from serving import Background, Held, run_input, serving, until
 
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
@@ -76,6 +77,25 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
                 assert second.result()[-1]["outcome"] == {"type": "success"}
                 assert third.result()[-1]["outcome"] == {"type": "success"}
         assert agent.calls == ["run", "second", "third"]
+
+
+def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
+    agent = Held()
+    agent.gate("third").open()
+    app = App(agent, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        host, port = server.url.removeprefix("http://").split(":")
+        content = json.dumps(run_input(run_id="second")).encode()
+        with socket.create_connection((host, int(port))) as impatient:
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
+            impatient.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+            until(lambda: waiting(app) == 2)
+        with Background(lambda: server.events(run_id="third")) as third:
+            until(lambda: waiting(app) == 3)
+            agent.gate("run").open()
+            assert third.result()[-1]["outcome"] == {"type": "success"}
+        assert agent.calls == ["run", "third"]
 
 
 def waiting(app: App) -> int:

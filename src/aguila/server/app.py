@@ -22,9 +22,9 @@ from aguila.server.auth import Authenticate, Origins, Request, identify
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.history import History
 from aguila.server.limits import Limits
-from aguila.server.rejection import Rejected
+from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, header_list
-from aguila.server.routes import Disconnected, Exchange, Routes, find_route, path_segments
+from aguila.server.routes import Exchange, Routes, find_route, path_segments
 from aguila.server.runs import Busy, Runs, Settings, new_id
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 

@@ -13,6 +13,10 @@ import msgspec
 from aguila.errors import AguilaError
 
 
+class Disconnected(Exception):
+    """The client went away before it was answered. Nobody is to be told."""
+
+
 class Rejected(AguilaError):
     """An HTTP error answer: ``{"error": {"code", "message", "path"}}``. An authenticate hook may raise it too."""
 

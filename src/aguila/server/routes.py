@@ -7,7 +7,9 @@ credentials gave.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -26,7 +28,7 @@ from aguila.server.interrupts import open_interrupts
 from aguila.server.join import join
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun
-from aguila.server.rejection import Rejected
+from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import (
     Document,
     EventStream,
@@ -54,10 +56,6 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     principal: Any
     headers: Sequence[tuple[bytes, bytes]]
     params: Sequence[str]
-
-
-class Disconnected(Exception):
-    """The client went away before it had asked for anything."""
 
 
 class Routes:
@@ -95,8 +93,16 @@ class Routes:
         input, body = await self._input(exchange)  # noqa: A001 - the protocol's word for it
         request = exchange.request
         headers = {name: request.headers[name] for name in self._headers_allowed if name in request.headers}
-        asked = Asked(input=input, body=body, scope=exchange.scope, principal=exchange.principal, headers=headers)
-        started = await self.runs.start(asked)
+        with Hearing(exchange.receive) if self.runs.has_queue else nullcontext() as hearing:
+            asked = Asked(
+                input=input,
+                body=body,
+                scope=exchange.scope,
+                principal=exchange.principal,
+                headers=headers,
+                is_gone=bool if hearing is None else hearing.is_gone,
+            )
+            started = await self.runs.start(asked)
         record = started.record
         if started.is_hydration or (record is not None and not record.is_running):
             return await self._join(exchange, input)
@@ -335,6 +341,30 @@ class Routes:
 
     def _live(self, record: RunRecord) -> LiveRun | None:
         return self.runs.live.get((record.scope, record.thread_id, record.run_id))
+
+
+class Hearing:
+    """Hears whether a client hangs up while its request is being looked at."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Hearing:
+        self._task = asyncio.create_task(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def is_gone(self) -> bool:
+        """Whether it has hung up."""
+        return self._task is not None and self._task.done()
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
 
 async def read_body(request: Request, receive: Receive, limit: int) -> bytes:

@@ -21,7 +21,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -37,8 +37,8 @@ from aguila.server.history import History, Prepared, prepare
 from aguila.server.interrupts import ResumePlan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
-from aguila.server.projection import Projections
-from aguila.server.rejection import Rejected
+from aguila.server.projection import Projections, stored_input
+from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import is_terminal
 from aguila.store import Batch, Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
@@ -84,10 +84,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     principal: Any = None
     headers: Mapping[str, str] = {}
 
+    is_gone: Callable[[], bool] = bool
+    """Whether the client has hung up: who waits for its turn need not run then."""
+
     @property
     def fingerprint(self) -> str:
-        """What tells one request from another, whatever the spelling of its JSON."""
-        return sha256(encode(self.input)).hexdigest()
+        """What tells one body from another."""
+        return sha256(self.body).hexdigest()
+
+    def is_same(self, record: RunRecord) -> bool:
+        """Whether the run was asked for with this request, whatever the spelling of its JSON."""
+        return record.fingerprint == self.fingerprint or encode(stored_input(record)) == encode(self.input)
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +128,11 @@ class Runs:
         self._keeping: asyncio.Task[None] | None = None
         self._pruned_at = 0.0
 
+    @property
+    def has_queue(self) -> bool:
+        """Whether a request may have to wait for its turn."""
+        return self._settings.busy == "queue"
+
     async def open(self) -> None:
         """End what a dead process left, and begin to look after what is on."""
         await self.recover()
@@ -153,7 +165,7 @@ class Runs:
     async def start(self, asked: Asked) -> Started:
         """Start a run, or find the one that this request started before.
 
-        Raises ``Rejected``, or ``StoreUnavailable``.
+        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if nobody waits for it any more.
         """
         scope = asked.scope
         try:
@@ -213,7 +225,7 @@ class Runs:
                 return await self._begin(asked, prepared, plan)
             except RunExists as error:
                 record = error.run
-                if record.fingerprint != asked.fingerprint:
+                if not asked.is_same(record):
                     message = "this run id was used on this thread for another request"
                     raise Rejected(409, "run_exists", message, "/runId") from None
                 return Started(record=record)
@@ -230,6 +242,8 @@ class Runs:
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             if self.is_draining:
                 raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+            if asked.is_gone():
+                raise Disconnected
 
     async def _found(self, asked: Asked) -> Started | None:
         """The run that this request started before, if it did."""
@@ -237,7 +251,7 @@ class Runs:
             record = await self.store.run(asked.scope, asked.input.thread_id, asked.input.run_id)
         except NotFound:
             return None
-        return Started(record=record) if record.fingerprint == asked.fingerprint else None
+        return Started(record=record) if asked.is_same(record) else None
 
     async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan | None]:
         settings = self._settings
