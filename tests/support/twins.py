@@ -9,7 +9,10 @@ from typing import Any
 from aguila.client import AsyncClient, Client, Reconnect
 from aguila.client.bridge import ThreadedTransport
 
-PATIENT = Reconnect(attempts=5, initial=0.0)
+DEFAULTS: dict[str, Any] = {
+    "reconnect": Reconnect(attempts=5, initial=0.0),
+    "options": {"verify": False},  # there is no TLS here, and reading the certificates of the system takes longest
+}
 
 
 class SyncTwin:
@@ -19,7 +22,7 @@ class SyncTwin:
         self._open: list[Any] = []
 
     def client(self, url: str, **options: Any) -> Any:
-        options.setdefault("reconnect", PATIENT)
+        options = {**DEFAULTS, **options}
         client = Client(url, **options)
         self._open.append(client)
         return client
@@ -55,7 +58,7 @@ class AsyncTwin:
         self._open: list[Any] = []
 
     def client(self, url: str, **options: Any) -> Any:
-        options.setdefault("reconnect", PATIENT)
+        options = {**DEFAULTS, **options}
         client = AsyncClient(url, **options)
         self._open.append(client)
         return client

@@ -27,6 +27,7 @@ from aguila.client.transport import Request
 from aguila.codec import EventDecoder
 from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.codec.sse import Frame
 from aguila.errors import HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
@@ -232,6 +233,8 @@ class Exchange:
                     # The log may go on with other runs, which are not what was asked for.
                     yield Close()
                     return None
+            if reader.error is not None:
+                raise reader.error
             if not data:
                 yield Close()
                 return None
@@ -247,12 +250,13 @@ class Exchange:
                 if stripped is not None:
                     yield stripped
 
-    def _rest(self, reader: Reader) -> Any:
+    def _rest(self, reader: Reader) -> list[Frame]:
         try:
-            yield from reader.close()
+            return reader.close()
         except StreamTruncated as error:
             if self._consumer.is_ended:
                 raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
+            return []
 
     def _bounded(self, event: Any) -> bool:
         """Whether the run that was asked for is over; a replayed one before it is not (IN-1)."""

@@ -57,16 +57,19 @@ class _AsyncResponse:
         self._response = response
         # Decoders cost as much as the rest per piece, and a stream that is not compressed needs none.
         is_plain = "content-encoding" not in response.headers
-        self._pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
+        pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
+        self._next = pieces.__anext__
 
     async def read(self) -> bytes:
         try:
-            async for piece in self._pieces:
+            while True:
+                piece = await self._next()
                 if piece:
                     return piece
+        except StopAsyncIteration:
+            return b""
         except (httpx2.RequestError, httpx2.StreamError) as error:
             raise _failed(error) from error
-        return b""
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -75,7 +78,8 @@ class _AsyncResponse:
 class HTTPX2Transport:
     """Connections of an ``httpx2.Client``: yours, or one made from ``options`` (``proxy``, ``http2``, ``verify``).
 
-    One that was given is not closed with the transport.
+    One that was given is not closed with the transport. httpx2 has one limit for all reads of a body: once the answer
+    has begun, its first event is waited for as long as a stream may be idle.
     """
 
     def __init__(

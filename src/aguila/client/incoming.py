@@ -5,7 +5,6 @@ Below: the framings of ``aguila.codec``. Above: ``exchange``. It judges framing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -21,13 +20,18 @@ _to_json = msgspec.json.Encoder().encode
 
 
 class Reader(Protocol):
-    """Bytes to raw events."""
+    """Bytes to raw events. Events that came before an error are given first; ``error`` holds it then."""
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """The events that these bytes complete. Raises ``DecodeError`` after those before it."""
+    @property
+    def error(self) -> DecodeError | None:
+        """What is wrong with the bytes after those that were given as events."""
         ...
 
-    def close(self) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> list[Frame]:
+        """The events that these bytes complete. Raises ``DecodeError`` if there are none before it."""
+        ...
+
+    def close(self) -> list[Frame]:
         """What is left at the end. Raises ``StreamTruncated`` if that is a piece of an event."""
         ...
 
@@ -37,21 +41,14 @@ def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE
     if is_protobuf(content_type):
         return _ProtobufReader(warn, max_size)
     if content_type is not None and content_type.partition(";")[0].strip().lower() == SSE_MEDIA_TYPE:
-        return _SSEReader(max_size)
+        return _SSEReader(max_size=max_size)
     return None
 
 
-class _SSEReader:
-    def __init__(self, max_size: int) -> None:
-        self._parser = SSEParser(max_size=max_size)
-
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        yield from self._parser.feed(data)
-        if self._parser.error is not None:
-            raise self._parser.error
-
-    def close(self) -> Iterator[Frame]:
-        for frame in self._parser.close():
+class _SSEReader(SSEParser):
+    def close(self) -> list[Frame]:
+        frames = super().close()
+        for frame in frames:
             # An event without its blank line counts if it is whole; a piece of one is a stream that was cut, as it
             # would be on the other wire (PB-6).
             try:
@@ -59,33 +56,36 @@ class _SSEReader:
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 size = len(frame.data)
                 raise StreamTruncated(f"the stream ended in the middle of an event, {size} bytes into it") from None
-            yield frame
+        return frames
 
 
 class _ProtobufReader:
     def __init__(self, warn: Warn, max_size: int) -> None:
+        self.error: DecodeError | None = None
         self._frames = ProtobufFrames(max_size=max_size)
         self._warn = warn
         self._index = 0
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        oversized: OversizedFrame | None = None
+    def feed(self, data: bytes) -> list[Frame]:
         try:
             bodies = self._frames.feed(data)
         except OversizedFrame as error:
-            bodies, oversized = error.frames, error
+            bodies, self.error = error.frames, error
+        frames: list[Frame] = []
         for body in bodies:
             try:
                 raw = decode_frame(body, warn=self._warn)
             except DecodeError as error:
                 error.index = self._index
-                raise
+                self.error = error
+                break
             self._index += 1
             if raw is not None:
-                yield Frame(_to_json(raw))
-        if oversized is not None:
-            raise oversized
+                frames.append(Frame(_to_json(raw)))
+        if self.error is not None and not frames:
+            raise self.error
+        return frames
 
-    def close(self) -> Iterator[Frame]:
+    def close(self) -> list[Frame]:
         self._frames.close()
-        yield from ()
+        return []
