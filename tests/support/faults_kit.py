@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -225,7 +225,12 @@ class Viewer:
         self.connections = 0
         self.received = 0
         """Bytes, heads included, of the last connection."""
+        self.last_words: list[bytes] | None = None
+        """What came without a number of its own; None lets the viewer take that for a repeat, and fail."""
         self.on_event: Callable[[], None] = lambda: None
+        self.before_read: Callable[[], Awaitable[None]] | None = None
+        self.most = 65536
+        """How much it reads at a time."""
 
     @property
     def last(self) -> int:
@@ -270,10 +275,13 @@ class Viewer:
         was_cut = False
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            limit = 2**16 if self.before_read is None else 2**12
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
             writer.write(f"{head}Host: x\r\n\r\n".encode() + content)
             while not answer.is_complete:
-                want = 65536 if cut_bytes is None else min(65536, cut_bytes - self.received)
+                if self.before_read is not None:
+                    await self.before_read()
+                want = self.most if cut_bytes is None else min(self.most, cut_bytes - self.received)
                 was_cut = want == 0
                 piece = await reader.read(want) if want else b""
                 self.received += len(piece)
@@ -282,6 +290,9 @@ class Viewer:
                 body = answer.feed(piece)
                 for frame in parser.feed(body) if answer.status == 200 else ():
                     assert frame.id is not None
+                    if self.last_words is not None and int(frame.id) == self.last:
+                        self.last_words.append(frame.data)
+                        continue
                     assert int(frame.id) == self.last + 1, f"{frame.id} came after {self.last}"
                     self.frames.append((int(frame.id), frame.data))
                     self.on_event()
