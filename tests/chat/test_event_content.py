@@ -16,6 +16,7 @@ from aguila.chat import (
     InterruptRequestContent,
     InterruptResponseContent,
     TextContent,
+    as_response_contents,
     as_resume_entries,
     event_content,
 )
@@ -142,7 +143,14 @@ def test_the_answers_in_chat_messages_are_the_entries_of_the_next_run() -> None:
             "user", [question.answer(True, edited_arguments={"eur": 1}), InterruptRequestContent("i3").answer([])]
         ),
     ]
-    assert as_resume_entries(messages) == [
+    entries = as_resume_entries(messages)
+    assert as_response_contents(entries) == [
+        ApprovalResponseContent("i1", True, edited_arguments={"eur": 1}),
+        InterruptResponseContent("i2", status="cancelled"),
+        InterruptResponseContent("i3", []),
+    ]
+    assert as_response_contents(None) == []
+    assert entries == [
         ResumeEntry(interrupt_id="i1", status="resolved", payload={"approved": True, "editedArgs": {"eur": 1}}),
         ResumeEntry(interrupt_id="i2", status="cancelled"),
         ResumeEntry(interrupt_id="i3", status="resolved", payload=[]),

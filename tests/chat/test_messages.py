@@ -294,6 +294,20 @@ def test_a_result_may_be_any_json_value_and_travels_as_its_text() -> None:
         written(object())
 
 
+def test_official_messages_are_read_like_ours() -> None:
+    from ag_ui.core import UserMessage as Official
+
+    assert there(Official(id="m", content="hi", name="Ada"))[0] == ChatMessage(  # type: ignore[arg-type]
+        "user", "hi", message_id="m", author_name="Ada"
+    )
+
+
+@pytest.mark.parametrize("stranger", [{"role": "user"}, "hi", None])
+def test_what_is_no_message_is_a_type_error(stranger: Any) -> None:
+    with pytest.raises(TypeError, match=type(stranger).__name__):
+        there(stranger)
+
+
 # what cannot be expressed
 
 
@@ -472,13 +486,14 @@ def test_loss_own_properties_and_contents_that_travel_otherwise() -> None:
 
 MEDIA_TYPES = ["image/png", "audio/wav", "video/mp4", "application/pdf", "text/plain; charset=utf-8", "IMAGE/x"]
 media_types = st.sampled_from(MEDIA_TYPES)
+addresses = agui.text().filter(lambda text: not text.lower().startswith("data:"))
 usable_sources = (
     st.builds(
         lambda data, mime: DataSource(value=base64.b64encode(data).decode(), mime_type=mime),
         st.binary(max_size=20),
         media_types,
     )
-    | st.builds(lambda value, mime: UrlSource(value=value, mime_type=mime), agui.text(), st.none() | media_types)
+    | st.builds(lambda value, mime: UrlSource(value=value, mime_type=mime), addresses, st.none() | media_types)
     | st.builds(
         lambda value, provider, mime: FileSource(value=value, provider=provider, mime_type=mime),
         agui.text(),

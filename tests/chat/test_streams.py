@@ -104,6 +104,11 @@ def test_messages_and_bare_contents_are_updates_too() -> None:
     assert [e.delta for e in of(TextMessageContentEvent, events)] == ["one", "two"]
 
 
+def test_whole_messages_are_messages_of_their_own_though_nobody_named_them() -> None:
+    events = stream(["zero", ChatMessage(A, "one"), ChatMessage(A, "two"), "three"])
+    assert [m.content for m in consume(events).messages] == ["zero", "one", "two", "three"]
+
+
 def test_text_goes_on_under_its_id_after_a_call() -> None:
     updates = [
         said(TextContent("a"), message_id="m"),

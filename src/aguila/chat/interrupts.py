@@ -125,3 +125,8 @@ def as_resume_entries(messages: Iterable[ChatMessage]) -> list[ResumeEntry]:
             if isinstance(content, (ApprovalResponseContent, InterruptResponseContent)):
                 entries[content.interrupt_id] = write_answer(content)
     return list(entries.values())
+
+
+def as_response_contents(entries: Iterable[ResumeEntry] | None) -> list[Response]:
+    """The answers that a run's input brings (``input.resume``) as contents."""
+    return [] if entries is None else [read_answer(entry) for entry in entries]

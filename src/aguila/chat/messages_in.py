@@ -20,7 +20,7 @@ a file part's id that repeats its handle   comes back absent
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from aguila.chat.content import (
     Content,
@@ -34,6 +34,7 @@ from aguila.chat.keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SU
 from aguila.chat.media import read_parts
 from aguila.chat.message import ChatMessage
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.official import from_official, is_official
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,
@@ -49,13 +50,15 @@ def as_chat_messages(messages: Iterable[Message], *, warn: Warn | None = None) -
     """The conversation as chat messages, each with the message it was made from as ``raw_representation``.
 
     Reasoning becomes an assistant's message; activities are left out. ``warn`` receives a notice for what was skipped
-    (default: the ``aguila`` logger); the module lists all losses. Raises ``DecodeError`` for a retired binary part
-    that refers to nothing (ERA-3).
+    (default: the ``aguila`` logger); the module lists all losses. Messages of ``ag_ui.core`` are read too. Raises
+    ``DecodeError`` for a retired binary part that refers to nothing (ERA-3), ``TypeError`` for what is no message.
     """
     warn = log_notice if warn is None else warn
     chat: list[ChatMessage] = []
     activities = 0
     for index, message in enumerate(messages):
+        if message.__class__ not in _MESSAGES:
+            message = _from_elsewhere(message, warn)
         if isinstance(message, ActivityMessage):
             activities += 1
         else:
@@ -63,6 +66,14 @@ def as_chat_messages(messages: Iterable[Message], *, warn: Warn | None = None) -
     if activities:
         warn(Notice(rule="IN-7", message=f"left out {activities} activity message(s), which are no part of a chat"))
     return chat
+
+
+def _from_elsewhere(message: Any, warn: Warn) -> Message:
+    if is_official(message):
+        message = from_official(message, warn=warn)
+    if message.__class__ not in _MESSAGES:
+        raise TypeError(f"not a message: {type(message).__name__}")
+    return message
 
 
 def _chat_message(message: Any, warn: Warn, path: str) -> ChatMessage:
@@ -110,6 +121,7 @@ def _call(call: ToolCall) -> FunctionCallContent:
     )
 
 
+_MESSAGES: frozenset[type[Any]] = frozenset(get_args(Message))
 _KEPT = (
     ("encrypted_value", ENCRYPTED_VALUE),
     ("encrypted_value_type", ENCRYPTED_VALUE_TYPE),

@@ -149,8 +149,13 @@ class UpdateWriter:
         Raises ``EncodeError`` for what cannot be expressed, naming its kind; ``DecodeError`` for a malformed event
         content; ``IllegalStep`` for an event that may not come now. ``fail`` then gives what was written before.
         """
-        if isinstance(update, (ChatUpdate, ChatMessage)):
+        if isinstance(update, ChatUpdate):
             self._feed_update(update)
+        elif isinstance(update, ChatMessage):
+            lane = self._lane(update.additional_properties.get(SUBAGENT_RUN_ID))
+            self._end_lane(lane)  # it begins and ends with itself, also where nobody has named it
+            self._feed_update(update)
+            self._end_lane(lane)
         elif isinstance(update, str):
             self._feed_update(ChatUpdate(contents=[TextContent(update)]))
         elif isinstance(update, Content):
