@@ -27,9 +27,11 @@ LAST_WORDS = {
 Played = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    with aguila_serve(tmp_path_factory.mktemp("served")) as server:
+@pytest.fixture(scope="module", params=["client", "server"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """What the script says, with either side keeping the history."""
+    options = ("aguila.cli.demo:agent", "--history", request.param)
+    with aguila_serve(tmp_path_factory.mktemp("served"), *options) as server:
         return json.loads(run_node("client.mjs", json.dumps({"url": server.url})))
 
 
