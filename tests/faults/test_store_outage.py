@@ -1,0 +1,159 @@
+"""A file that is locked, full, or cannot be written.
+
+Runs that are on end with RUN_ERROR, new ones are refused with 503; who watches from another worker hears of the end
+when it can be stored. What a viewer was told is what the log says in the end. When the cause is gone the server works
+as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults_kit import PATIENCE, Viewer, Worker, act, events_of, go, report, scaled, terminal, workers
+from serving import check_valid, until
+
+RUNS = 4
+MIB = 1024 * 1024
+
+
+class Lock:
+    """Another process that keeps the file locked for longer than anyone waits."""
+
+    def __init__(self, worker: Worker) -> None:
+        path = worker.folder / "threads.db"
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE, check_same_thread=False)
+
+    def begin(self) -> None:
+        self._db.execute("BEGIN EXCLUSIVE")
+
+    def end(self) -> None:
+        self._db.execute("ROLLBACK")
+        self._db.close()
+
+
+class NoRoom:
+    """The operating system refuses every write beyond the first page of a file."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._pid = worker.process.pid
+        self._before = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
+
+    def begin(self) -> None:
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (4096, self._before[1]))
+
+    def end(self) -> None:
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, self._before)
+
+
+def refused(worker: Worker, thread_id: str) -> None:
+    answer = worker.post("/", json=act("talk", thread_id, count=1))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert worker.get("/healthz").status_code == 503
+
+
+def works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> None:
+    with worker.stream("POST", "/", json=act("talk", thread_id, run_id, count=3)) as stream:
+        assert stream.status == 200, stream.response.read()
+        assert stream.rest()[-1]["outcome"] == {"type": "success"}
+    assert worker.get("/healthz").status_code == 200
+
+
+def closed_with_what_was_told(worker: Worker, viewer: Viewer) -> int:
+    """The log goes on where the viewer was cut off, with the RUN_ERROR it was told; gives how long it is."""
+    until(lambda: worker.status_of(viewer.thread_id, "run") == "error", PATIENCE)
+    log = worker.frames(viewer.thread_id)
+    assert viewer.last_words is not None
+    told = [data for _, data in viewer.frames if b'"RUN_ERROR"' in data] + viewer.last_words
+    numbered = [frame for frame in viewer.frames if b'"RUN_ERROR"' not in frame[1]]
+    assert log[: len(numbered)] == numbered
+    events = events_of(log)
+    check_valid(events)
+    assert [end["code"] for end in terminal(events)] == ["store_unavailable"]
+    assert told == [log[-1][1]]
+    return len(log)
+
+
+async def told_of(worker: Worker, other: Worker, outage: Any, number: int, during: Callable[[], None]) -> list[Viewer]:
+    """Runs with a viewer each, an outage in the middle until all of them have been told."""
+    viewers = [Viewer(f"thread-{number}-{index}") for index in range(RUNS)]
+    tasks: list[asyncio.Task[Any]] = []
+    for index, viewer in enumerate(viewers):
+        viewer.last_words = []
+        body = act("talk", viewer.thread_id, count=1_000_000, pause=index * 0.002)
+        tasks.append(asyncio.create_task(viewer.post(worker.port, body)))
+    while not all(viewer.last > 5 for viewer in viewers):  # noqa: ASYNC110 - bounded by go()
+        await asyncio.sleep(0.001)
+    elsewhere = [Viewer(viewer.thread_id) for viewer in viewers]
+    following = [asyncio.create_task(viewer.follow(other.port)) for viewer in elsewhere]
+    while not all(viewer.last > 5 for viewer in elsewhere):  # noqa: ASYNC110 - bounded by go()
+        await asyncio.sleep(0.001)
+    await asyncio.to_thread(outage.begin)
+    await asyncio.to_thread(during)
+    answers = await asyncio.gather(*tasks)
+    assert all(answer.is_complete for answer in answers)
+    assert not any(task.done() for task in following)
+    outage.end()
+    await asyncio.gather(*following)
+    for viewer in elsewhere:
+        assert viewer.frames == await asyncio.to_thread(other.frames, viewer.thread_id)
+    return viewers
+
+
+@pytest.mark.parametrize("outage", [Lock, NoRoom], ids=["locked", "unwritable"])
+def test_a_file_that_cannot_be_written_ends_the_runs_and_not_the_server(tmp_path: Path, outage: Any) -> None:
+    rounds = scaled(1, 6)
+    counts: Counter[str] = Counter()
+    with workers(tmp_path, 2, store={"busy_seconds": 0.3}) as (worker, other):
+        works(worker, "before")
+        for number in range(rounds):
+            broken = outage(worker)
+            viewers = go(told_of(worker, other, broken, number, partial(refused, worker, f"refused-{number}")))
+            for viewer in viewers:
+                counts["events"] += closed_with_what_was_told(worker, viewer)
+                counts["ended"] += 1
+                works(worker, viewer.thread_id)
+            works(worker, f"refused-{number}", "run")
+            counts["outages"] += 1
+    report("outages of the store", kind=outage.__name__, **counts)
+    assert (counts["outages"], counts["ended"]) == (rounds, rounds * RUNS)
+    assert counts["events"] > counts["ended"] * 5
+
+
+def test_a_full_disk_ends_the_run_and_not_the_server(tmp_path: Path) -> None:
+    rounds = scaled(1, 5)
+    counts: Counter[str] = Counter()
+    with workers(tmp_path, store={"max_bytes": 4 * MIB}) as (worker,):
+        for number in range(rounds):
+            old, full = f"old-{number}", f"full-{number}"
+            with worker.stream("POST", "/", json=act("talk", old, count=200, size=10_000)) as stream:
+                assert stream.rest()[-1]["outcome"] == {"type": "success"}
+
+            async def fill(thread_id: str) -> Viewer:
+                viewer = Viewer(thread_id)
+                viewer.last_words = []
+                await viewer.post(worker.port, act("talk", thread_id, count=1_000_000, size=10_000))
+                return viewer
+
+            viewer = go(fill(full))
+            counts["stored"] += viewer.last
+            # What is there can still be read, and room can be made.
+            assert worker.frames(old)[-1][1].startswith(b'{"type":"RUN_FINISHED"')
+            assert worker.delete(f"/threads/{old}").status_code == 204
+            closed_with_what_was_told(worker, viewer)
+            works(worker, full)
+            assert worker.delete(f"/threads/{full}").status_code == 204
+            works(worker, f"next-{number}")
+            counts["filled"] += 1
+        assert (tmp_path / "threads.db").stat().st_size <= 4 * MIB
+    report("full disks", **counts)
+    assert counts["filled"] == rounds
+    assert counts["stored"] > 50 * rounds
