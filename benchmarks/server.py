@@ -23,6 +23,7 @@ from typing import Any
 RUNS = 50
 DELTAS = 2000
 IDLE_STREAMS = 300
+ROUNDS = 2
 PEER = "FastAPI + EventEncoder"
 HERE = Path(__file__).parent.parent
 
@@ -250,14 +251,34 @@ def run_load(what: str, port: int, pid: int) -> Any:
         found = [await load(port, what == "yielding", 1000 * i) for i in range(3)]
         return {"rate": max(one["rate"] for one in found), "p99": min(one["p99"] for one in found)}
 
-    return asyncio.run(run())
+    import uvloop  # the load must not be what is measured
+
+    return uvloop.run(run())
+
+
+def measure_all() -> dict[str, dict[str, Any]]:
+    """The best of some rounds in which the servers take turns: whatever else the machine does, it does to all."""
+    kinds = ("peer", "memory", "sqlite")
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    for _ in range(ROUNDS):
+        for what in ("hot", "yielding", "idle", "memory"):
+            for kind in kinds:
+                one, best = measure(kind, what), found[kind].get(what)
+                if best is None:
+                    found[kind][what] = one
+                elif isinstance(one, dict):
+                    found[kind][what] = {"rate": max(one["rate"], best["rate"]), "p99": min(one["p99"], best["p99"])}
+                else:
+                    found[kind][what] = min(one, best)
+    return found
 
 
 def rows() -> list[dict[str, Any]]:
-    peer = {what: measure("peer", what) for what in ("hot", "yielding", "idle", "memory")}
+    measured = measure_all()
+    peer = measured["peer"]
     found: list[dict[str, Any]] = []
     for kind, floor, goal in (("memory", 4, 10), ("sqlite", 2, 6)):
-        ours = {what: measure(kind, what) for what in ("hot", "yielding", "idle", "memory")}
+        ours = measured[kind]
         for what in ("hot", "yielding"):
             found.append(
                 {
@@ -270,15 +291,8 @@ def rows() -> list[dict[str, Any]]:
                     "goal": goal,
                 }
             )
-            found.append(
-                {
-                    "name": f"slowest first event of these, {kind}, {what} source"
-                    f" (peer: {peer[what]['p99'] * 1000:.0f} ms)",
-                    "value": ours[what]["p99"] * 1000,
-                    "unit": "ms",
-                    "most": 50,
-                }
-            )
+            slowest = f"slowest first event of these, {kind}, {what} source (peer {peer[what]['p99'] * 1000:.0f} ms)"
+            found.append({"name": slowest, "value": ours[what]["p99"] * 1000, "unit": "ms", "most": 50})
         found.append(
             {
                 "name": f"first event, idle server, {kind}: how many a second",
