@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from cutting import CuttingProxy
-from serving import serving
+from serving import Gate, serving
 
 from aguila import App
 from aguila.client import Reconnect
@@ -69,3 +69,32 @@ def test_every_run_ends_as_without_faults(twin, seed):
         twin.wait(fresh.refresh())
         said = [m.content for m in fresh.messages if m.role == "assistant" and m.content]
         assert said == [m.content for m in thread.messages if m.role == "assistant" and m.content]
+
+
+def test_an_attached_stream_that_drops_goes_on_where_it_was(twin):
+    gate = Gate()
+
+    async def slow(run):
+        async with run.text() as text:
+            await text.write("one ")
+            await gate.wait()
+            for word in WORDS:
+                await text.write(word)
+
+    with serving(App(slow)) as server, CuttingProxy(server.url, lambda: None) as proxy:
+        client = twin.client(proxy.url)
+        twin.events(client.thread("t").run("x"), lambda event: event.type == "TEXT_MESSAGE_CONTENT")
+        thread = client.thread("t")
+        seen = []
+
+        def look(event):
+            seen.append(event.type)
+            if event.type == "TEXT_MESSAGE_START":  # the last of what is told to newcomers
+                proxy.cut_now()
+                gate.open()
+            return False
+
+        twin.events(thread.attach(), look)
+        assert thread.messages[-1].content == "one " + "".join(WORDS)
+        assert seen.count("RUN_STARTED") == seen.count("RUN_FINISHED") == 1
+        assert proxy.cuts >= 1

@@ -22,6 +22,7 @@ class CuttingProxy:
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
+        self._open: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._main, name="cutting")
 
     @property
@@ -38,6 +39,19 @@ class CuttingProxy:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
+    def cut_now(self) -> None:
+        """Break every connection."""
+        done = threading.Event()
+
+        def cut() -> None:
+            for writer in self._open:
+                self.cuts += 1
+                writer.transport.abort()
+            done.set()
+
+        self._loop.call_soon_threadsafe(cut)
+        assert done.wait(10)
+
     def _main(self) -> None:
         self._loop.run_until_complete(self._serve())
         self._loop.close()
@@ -50,8 +64,10 @@ class CuttingProxy:
             task = asyncio.current_task()
             assert task is not None
             tasks.add(task)
+            self._open.add(writer)
             with suppress(ConnectionError, asyncio.CancelledError):
                 await self._pass(reader, writer)
+            self._open.discard(writer)
             await _closed(writer)
             tasks.discard(task)
 

@@ -20,7 +20,10 @@ _to_json = msgspec.json.Encoder().encode
 
 
 class Reader(Protocol):
-    """Bytes to raw events. Events that came before an error are given first; ``error`` holds it then."""
+    """Bytes to raw events. Events that came before an error are given first; ``error`` holds it then.
+
+    An error ends the stream: every later call raises it.
+    """
 
     @property
     def error(self) -> DecodeError | None:
@@ -67,6 +70,8 @@ class _ProtobufReader:
         self._index = 0
 
     def feed(self, data: bytes) -> list[Frame]:
+        if self.error is not None:
+            raise self.error
         try:
             bodies = self._frames.feed(data)
         except OversizedFrame as error:
@@ -87,5 +92,7 @@ class _ProtobufReader:
         return frames
 
     def close(self) -> list[Frame]:
+        if self.error is not None:
+            raise self.error
         self._frames.close()
         return []

@@ -1,0 +1,133 @@
+"""Letting go of a run: by leaving the loop, closing it, cancelling the task; and what the thread can do then."""
+
+import asyncio
+import threading
+
+import pytest
+from scripted import Answer, ScriptedServer, frames, run_of, started, text
+
+from aguila.client import AsyncClient, Client
+from aguila.errors import IllegalStep, StreamTruncated
+
+OPTIONS = {"options": {"verify": False}}
+
+
+def endless(asked):
+    return Answer([frames([started(asked.json["runId"], "t")]), threading.Event()])
+
+
+def test_the_next_run_may_follow_at_once_in_the_same_task():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            thread = client.thread()
+            async for _ in thread.run("x"):
+                break
+            return await thread.run("y")
+
+    with ScriptedServer(endless, run_of(*text("m", "ok"))) as server:
+        assert asyncio.run(main(server.url)).text == "ok"
+        assert server.requests[0].closed.wait(10)
+
+
+def test_a_run_is_closed_by_its_with_block():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            async with client.thread().run("x") as run:
+                events = run.__aiter__()
+                first = await events.__anext__()
+            assert server.requests[0].closed.wait(10)
+            with pytest.raises(StreamTruncated):
+                await run
+            await events.aclose()
+            return first.type
+
+    with ScriptedServer(endless, endless) as server:
+        assert asyncio.run(main(server.url)) == "RUN_STARTED"
+        with Client(server.url, **OPTIONS) as client:
+            with client.thread().run("x") as run:
+                events = iter(run)
+                next(events)
+            assert server.requests[1].closed.wait(10)
+            with pytest.raises(StreamTruncated):
+                run.result()
+
+
+def test_cancelling_the_task_hangs_up_and_stays_a_cancellation():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            thread = client.thread()
+            began = asyncio.Event()
+
+            async def follow():
+                async for _ in thread.run("x"):
+                    began.set()
+
+            task = asyncio.create_task(follow())
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert task.cancelled()
+            return [run.outcome for run in thread.runs]
+
+    with ScriptedServer(endless) as server:
+        assert asyncio.run(main(server.url)) == [None], "cut off, and nothing else"
+        assert server.requests[0].closed.wait(10)
+
+
+def test_a_timeout_around_a_run_is_the_callers_own():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.thread().run("x")
+
+    with ScriptedServer(endless) as server:
+        asyncio.run(main(server.url))
+
+
+def test_two_tasks_cannot_follow_one_thread():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            thread = client.thread()
+            first = asyncio.create_task(anext(thread.run("x").__aiter__()))
+            await asyncio.sleep(0)
+            run = thread.run("y")
+            with pytest.raises(IllegalStep) as caught:
+                await run
+            run._begun = True
+            await asyncio.gather(first, return_exceptions=True)
+            return caught.value.rule
+
+    with ScriptedServer(run_of()) as server:
+        assert asyncio.run(main(server.url)) == "LIFE-17"
+
+
+def test_the_state_is_the_agents_while_a_run_is_on(twin):
+    with ScriptedServer(run_of()) as server:
+        thread = twin.client(server.url).thread()
+        rules = []
+
+        def meddle(event):
+            with pytest.raises(IllegalStep) as caught:
+                thread.state = {}
+            rules.append(caught.value.rule)
+            return False
+
+        twin.events(thread.run("x"), meddle)
+        assert set(rules) == {"STATE-2"}
+        thread.state = {"mine": 1}
+        assert thread.state == {"mine": 1}
+
+
+def test_many_threads_share_one_client():
+    async def main(url):
+        async with AsyncClient(url, **OPTIONS) as client:
+            results = await asyncio.gather(*(client.thread().run(f"{n}").result() for n in range(20)))
+            return [result.text for result in results]
+
+    def echo(asked):
+        return run_of(*text("m", asked.json["messages"][0]["content"]))(asked)
+
+    with ScriptedServer(*[echo] * 20) as server:
+        assert asyncio.run(main(server.url)) == [f"{n}" for n in range(20)]
