@@ -12,6 +12,7 @@ import typer
 
 from aguila import __version__
 from aguila.cli.main import about
+from aguila.cli.stream_commands import register
 
 commands = typer.Typer(
     name="aguila", help="The AG-UI stack for Python.", add_completion=False, pretty_exceptions_enable=False
@@ -74,3 +75,6 @@ def serve(
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+register(commands)

@@ -1,0 +1,260 @@
+"""Layer: cli. ``aguila chat``: a conversation with any AG-UI agent, in a terminal or through a pipe.
+
+Above: ``stream_commands``. Below: ``aguila.Client``, ``transcript``. In a terminal it asks for messages and for answers
+to what the agent asks; in a pipe the standard input is the one message there is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+
+from aguila.cli.calling import headers_of
+from aguila.cli.transcript import Transcript, harmless, short
+from aguila.client import GIVE_UP, Client, Record, Run, Thread, approve, deny
+from aguila.codec.notice import Notice
+from aguila.codec.values import is_array, is_object
+from aguila.errors import AguilaError, HTTPRejected, IllegalStep, TransportFailed
+from aguila.protocol import AssistantMessage, Interrupt, MessagesSnapshotEvent, ToolCall
+
+OK: Final = 0
+FAILED: Final = 1
+UNREACHABLE: Final = 2
+ASKED: Final = 3
+"""Exit status of a pipe: the agent asks something, and nobody is there to answer."""
+
+_HELP = """/state   the state shared with the agent
+/thread  the id of this conversation; aguila chat URL --thread ID goes on with it
+/quit    leave (so does Ctrl-D); Ctrl-C stops an answer
+Everything else is said to the agent."""
+
+
+def chat(
+    url: str,
+    *,
+    message: str | None,
+    thread_id: str | None,
+    attach: str | None,
+    headers: Sequence[str],
+    protobuf: bool,
+    recording: Path | None,
+    color: bool,
+) -> int:
+    """Talk until the person has had enough, or once in a pipe. Gives the exit status."""
+    # `color` is for those who want none: what is no terminal gets none anyway.
+    answer = Console(no_color=not color, soft_wrap=True, highlight=False)
+    aside = answer if answer.is_terminal else Console(stderr=True, no_color=not color, soft_wrap=True, highlight=False)
+    transcript = Transcript(answer, aside)
+
+    def warn(notice: Notice) -> None:
+        transcript.line(f"! {harmless(str(notice))}", style="yellow")
+
+    middleware = [] if recording is None else [Record(recording)]
+    with Client(url, headers=headers_of(headers), protobuf=protobuf, middleware=middleware, warn=warn) as client:
+        thread = client.thread(attach if attach is not None else thread_id)
+        talk = _Talk(thread, transcript)
+        status = OK
+        if attach is not None:
+            status = talk.follow(thread.attach())
+        elif thread_id is not None:
+            talk.recall()
+        if message is not None:
+            return talk.say(message)
+        if not sys.stdin.isatty():
+            text = sys.stdin.read().strip() if attach is None else ""
+            return talk.say(text) if text else status
+        return talk.converse()
+
+
+class _Talk:
+    """One conversation, and how it is shown."""
+
+    def __init__(self, thread: Thread, transcript: Transcript) -> None:
+        self._thread = thread
+        self._transcript = transcript
+        self._is_interactive = sys.stdin.isatty()
+
+    def converse(self) -> int:
+        """Take turns with the person until they leave."""
+        if find_spec("readline") is not None:
+            import_module("readline")  # line editing and a history, where there is one
+        self._transcript.line(f"thread {self._thread.id}; /help says what else there is")
+        if self._thread.interrupts:
+            self._settle()
+        while True:
+            try:
+                text = input("> ").strip()
+            except (EOFError, KeyboardInterrupt):
+                self._transcript.line("")
+                return OK
+            if text in ("/quit", "/exit"):
+                return OK
+            if text == "/help":
+                self._transcript.line(_HELP)
+            elif text == "/state":
+                self._transcript.line(harmless(msgspec.json.encode(self._thread.state).decode()))
+            elif text == "/thread":
+                self._transcript.line(self._thread.id)
+            elif text:
+                self.say(text)
+
+    def say(self, text: str) -> int:
+        """One message, its answer, and the answers to what that asks. Gives the exit status."""
+        status = self.follow(self._thread.run(text))
+        return self._settle() if status == OK and self._thread.interrupts else status
+
+    def recall(self) -> None:
+        """Show what was said in this thread before, if the server keeps it."""
+        try:
+            self._thread.refresh()
+        except HTTPRejected as error:
+            if error.status != 404:
+                self._transcript.line(f"cannot look up the thread: {harmless(str(error))}", style="yellow")
+        except AguilaError as error:
+            self._transcript.line(f"cannot look up the thread: {harmless(str(error))}", style="yellow")
+        else:
+            self._transcript.history(self._thread.messages)
+            self._transcript.end()
+
+    def follow(self, run: Run) -> int:
+        """Show a run. Gives the exit status."""
+        known = {message.id for message in self._thread.messages}
+        try:
+            with run:
+                for event in run:
+                    if isinstance(event, MessagesSnapshotEvent):
+                        self._transcript.history([one for one in event.messages if one.id not in known])
+                        known |= {one.id for one in event.messages}
+                    self._transcript.show(event)
+        except KeyboardInterrupt:
+            self._cancel()
+            return FAILED
+        except IllegalStep:
+            raise
+        except (TransportFailed, HTTPRejected) as error:
+            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            return UNREACHABLE
+        except AguilaError as error:
+            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            return FAILED
+        finally:
+            self._transcript.end()
+        return OK
+
+    def _cancel(self) -> None:
+        try:
+            was_on = self._thread.cancel()
+        except AguilaError as error:
+            self._transcript.line(f"left; the server could not cancel it: {harmless(str(error))}", style="yellow")
+        else:
+            self._transcript.line("cancelled" if was_on else "it had ended", style="yellow")
+
+    def _settle(self) -> int:
+        """Answer what the agent asks, as long as it asks. Gives the exit status."""
+        while self._thread.interrupts:
+            if not self._is_interactive:
+                for interrupt in self._thread.interrupts:
+                    self._transcript.line(f"? {_question(interrupt)}", style="bold yellow")
+                self._transcript.line(f"answer in a terminal, with --thread {self._thread.id}")
+                return ASKED
+            try:
+                answers = {interrupt.id: self._ask(interrupt) for interrupt in self._thread.interrupts}
+            except (EOFError, KeyboardInterrupt):
+                self._transcript.line("\nleft open", style="yellow")
+                return FAILED
+            try:
+                status = self.follow(self._thread.resume(answers))
+            except IllegalStep as error:
+                self._transcript.line(harmless(str(error)), style="red")
+                continue
+            if status != OK:
+                return status
+        return OK
+
+    def _ask(self, interrupt: Interrupt) -> Any:
+        self._transcript.line(f"? {_question(interrupt)}", style="bold yellow")
+        if interrupt.reason == "tool_call":
+            return self._approval(interrupt)
+        self._transcript.line("  an empty line gives up answering")
+        return ask_for(interrupt.response_schema, "  ", input)
+
+    def _approval(self, interrupt: Interrupt) -> Any:
+        arguments = self._arguments(interrupt.tool_call_id)
+        while True:
+            chosen = input("  [y]es, [n]o, [e]dit the arguments, [g]ive up: ").strip().lower()
+            if chosen in ("y", "yes"):
+                return approve()
+            if chosen in ("n", "no"):
+                reason = input("  why not (may be empty): ").strip()
+                return deny(reason or None)
+            if chosen in ("g", "give up"):
+                return GIVE_UP
+            if chosen in ("e", "edit"):
+                self._transcript.line(f"  now: {harmless(arguments)}")
+                try:
+                    return approve(msgspec.json.decode(input("  JSON: "), type=dict[str, Any]))
+                except msgspec.DecodeError as error:
+                    self._transcript.line(f"  that is no JSON object: {error}", style="red")
+
+    def _arguments(self, call_id: str | None) -> str:
+        for message in reversed(self._thread.messages):
+            if isinstance(message, AssistantMessage):
+                for call in message.tool_calls or ():
+                    if isinstance(call, ToolCall) and call.id == call_id:
+                        return call.function.arguments
+        return "{}"
+
+
+def _question(interrupt: Interrupt) -> str:
+    return short(interrupt.reason if interrupt.message is None else interrupt.message)
+
+
+def ask_for(schema: Any, indent: str, read: Callable[[str], str]) -> Any:
+    """A value that a person gives for a JSON Schema: member by member where it is a flat object, else JSON or text.
+
+    Nothing at all is ``GIVE_UP``. Whether the value fits is for the client to say.
+    """
+    members: Any = schema.get("properties") if is_object(schema) else None
+    if not is_object(members) or not members or not all(map(_is_simple, members.values())):
+        text = read(f"{indent}answer: ").strip()
+        return _value(text, schema) if text else GIVE_UP
+    required: Any = schema.get("required", [])
+    given: dict[str, Any] = {}
+    for name, member in members.items():
+        is_required = is_array(required) and name in required
+        text = read(f"{indent}{harmless(name)}{_hint(member)}{'' if is_required else ', may be empty'}: ").strip()
+        if text:
+            given[name] = _value(text, member)
+        elif is_required:
+            return GIVE_UP
+    return given or GIVE_UP
+
+
+def _is_simple(schema: Any) -> bool:
+    return is_object(schema) and ("enum" in schema or schema.get("type") in ("string", "number", "integer", "boolean"))
+
+
+def _hint(schema: Any) -> str:
+    if "enum" in schema:
+        return f" ({short(' | '.join(str(one) for one in schema['enum']))})"
+    return " (y/n)" if schema["type"] == "boolean" else f" ({schema['type']})"
+
+
+def _value(text: str, schema: Any) -> Any:
+    """What somebody typed, as what the schema wants; as text if it is nothing else."""
+    kind: Any = schema.get("type") if is_object(schema) else None
+    if kind == "string":
+        return text
+    if kind == "boolean" and text.lower() in ("y", "yes", "n", "no"):
+        return text.lower() in ("y", "yes")
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,129 @@
+"""Layer: cli. ``aguila convert`` and ``aguila compact``: streams from one form of file to another, and shorter.
+
+Above: ``stream_commands``. Below: ``aguila.testing.stored`` reads, the codec writes.
+
+Between SSE, JSON lines and a JSON array events are handed on as they are, unknown members and broken orders included.
+What is lost otherwise:
+
+==============================  ====================================================================================
+from or to                      lost
+==============================  ====================================================================================
+from SSE                        ids, comments, other fields
+from a recording                inputs and timing, and where one stream ends and the next begins
+to protobuf                     what that wire cannot carry (``aguila.codec.protobuf``); unknown material, with a notice
+compacted                       how the stream was cut into pieces, timing; never what it means
+==============================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from aguila.cli.calling import CannotRun
+from aguila.codec import EventDecoder, decode, encode, encode_event
+from aguila.codec.notice import Notice, Warn
+from aguila.codec.protobuf import ProtobufEncoder
+from aguila.codec.sse import SSEEncoder
+from aguila.errors import AguilaError, DecodeError, EncodeError, ProtocolError
+from aguila.protocol import Event, RunAgentInput
+from aguila.stream import compact
+from aguila.testing.stored import Format, StoredStream, read_streams
+
+
+class CannotConvert(AguilaError):
+    """The file holds what cannot be converted; the message says where."""
+
+
+def convert(data: bytes, source: Format, target: Format, *, warn: Warn) -> bytes:
+    """The events of one form in another. Raises ``CannotConvert``."""
+    streams = _read(data, source)
+    if target == "protobuf":
+        return written(_typed(streams, warn), target, warn)
+    texts = (_valid(event.data, event.index) for stream in streams for event in stream.events)
+    if target == "sse":
+        encoder = SSEEncoder()
+        return b"".join([encoder.encode_json(text) for text in texts])
+    lines = [text.replace(b"\n", b" ").replace(b"\r", b" ") for text in texts]
+    return _as_lines(lines) if target == "jsonl" else _as_array(lines)
+
+
+def compacted(data: bytes, source: Format, target: Format, *, warn: Warn) -> tuple[bytes, int, int]:
+    """The shortest stream with the same meaning, and how many events there were and are. Raises ``CannotConvert``."""
+    streams = _read(data, source)
+    events = list(_typed(streams, warn))
+    given = _state_of(streams[0].input)
+    try:
+        shorter = compact(events, warn=warn) if given is None else compact(events, state=given, warn=warn)
+    except ProtocolError as error:
+        raise CannotConvert(f"{error}; aguila check says what else is wrong") from None
+    return written(shorter, target, warn), len(events), len(shorter)
+
+
+def written(events: Iterable[Event], target: Format, warn: Warn) -> bytes:
+    """Events in a form. Raises ``CannotConvert`` for one that has none in it."""
+    try:
+        if target == "sse":
+            return SSEEncoder().encode_many(events)
+        if target == "protobuf":
+            encoder = ProtobufEncoder(warn=warn)
+            return b"".join([encoder.encode(event) for event in events])
+        lines = [encode_event(event) for event in events]
+    except EncodeError as error:
+        raise CannotConvert(f"an event cannot be written as {target}: {error}") from None
+    return _as_lines(lines) if target == "jsonl" else _as_array(lines)
+
+
+def _read(data: bytes, source: Format) -> list[StoredStream]:
+    streams = read_streams(data, source)
+    for stream in streams:
+        for finding in stream.findings:
+            if finding.level == "error":
+                raise CannotConvert(f"{finding}; aguila check says what else is wrong")
+    return streams
+
+
+def _typed(streams: list[StoredStream], warn: Warn) -> Iterator[Event]:
+    for stream in streams:
+        decoder = EventDecoder(warn=warn)
+        for event in stream.events:
+            try:
+                yield from decoder.feed(event.data)
+            except DecodeError as error:
+                error.index = event.index
+                raise CannotConvert(f"{error}; aguila check says what else is wrong") from None
+
+
+def _valid(text: bytes, index: int) -> bytes:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CannotConvert(f"event {index}: not a JSON object: {error}") from None
+    return text
+
+
+def _state_of(given: Any) -> Any:
+    """The state that a recorded input says the run began with; None if it does not say."""
+    if given is None:
+        return None
+    try:
+        return decode(encode(given), RunAgentInput, warn=_quiet).state
+    except DecodeError:
+        return None
+
+
+def _quiet(notice: Notice) -> None:
+    """The input is not what is converted."""
+
+
+def _as_lines(texts: list[bytes]) -> bytes:
+    return b"".join([text + b"\n" for text in texts])
+
+
+def _as_array(texts: list[bytes]) -> bytes:
+    return b"[\n" + b",\n".join(texts) + b"\n]\n" if texts else b"[]\n"
+
+
+__all__ = ["CannotConvert", "CannotRun", "compacted", "convert", "written"]

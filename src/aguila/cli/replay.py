@@ -1,0 +1,162 @@
+"""Layer: cli. ``aguila replay``: a recording served as an agent, for building and testing front ends without one.
+
+Above: ``stream_commands``. Below: ``aguila.testing.stored`` reads the file, uvicorn serves. What was recorded is served
+as it is, right or wrong; but for the ids of thread and run, which are those of the request, unless told otherwise.
+
+Every thread gets the runs of the recording in order, one for each request, whatever the request says; then there are
+none left, which is HTTP 404. Another thread begins with the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import msgspec
+import typer
+import uvicorn
+
+from aguila.cli.logs import log_config
+from aguila.cli.serve import listen
+from aguila.codec import EventDecoder
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
+from aguila.codec.protobuf import ProtobufEncoder
+from aguila.codec.sse import SSEEncoder
+from aguila.testing.stored import Format, StoredEvent, StoredStream
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+
+
+class _Asked(msgspec.Struct):
+    thread_id: str = msgspec.field(name="threadId")
+    run_id: str = msgspec.field(name="runId")
+
+
+def runs_of(streams: Sequence[StoredStream], format: Format) -> list[StoredStream]:  # noqa: A002
+    """The answers that are in a file: its streams; but where no inputs tell them apart, each run is one."""
+    if format in ("sse", "protobuf") or any(stream.input is not None for stream in streams):
+        return list(streams)
+    runs: list[StoredStream] = []
+    for event in (event for stream in streams for event in stream.events):
+        if not runs or b'"RUN_STARTED"' in event.data:
+            runs.append(StoredStream(events=[]))
+        runs[-1].events.append(event)
+    return runs
+
+
+class Replay:
+    """An ASGI application that answers runs from a recording.
+
+    ``speed`` is how much faster than it was; 0 is at once. With ``verbatim`` events keep their thread and run ids.
+    """
+
+    def __init__(self, runs: Sequence[StoredStream], *, speed: float = 1.0, verbatim: bool = False) -> None:
+        self._runs = runs
+        self._speed = speed
+        self._verbatim = verbatim
+        self._served: dict[str, int] = {}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"a recording is served over HTTP, not {scope['type']}")
+        if scope["method"] == "GET" and scope["path"].rstrip("/").endswith("/healthz"):
+            await _answer(send, 200, {"status": "ok"})
+            return
+        if scope["method"] != "POST" or scope["path"].strip("/"):
+            await _refuse(send, 404, "not_found", "a recording answers runs: POST to /")
+            return
+        try:
+            asked = msgspec.json.decode(await _body(receive), type=_Asked)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            await _refuse(send, 422, "invalid_input", str(error))
+            return
+        number = self._served.get(asked.thread_id, 0)
+        if number >= len(self._runs):
+            count = len(self._runs)
+            await _refuse(send, 404, "recording_ended", f"the recording has {count} runs, and this thread had them all")
+            return
+        self._served[asked.thread_id] = number + 1
+        accept = dict(scope["headers"]).get(b"accept")
+        await self._play(self._runs[number], asked, negotiate(None if accept is None else accept.decode()), send)
+
+    async def _play(self, run: StoredStream, asked: _Asked, media_type: str, send: _Send) -> None:
+        headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        frame = _framing(media_type)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for event in run.events:
+            if event.ms is not None and self._speed > 0:
+                await asyncio.sleep(began + event.ms / 1000 / self._speed - loop.time())
+            data = event.data if self._verbatim else _addressed(event, asked)
+            await send({"type": "http.response.body", "body": frame(data), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+_BOUNDARIES = (b'"RUN_STARTED"', b'"RUN_FINISHED"')
+
+
+def _addressed(event: StoredEvent, asked: _Asked) -> bytes:
+    """The event with the request's thread and run, if it names one."""
+    if not any(name in event.data for name in _BOUNDARIES):
+        return event.data
+    try:
+        raw = msgspec.json.decode(event.data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError):
+        return event.data
+    if raw.get("type") not in ("RUN_STARTED", "RUN_FINISHED"):
+        return event.data
+    ids = {"threadId": asked.thread_id, "runId": asked.run_id}
+    raw |= {name: value for name, value in ids.items() if name in raw}
+    if isinstance(raw.get("input"), dict):
+        raw["input"] |= ids
+    return msgspec.json.encode(raw)
+
+
+def _framing(media_type: str) -> Callable[[bytes], bytes]:
+    if media_type != PROTOBUF_MEDIA_TYPE:
+        return SSEEncoder().encode_json
+    decoder, encoder = EventDecoder(), ProtobufEncoder()
+    return lambda data: b"".join([encoder.encode(event) for event in decoder.feed(data)])
+
+
+async def _body(receive: _Receive) -> bytes:
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _refuse(send: _Send, status: int, code: str, message: str) -> None:
+    await _answer(send, status, {"error": {"code": code, "message": message}})
+
+
+async def _answer(send: _Send, status: int, value: Any) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": msgspec.json.encode(value)})
+
+
+def serve(app: Replay, *, host: str, port: int, what: str) -> None:
+    """Serve until a signal says stop. Raises ``CannotServe``."""
+    listener = listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    typer.echo(f"{what} at http://{shown}:{listener.getsockname()[1]}\n\nCtrl-C stops it.")
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        log_config=log_config(as_json=False),
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,263 @@
+"""Layer: cli. What ``aguila chat`` shows of a run: text as it grows, and a line for everything else.
+
+Above: ``chat``. Below: a rich console for each of the two places to write to. Text of the agent goes to the first; all
+the rest to the second, so that a pipe gets the answer and nothing else. What an agent sends is not trusted: control
+characters are shown, never obeyed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    ActivityMessage,
+    ActivitySnapshotEvent,
+    AssistantMessage,
+    CustomEvent,
+    Event,
+    Message,
+    ReasoningMessage,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
+    SubagentStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    TextPart,
+    ToolCall,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+    ToolMessage,
+    UserMessage,
+)
+from aguila.protocol.parts import parts_of
+
+_WIDTH = 160
+"""Characters of a value that are shown."""
+
+# Everything that moves a cursor or changes a terminal: C0 without tab and line feed, DEL, C1.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """Text with its control characters made visible."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def short(value: Any) -> str:
+    """A value on one line, cut where it gets long."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = harmless(text.replace("\n", " "))
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+class _Held(msgspec.Struct):
+    owner: str | None
+    style: str | None
+    pieces: list[str] = []
+
+
+class Transcript:
+    """Shows events. ``answer`` is where the agent's text goes, ``aside`` where everything else does."""
+
+    def __init__(self, answer: Console, aside: Console) -> None:
+        self._answer = answer
+        self._aside = aside
+        self._growing: str | None = None  # the message whose text the open line belongs to
+        self._line_open: Console | None = None
+        self._open: set[str] = set()
+        self._held: dict[str, _Held] = {}  # what waits until the line is free, by message
+        self._calls: dict[str, tuple[str, list[str]]] = {}
+        self._subagents: dict[str, str] = {}
+
+    def show(self, event: Event) -> None:
+        """Show one event; nothing for those that only mark where something begins or ends."""
+        shower = _SHOWERS.get(event.__class__)
+        if shower is not None:
+            shower(self, event)
+
+    def end(self) -> None:
+        """End the line that is being written, if there is one."""
+        if self._line_open is not None:
+            self._line_open.out("", highlight=False)
+        self._line_open = self._growing = None
+
+    def line(self, text: str, style: str = "dim") -> None:
+        """A line of its own, beside the answer."""
+        self.end()
+        self._aside.out(text, style=style, highlight=False)
+
+    def history(self, messages: list[Message]) -> None:
+        """What was said before. The last message's line stays open: it may still grow."""
+        for message in messages:
+            if isinstance(message, UserMessage):
+                parts = parts_of(message.content)
+                said = " ".join(part.text if isinstance(part, TextPart) else f"[{part.type}]" for part in parts)
+                self.line(f"> {harmless(said)}", style="bold")
+            elif isinstance(message, AssistantMessage):
+                if message.content:
+                    self._grow(message.id, message.content, message.subagent_run_id, None)
+                for call in message.tool_calls or ():
+                    if isinstance(call, ToolCall):
+                        self.line(f"→ {short(call.function.name)} {short(call.function.arguments)}")
+            elif isinstance(message, ReasoningMessage):
+                self._grow(message.id, message.content, message.subagent_run_id, "dim italic")
+            elif isinstance(message, ToolMessage):
+                self._result(message.content, message.error)
+            elif isinstance(message, ActivityMessage):
+                self.line(f"◆ {short(message.activity_type)} {short(message.content)}")
+
+    def _grow(self, message_id: str, text: str, owner: str | None, style: str | None) -> None:
+        if self._growing != message_id and self._growing in self._open:
+            # Somebody else has the line: what is said at the same time is shown after it, not word by word between.
+            self._held.setdefault(message_id, _Held(owner, style)).pieces.append(text)
+            return
+        held = self._held.pop(message_id, None)
+        self._write(message_id, text if held is None else "".join([*held.pieces, text]), owner, style)
+
+    def _write(self, message_id: str, text: str, owner: str | None, style: str | None) -> None:
+        console = self._answer if style is None else self._aside
+        if self._growing != message_id:
+            self.end()
+            self._growing = message_id
+            if owner is not None:
+                console.out(f"[{harmless(self._subagents.get(owner, owner))}] ", style="dim", end="", highlight=False)
+        self._line_open = console
+        console.out(harmless(text), style=style, end="", highlight=False)
+        console.file.flush()
+
+    def _begun(self, event: TextMessageStartEvent | ReasoningMessageStartEvent) -> None:
+        self._open.add(event.message_id)
+
+    def _ended(self, event: TextMessageEndEvent | ReasoningMessageEndEvent) -> None:
+        self._open.discard(event.message_id)
+        if self._growing == event.message_id:
+            self._release()
+
+    def _release(self) -> None:
+        """Show what was held back, up to a message that goes on."""
+        self.end()
+        while self._held:
+            message_id = next(iter(self._held))
+            held = self._held.pop(message_id)
+            self._write(message_id, "".join(held.pieces), held.owner, held.style)
+            if message_id in self._open:
+                return
+            self.end()
+
+    def _text(self, event: TextMessageContentEvent) -> None:
+        self._grow(event.message_id, event.delta, event.subagent_run_id, None)
+
+    def _thought(self, event: ReasoningMessageContentEvent) -> None:
+        self._grow(event.message_id, event.delta, event.subagent_run_id, "dim italic")
+
+    def _call(self, event: ToolCallStartEvent) -> None:
+        self._calls[event.tool_call_id] = (event.tool_call_name, [])
+
+    def _arguments(self, event: ToolCallArgsEvent) -> None:
+        if event.tool_call_id in self._calls:
+            self._calls[event.tool_call_id][1].append(event.delta)
+
+    def _called(self, event: ToolCallEndEvent) -> None:
+        name, pieces = self._calls.pop(event.tool_call_id, ("", []))
+        self.line(f"→ {short(name)} {short(''.join(pieces))}", style="cyan")
+
+    def _answered(self, event: ToolCallResultEvent) -> None:
+        self._result(event.content, None)
+
+    def _result(self, content: Any, error: str | None) -> None:
+        parts = parts_of(content)
+        text = " ".join(part.text if isinstance(part, TextPart) else f"[{part.type}]" for part in parts)
+        self.line(f"← {short(text)}" if error is None else f"← failed: {short(error)}", style="cyan")
+
+    def _state(self, event: StateSnapshotEvent) -> None:
+        self.line(f"state {short(event.snapshot)}")
+
+    def _state_changed(self, event: StateDeltaEvent) -> None:
+        self._operations("state", event.delta)
+
+    def _activity(self, event: ActivitySnapshotEvent) -> None:
+        self.line(f"◆ {short(event.activity_type)} {short(event.content)}", style="magenta")
+
+    def _activity_changed(self, event: ActivityDeltaEvent) -> None:
+        self._operations(f"◆ {short(event.activity_type)}", event.patch)
+
+    def _operations(self, what: str, patch: Any) -> None:
+        for operation in patch:
+            kind, path = operation["op"], short(operation["path"])
+            if kind in ("add", "replace"):
+                self.line(f"{what} {path} = {short(operation['value'])}")
+            elif kind == "remove":
+                self.line(f"{what} {path} removed")
+            elif kind in ("move", "copy"):
+                self.line(f"{what} {path} {'moved' if kind == 'move' else 'copied'} from {short(operation['from'])}")
+
+    def _step(self, event: StepStartedEvent) -> None:
+        self.line(f"• {short(event.step_name)}")
+
+    def _stepped(self, event: StepFinishedEvent) -> None:
+        self.line(f"• {short(event.step_name)} done")
+
+    def _subagent(self, event: SubagentStartedEvent) -> None:
+        self._subagents[event.subagent_run_id] = event.name
+        self.line(f"• [{short(event.name)}] begins")
+
+    def _subagent_ended(self, event: SubagentFinishedEvent) -> None:
+        self.line(f"• [{short(self._subagents.get(event.subagent_run_id, event.subagent_run_id))}] is done")
+
+    def _subagent_failed(self, event: SubagentErrorEvent) -> None:
+        name = self._subagents.get(event.subagent_run_id, event.subagent_run_id)
+        self.line(f"• [{short(name)}] failed: {short(event.message)}", style="red")
+
+    def _custom(self, event: CustomEvent) -> None:
+        self.line(f"{short(event.name)} {short(event.value)}")
+
+    def _finished(self, event: RunFinishedEvent) -> None:
+        self._open.clear()
+        self._release()
+        if isinstance(event.outcome, RunFinishedCancelledOutcome):
+            self.line("cancelled", style="yellow")
+        if event.result is not None:
+            self.line(f"= {short(event.result)}")
+
+
+_SHOWERS: dict[type[Any], Callable[[Transcript, Any], None]] = {
+    TextMessageStartEvent: Transcript._begun,
+    TextMessageEndEvent: Transcript._ended,
+    ReasoningMessageStartEvent: Transcript._begun,
+    ReasoningMessageEndEvent: Transcript._ended,
+    TextMessageContentEvent: Transcript._text,
+    ReasoningMessageContentEvent: Transcript._thought,
+    ToolCallStartEvent: Transcript._call,
+    ToolCallArgsEvent: Transcript._arguments,
+    ToolCallEndEvent: Transcript._called,
+    ToolCallResultEvent: Transcript._answered,
+    StateSnapshotEvent: Transcript._state,
+    StateDeltaEvent: Transcript._state_changed,
+    ActivitySnapshotEvent: Transcript._activity,
+    ActivityDeltaEvent: Transcript._activity_changed,
+    StepStartedEvent: Transcript._step,
+    StepFinishedEvent: Transcript._stepped,
+    SubagentStartedEvent: Transcript._subagent,
+    SubagentFinishedEvent: Transcript._subagent_ended,
+    SubagentErrorEvent: Transcript._subagent_failed,
+    CustomEvent: Transcript._custom,
+    RunFinishedEvent: Transcript._finished,
+}

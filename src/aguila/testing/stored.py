@@ -1,0 +1,224 @@
+"""Layer: testing. Streams at rest: events out of SSE, JSON lines, a JSON array, protobuf frames, or a recording.
+
+Below: the framings of ``aguila.codec``. Above: the commands that read files, ``assert_stream``. Bytes are passed in.
+The events that come out are JSON as it was sent, not judged: a broken one is found by who reads it, with its place.
+What is wrong with the framing itself is a finding.
+
+A recording (``aguila record``, ``aguila.client.Record``) is JSON lines of ``{"ms": 0, "input": {...}}``, which begins a
+stream, and ``{"ms": 12, "event": {...}}``. JSON lines without inputs are one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from aguila.codec.notice import Notice
+from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
+from aguila.codec.sse import SSEParser
+from aguila.errors import DecodeError, StreamTruncated
+from aguila.testing.judging import Finding
+
+Format = Literal["sse", "jsonl", "json", "protobuf"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+_SUFFIXES: dict[str, Format] = {
+    ".sse": "sse",
+    ".txt": "sse",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".pb": "protobuf",
+    ".bin": "protobuf",
+}
+_BOM = b"\xef\xbb\xbf"
+_FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """One event as JSON text: its place in the stream, and milliseconds since its start where they are known."""
+
+    index: int
+    data: bytes
+    ms: float | None = None
+
+
+class StoredStream(msgspec.Struct, kw_only=True):
+    """One stream: what was asked, if it is known, what came, and what is wrong with how it was framed."""
+
+    input: Any = None
+    events: list[StoredEvent] = []
+    findings: list[Finding] = []
+    is_cut: bool = False
+
+
+def format_of(name: str | Path) -> Format | None:
+    """The format that a file's name says; None if it says none."""
+    return _SUFFIXES.get(Path(name).suffix.lower())
+
+
+def detect(data: bytes, name: str = "") -> Format:
+    """The format of bytes: by how they begin; of nothing at all, by the name."""
+    start = data.removeprefix(_BOM).lstrip(b" \t\r\n")
+    if not start:
+        return format_of(name) or "sse"
+    if start[:1] == b"{":
+        return "jsonl"
+    if start[:1] == b"[":
+        return "json"
+    # The length of a frame is four bytes, and no frame is so long that the first is not zero.
+    return "protobuf" if data[0] == 0 else "sse"
+
+
+def read_streams(data: bytes, format: Format) -> list[StoredStream]:  # noqa: A002 - what everybody calls it
+    """The streams in these bytes: one, but in a recording one for each input."""
+    if format == "sse":
+        return [_read_sse(data)]
+    if format == "protobuf":
+        return [_read_protobuf(data)]
+    if format == "json":
+        return [_read_array(data)]
+    return list(_read_lines(data)) or [StoredStream()]
+
+
+# SSE
+
+
+def _read_sse(data: bytes) -> StoredStream:
+    stream = StoredStream(events=[], findings=_sse_findings(data))
+    parser = SSEParser()
+    try:
+        frames = parser.feed(data)
+        frames += parser.close()
+    except DecodeError as error:
+        frames = []
+        stream.findings.append(_of(error))
+    else:
+        if parser.error is not None:
+            stream.findings.append(_of(parser.error))
+    stream.events = [StoredEvent(index, frame.data) for index, frame in enumerate(frames)]
+    return stream
+
+
+def _sse_findings(data: bytes) -> list[Finding]:
+    findings: list[Finding] = []
+    body = data.removeprefix(_BOM)
+    if 13 in body:
+        message = (
+            f"{body.count(bytes([13]))} lines end with CR or CRLF; a producer writes LF, and some readers see nothing"
+        )
+        findings.append(Finding(level="warning", rule="SSE-5", message=message))
+        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    unknown: dict[bytes, int] = {}
+    for line in body.split(b"\n"):
+        name = line.partition(b":")[0]
+        if line and name and name not in _FIELDS:
+            unknown[name[:40]] = unknown.get(name[:40], 0) + 1
+    for name, times in unknown.items():
+        shown = name.decode("utf-8", "replace")
+        message = f"{times} lines begin with {shown!r}, which is no SSE field: every reader ignores them"
+        findings.append(Finding(level="warning", rule="SSE-6", message=message))
+    last = body.rsplit(b"\n\n", 1)[-1]
+    if any(line.startswith(b"data") for line in last.split(b"\n")):
+        message = "the last event is not ended by a blank line; standard readers drop it"
+        findings.append(Finding(level="warning", rule="SSE-4", message=message))
+    return findings
+
+
+# Protobuf
+
+
+def _read_protobuf(data: bytes) -> StoredStream:
+    stream = StoredStream(events=[], findings=[])
+    frames = ProtobufFrames()
+    try:
+        bodies = frames.feed(data)
+    except OversizedFrame as error:
+        bodies = error.frames
+        stream.findings.append(_of(error))
+    for index, body in enumerate(bodies):
+        notices: list[Notice] = []
+        try:
+            event = decode_frame(body, warn=notices.append)
+        except DecodeError as error:
+            error.index = index
+            stream.findings.append(_of(error))
+            continue
+        for notice in notices:
+            stream.findings.append(
+                Finding(
+                    level="warning",
+                    rule=notice.rule,
+                    message=notice.message,
+                    index=index,
+                    event=notice.event_type,
+                    path=notice.path,
+                )
+            )
+        if event is not None:
+            stream.events.append(StoredEvent(index, msgspec.json.encode(event)))
+    try:
+        if not stream.findings or stream.findings[-1].rule != "limit-size":
+            frames.close()
+    except StreamTruncated as error:
+        stream.is_cut = True
+        stream.findings.append(Finding(level="error", rule="PB-6", message=error.message, index=len(bodies)))
+    return stream
+
+
+# JSON
+
+
+def _read_array(data: bytes) -> StoredStream:
+    try:
+        events = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return StoredStream(
+            findings=[Finding(level="error", rule="json", message=f"not a JSON array: {error}")], is_cut=True
+        )
+    return StoredStream(events=[StoredEvent(index, bytes(event)) for index, event in enumerate(events)])
+
+
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Line(msgspec.Struct):
+    """A line of a recording. A plain event may have members of these names, but always has a type."""
+
+    ms: float | None = None
+    input: msgspec.Raw = _ABSENT
+    event: msgspec.Raw = _ABSENT
+    type: msgspec.Raw = _ABSENT
+
+
+def _read_lines(data: bytes) -> Iterator[StoredStream]:
+    stream: StoredStream | None = None
+    for line in data.removeprefix(_BOM).split(b"\n"):
+        line = line.strip()
+        if not line:
+            continue
+        try:
+            found = msgspec.json.decode(line, type=_Line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            found = _Line(type=msgspec.Raw(line))  # whatever it is, it is judged as an event
+        is_plain = bool(bytes(found.type))
+        if not is_plain and bytes(found.input):
+            if stream is not None:
+                yield stream
+            stream = StoredStream(input=msgspec.json.decode(bytes(found.input)), events=[], findings=[])
+            continue
+        if stream is None:
+            stream = StoredStream(events=[], findings=[])
+        if is_plain or not bytes(found.event):
+            stream.events.append(StoredEvent(len(stream.events), line))
+        else:
+            stream.events.append(StoredEvent(len(stream.events), bytes(found.event), found.ms))
+    if stream is not None:
+        yield stream
+
+
+def _of(error: DecodeError) -> Finding:
+    return Finding(level="error", rule=error.rule, message=error.message, index=error.index, path=error.path)
