@@ -47,6 +47,7 @@ from aguila.protocol import (
     ReasoningMessage,
     ReasoningMessageStartEvent,
     RunErrorEvent,
+    RunFinishedCancelledOutcome,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
     RunStartedEvent,
@@ -54,6 +55,8 @@ from aguila.protocol import (
     StateSnapshotEvent,
     StepFinishedEvent,
     StepStartedEvent,
+    SubagentFinishedEvent,
+    SubagentStartedEvent,
     TextMessageChunkEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
@@ -245,6 +248,20 @@ def test_updates_say_which_subagent_they_come_from() -> None:
     assert update.additional_properties["ag_ui_subagent_run_id"] == "s1"
 
 
+def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
+    tag = {"ag_ui_subagent_run_id": "s"}
+    updates = [
+        SubagentStartedEvent(subagent_run_id="s", name="helper"),
+        said(TextContent("a"), **tag),
+        said(piece("c", "{", "f"), **tag),
+        SubagentFinishedEvent(subagent_run_id="s"),
+        said(FunctionResultContent("c", "r"), role="tool"),
+    ]
+    assert [e.type for e in inner(stream(updates))][-4:] == [
+        "TOOL_CALL_ARGS", "TOOL_CALL_END", "SUBAGENT_FINISHED", "TOOL_CALL_RESULT",
+    ]  # fmt: skip
+
+
 # usage, errors, questions
 
 
@@ -257,6 +274,17 @@ def test_usage_is_added_up_and_told_at_the_end() -> None:
         assert event.usage == [TokenUsage(model="m", input_tokens=11, output_tokens=2)]
         contents = updates_of([event])[0].contents
         assert UsageContent(TokenUsage(model="m", input_tokens=11, output_tokens=2)) in contents
+
+
+def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_that_contents_brought() -> None:
+    finish = RunFinishedEvent(thread_id="thread", run_id="run", result=1)
+    spent, asked = UsageContent(TokenUsage(output_tokens=1)), InterruptRequestContent("i")
+    last: Any = stream([said(spent), finish])[-1]
+    assert (last.usage, last.result) == ([TokenUsage(output_tokens=1)], 1)
+    last = stream([said(asked), finish])[-1]
+    assert [i.id for i in last.outcome.interrupts] == ["i"]
+    own = replace(finish, usage=[TokenUsage(output_tokens=5)], outcome=RunFinishedCancelledOutcome())
+    assert stream([said(spent, asked), own])[-1] == own
 
 
 def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
@@ -666,7 +694,7 @@ def test_the_writer_can_be_driven_by_who_owns_the_run() -> None:
         mapping.feed(object())  # type: ignore[arg-type]
     assert mapping.feed(RunErrorEvent(message="no")) == []
     assert mapping.is_over
-    assert mapping.end() == [RunErrorEvent(message="no")]
+    assert mapping.end() == [RunErrorEvent(message="no", usage=[TokenUsage(input_tokens=1)])]
 
 
 # laws

@@ -21,12 +21,12 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
+from aguila.chat.contents_out import RESULT_ERROR
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.interrupts import read_interrupt
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE, METADATA, RUN_ID, SUBAGENT_RUN_ID, THREAD_ID
 from aguila.chat.media import read_parts
 from aguila.chat.message import ChatUpdate
-from aguila.chat.updates_out import RESULT_ERROR
 from aguila.codec import EventDecoder, encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.official import from_official, is_official

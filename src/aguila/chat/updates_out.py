@@ -1,17 +1,8 @@
 """Layer: chat. Chat updates to events, one at a time and without I/O.
 
-Below: ``EventWriter``, which cannot write an illegal event. Above: ``stream_out`` (``as_event_stream``), and the agent
-layer for agents that yield chat updates. ``feed`` says what an update adds at once; the run's end is not written before
-``end``, so that who drives a run decides when it is over.
-
-Order and ids:
-
-* Text of one message goes on under one id: the provider's, or one that is minted when it has none (#3433) or when the
-  thread has that id already. Reasoning and calls end the text; it may go on under its id after them, but not after a
-  result, which stands between.
-* Reasoning is a message with an id of its own, even if the provider shares one with the text (#2619).
-* A call names its parent only if the provider named the message (#2637, #6015), and results never share an id (#3962).
-* A call that the thread has already is not sent again (P21); a call id that was answered before gets a new one.
+Below: ``contents_out``, which knows the order and the ids of what is said. Above: ``stream_out`` (``as_event_stream``),
+and the agent layer for agents that yield chat updates. ``feed`` says what an update adds at once; the run's end is not
+written before ``end``, so that who drives a run decides when it is over.
 """
 
 from __future__ import annotations
@@ -33,17 +24,16 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
+from aguila.chat.contents_out import ContentWriter
 from aguila.chat.hooks import NO_HOOKS, Answer, Hooks, first_answer
 from aguila.chat.interrupts import write_interrupt
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
+from aguila.chat.keys import SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage, ChatUpdate
-from aguila.chat.messages_out import new_message_id, result_content
-from aguila.chat.partial_json import read_partial
-from aguila.chat.sent_calls import SentCall, SentCalls
+from aguila.chat.messages_out import new_message_id
 from aguila.codec import decode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notice import Warn, log_notice
 from aguila.codec.official import from_official, is_official
-from aguila.codec.values import is_array, is_object
+from aguila.codec.values import is_array
 from aguila.errors import EncodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
@@ -54,12 +44,14 @@ from aguila.protocol import (
     Message,
     MessagesSnapshotEvent,
     RawEvent,
-    ReasoningEncryptedValueSubtype,
     RunErrorEvent,
     RunFinishedEvent,
+    RunFinishedInterruptOutcome,
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
     TokenUsage,
     ToolCallResultEvent,
     replace,
@@ -69,30 +61,13 @@ from aguila.stream import EventWriter, aggregate_token_usage
 Update = ChatUpdate | ChatMessage | Event | Content | str
 """What a stream of updates may hold."""
 
-RESULT_ERROR = "aguila"
-"""Where a result's error travels, as ``metadata["aguila"]["error"]``: the event has no member for it."""
-
 _EVENTS: frozenset[type[Any]] = frozenset(get_args(Event))
 _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
     {StateSnapshotEvent, StateDeltaEvent, CustomEvent, RawEvent, ActivitySnapshotEvent, ActivityDeltaEvent}
 )
-_TEXT_ROLES = frozenset({"developer", "system", "assistant", "user"})
-
-_Key = tuple[str | None, str]  # the provider's message id, and the role
 
 
-class _Lane:
-    """What is open for one owner, the agent itself or a subagent, and what may go on."""
-
-    __slots__ = ("named", "reasoning", "text")
-
-    def __init__(self) -> None:
-        self.text: tuple[_Key, str] | None = None
-        self.reasoning: tuple[str, str | None] | None = None  # our id and the provider's
-        self.named: dict[_Key, str] = {}  # messages that the provider has named
-
-
-class UpdateWriter:
+class UpdateWriter(ContentWriter):
     """Writes chat updates as events of one run.
 
     ``messages`` is the history of the thread, so that ids in it are not used for anything new. ``hooks`` are asked
@@ -108,21 +83,12 @@ class UpdateWriter:
         new_id: Callable[[], str] = new_message_id,
         warn: Warn | None = None,
     ) -> None:
-        self._writer = writer
+        super().__init__(writer, messages, hooks.previews, new_id, log_notice if warn is None else warn)
         self._hooks = hooks
-        self._new_id = new_id
-        self._warn = log_notice if warn is None else warn
-        self._out: list[Event] = []
-        self._lanes: dict[str | None, _Lane] = {}
-        self._taken: set[str] = set()  # message ids that mean something already
-        self._calls = SentCalls()
         self._usage: list[TokenUsage] = []
         self._interrupts: dict[str, Interrupt] = {}
         self._error: ErrorContent | None = None
         self._ending: RunFinishedEvent | RunErrorEvent | None = None
-        for message in messages:
-            self._taken.add(message.id)
-            self._calls.remember(message)
 
     # Questions
 
@@ -176,7 +142,7 @@ class UpdateWriter:
         """The run's end, by what the updates said: an event of theirs, an error, questions, or success."""
         usage = self.usage or None
         if self._ending is not None:
-            self._out += self._writer.emit(self._ending)
+            self._out += self._writer.emit(self._with_what_was_said(self._ending))
         elif self._error is not None:
             return self.fail(self._error.message, self._error.code)
         elif self._interrupts:
@@ -186,6 +152,14 @@ class UpdateWriter:
             self._end_all()
             self._out += self._writer.finish(usage=usage)
         return self._take()
+
+    def _with_what_was_said(self, ending: RunFinishedEvent | RunErrorEvent) -> RunFinishedEvent | RunErrorEvent:
+        """The agent's own end of the run, with the usage and the questions that it left to contents."""
+        if ending.usage is None and self._usage:
+            ending = replace(ending, usage=self.usage)
+        if isinstance(ending, RunFinishedEvent) and ending.outcome is None and self._interrupts:
+            ending = replace(ending, outcome=RunFinishedInterruptOutcome(interrupts=self.interrupts))
+        return ending
 
     def fail(self, message: str, code: str | None = None) -> list[Event]:
         """What was written and not yet handed out, then RUN_ERROR, with a message in any case (#880)."""
@@ -282,201 +256,6 @@ class UpdateWriter:
             case _:
                 raise EncodeError(f"a stream of events cannot carry {type(content).__name__}; map it with a hook")
 
-    # Text
-
-    def _write_text(self, content: TextContent, update: ChatUpdate | ChatMessage) -> None:
-        if content.text == "":
-            return  # providers send empty pieces; they say nothing (P21)
-        subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
-        lane = self._lane(subagent)
-        key = (update.message_id, update.role)
-        if lane.text is None or lane.text[0] != key:
-            self._start_text(lane, key, update.author_name, subagent)
-        assert lane.text is not None  # noqa: S101
-        self._out += self._writer.write_text(lane.text[1], content.text, metadata=_metadata(content))
-
-    def _start_text(self, lane: _Lane, key: _Key, author_name: str | None, subagent: str | None) -> None:
-        if key[1] not in _TEXT_ROLES:
-            raise EncodeError(f"a stream of events cannot carry text of role {key[1]!r}")
-        self._end_lane(lane)
-        role: Any = None if key[1] == "assistant" else key[1]
-        message_id = lane.named.get(key)
-        if message_id is None:
-            message_id = self._name(lane, key)
-            self._out += self._writer.start_text(message_id, role=role, name=author_name, subagent=subagent)
-        else:
-            self._out += self._writer.start_text(message_id, role=role, subagent=subagent)
-        lane.text = (key, message_id)
-
-    def _name(self, lane: _Lane, key: _Key) -> str:
-        message_id = self._id(key[0])
-        if key[0] is not None:
-            lane.named[key] = message_id
-        return message_id
-
-    def _id(self, given: str | None) -> str:
-        """An id for a new message: the provider's, if it has one that means nothing else in this thread."""
-        message_id = self._new_id() if given is None or given in self._taken else given
-        self._taken.add(message_id)
-        return message_id
-
-    def _lane(self, subagent: str | None) -> _Lane:
-        lane = self._lanes.get(subagent)
-        if lane is None:
-            lane = self._lanes[subagent] = _Lane()
-        return lane
-
-    def _end_all(self) -> None:
-        for lane in self._lanes.values():
-            self._end_lane(lane)
-
-    def _end_lane(self, lane: _Lane) -> None:
-        """End what is open in a lane: there is text or reasoning, never both."""
-        if lane.reasoning is not None:
-            message_id, lane.reasoning = lane.reasoning[0], None
-            self._out += self._writer.end_reasoning_message(message_id)
-            self._out += self._writer.end_reasoning(message_id)
-        elif lane.text is not None:
-            message_id, lane.text = lane.text[1], None
-            self._out += self._writer.end_text(message_id)
-
-    # Reasoning
-
-    def _write_reasoning(self, content: ReasoningContent, properties: Properties) -> None:
-        if content.text == "" and content.protected_data is None:
-            return
-        subagent = properties.get(SUBAGENT_RUN_ID)
-        lane = self._lane(subagent)
-        given = content.additional_properties.get(CONTENT_ID)
-        if lane.reasoning is None or (given is not None and given != lane.reasoning[1]):
-            self._end_lane(lane)
-            lane.reasoning = (self._id(given), given)
-            self._out += self._writer.start_reasoning(lane.reasoning[0], subagent=subagent)
-            self._out += self._writer.start_reasoning_message(lane.reasoning[0], subagent=subagent)
-        message_id = lane.reasoning[0]
-        if content.text != "":
-            self._out += self._writer.write_reasoning(message_id, content.text, metadata=_metadata(content))
-        if content.protected_data is not None:
-            self._write_artefact("message", message_id, content.protected_data, content, subagent)
-
-    def _write_artefact(
-        self, subtype: ReasoningEncryptedValueSubtype, entity_id: str, value: str, content: Content, owner: str | None
-    ) -> None:
-        value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-        self._out += self._writer.encrypted_value(subtype, entity_id, value, value_type=value_type, subagent=owner)
-
-    # Calls and results
-
-    def _write_call(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
-        if self._calls.is_new(content):
-            call = self._start_call(content, update)
-        else:
-            call = cast("SentCall", self._calls.get(content.call_id))
-            if call.is_ended:
-                return  # the thread has it
-        if content.is_complete:
-            self._write_rest(call, content)
-            self._end_call(call)
-        elif content.arguments != "":
-            call.grow(content.arguments)
-            self._out += self._writer.write_tool_args(call.call_id, content.arguments)
-        if self._hooks.previews:
-            self._preview(call)
-
-    def _start_call(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> SentCall:
-        if content.name == "":
-            raise EncodeError(f"the first piece of call {content.call_id!r} does not name the tool")
-        subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
-        lane = self._lane(subagent)
-        self._end_lane(lane)
-        is_taken = self._calls.get(content.call_id) is not None
-        call = SentCall(self._new_id() if is_taken else content.call_id, content.name)
-        self._calls.add(call, content.call_id)
-        self._out += self._writer.start_tool_call(
-            content.name,
-            call.call_id,
-            parent_message_id=self._parent(lane, (update.message_id, update.role)),
-            subagent=subagent,
-            metadata=_metadata(content),
-        )
-        if (value := content.additional_properties.get(ENCRYPTED_VALUE)) is not None:
-            self._write_artefact("tool-call", call.call_id, value, content, subagent)
-        return call
-
-    def _parent(self, lane: _Lane, key: _Key) -> str | None:
-        """The message that makes a call, if the provider named it and it is not an id that we made up (#6015)."""
-        given = key[0]
-        if given is None or key[1] != "assistant":
-            return None
-        if key not in lane.named and given not in self._taken:
-            self._name(lane, key)
-        return given if lane.named.get(key) == given else None
-
-    def _end_call(self, call: SentCall) -> None:
-        self._out += self._writer.end_tool_call(call.call_id)
-        call.is_ended = True
-
-    def _write_rest(self, call: SentCall, content: FunctionCallContent) -> None:
-        if not content.arguments.startswith(call.arguments):
-            message = f"call {call.call_id!r} ends with other arguments than it was streamed with; these stand"
-            self._warn(Notice(rule="TOOL-3", message=message))
-            return
-        rest = content.arguments[call.length :]
-        if rest != "":
-            call.grow(rest)
-            self._out += self._writer.write_tool_args(call.call_id, rest)
-
-    def _write_result(self, content: FunctionResultContent, update: ChatUpdate | ChatMessage) -> None:
-        subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
-        lane = self._lane(subagent)
-        self._end_lane(lane)
-        lane.named.clear()  # whatever these say next stands after the result
-        call_id = content.call_id
-        if (call := self._calls.get(call_id)) is not None:
-            call_id = call.call_id
-            if not call.is_ended:
-                self._end_call(call)
-            call.is_answered = True
-        result, metadata = result_content(content, self._warn), _metadata(content)
-        if content.error is not None:
-            result = content.error if result == "" else result
-            metadata = {**(metadata or {}), RESULT_ERROR: {"error": content.error}}
-        self._out += self._writer.tool_result(
-            call_id, result, message_id=self._id(update.message_id), subagent=subagent, metadata=metadata
-        )
-
-    def _write_gated(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
-        """Show the call that a question is about, unless it was shown in this run or nobody knows it."""
-        call = self._calls.get(content.call_id)
-        if content.name != "" and not (call is not None and call.is_answered and not call.is_old):
-            self._write_call(content, update)
-
-    def _gating(self, interrupt: Interrupt) -> Interrupt:
-        """The interrupt with the id that its call has on the wire."""
-        call = None if interrupt.tool_call_id is None else self._calls.get(interrupt.tool_call_id)
-        return interrupt if call is None else replace(interrupt, tool_call_id=call.call_id)
-
-    def _preview(self, call: SentCall) -> None:
-        """Show arguments in the state while they grow.
-
-        A JSON Patch cannot append to a string, so every preview sends all of it: they come as the text grows by a
-        sixteenth, and the whole costs a multiple of the text and not its square.
-        """
-        previews = [preview for preview in self._hooks.previews if preview.tool == call.name]
-        if not previews or (not call.is_ended and call.length - call.previewed <= call.previewed // 16):
-            return
-        call.previewed = call.length
-        arguments, state = read_partial(call.arguments), self._writer.state
-        if not is_object(arguments) or not is_object(state):
-            return
-        shown = dict(state)
-        for preview in previews:
-            if preview.argument is None:
-                shown[preview.member] = arguments
-            elif preview.argument in arguments:
-                shown[preview.member] = arguments[preview.argument]
-        self._out += self._writer.set_state(shown)
-
     # Events
 
     def _write_data(self, content: DataContent, properties: Properties) -> None:
@@ -512,7 +291,9 @@ class UpdateWriter:
             self._end_all()
         elif cls not in _BESIDE_TEXT:
             self._end_lane(self._lane(getattr(event, "subagent_run_id", None)))
-        written = self._writer.emit(event)
+        # A subagent that ends takes along what it left open, as in a stream that is written by hand.
+        ends = cls is SubagentFinishedEvent or cls is SubagentErrorEvent
+        written = self._writer._end_subagent(event) if ends else self._writer.emit(event)
         for one in written:
             self._note(one)
         self._out += written
@@ -537,8 +318,3 @@ def _as_event(value: object) -> Event | None:
         if event.__class__ in _EVENTS:
             return event
     return None
-
-
-def _metadata(content: Content) -> dict[str, Any] | None:
-    metadata = content.additional_properties.get(METADATA)
-    return metadata if is_object(metadata) else None
