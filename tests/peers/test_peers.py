@@ -73,6 +73,12 @@ def test_a_remark_is_made_once_and_without_generated_ids() -> None:
     assert "…" in found[0]
 
 
+def test_a_peer_that_cannot_be_had_is_blocked_with_the_reason() -> None:
+    column = try_peer(peer_named("quickstart")._replace(program="no_such_server.py"))
+    assert {cell.verdict for cell in column.values()} == {"blocked"}
+    assert "its server did not start" in column["text"].reason
+
+
 def test_a_failure_stands_in_the_page_with_its_reason() -> None:
     column = {feature: Cell("works") for feature in FEATURES} | {"cancel": Cell("fails", "it goes on", ("odd",))}
     told = page({peer_named("quickstart"): column})
