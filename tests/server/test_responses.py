@@ -12,6 +12,7 @@ from serving import Gate, Held, run_input, serving, types, until
 from aguila import App
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
+from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -76,6 +77,23 @@ def test_a_stream_can_be_resumed_after_every_event(store: Any) -> None:
                 with server.stream("GET", path, headers=headers) as again:
                     assert again.status == 200
                     assert again.frames() == frames[last:]
+
+
+def test_a_stream_cut_at_any_byte_and_resumed_is_the_uncut_stream(store: Any) -> None:
+    with serving(App(talker, store=store)) as server:
+        with server.run() as stream:
+            frames = stream.frames()
+            raw = stream.raw
+        rests: dict[str | None, list[tuple[int | None, bytes]]] = {}
+        for cut in range(len(raw) + 1):
+            parser = SSEParser()
+            seen = [(int(frame.id or 0), frame.data) for frame in parser.feed(raw[:cut])]
+            last = str(seen[-1][0]) if seen else None
+            if last not in rests:
+                headers = {} if last is None else {"last-event-id": last}
+                with server.stream("GET", "/threads/thread/events", headers=headers) as again:
+                    rests[last] = again.frames()
+            assert [*seen, *rests[last]] == frames
 
 
 def test_replay_hands_over_to_the_live_run_without_a_gap_or_a_repeat(store: Any) -> None:

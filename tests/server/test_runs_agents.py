@@ -71,6 +71,28 @@ def test_a_bad_agent_gives_one_run_error_and_a_valid_stream(agent: Any, code: st
         assert server.get("/healthz").status_code == 200
 
 
+def plain(run: Any) -> str:
+    return "Hello"
+
+
+def plain_generator(run: Any) -> Any:
+    yield "Hel"
+    yield "lo"
+
+
+async def through_the_handle(run: Any) -> None:
+    async with run.text() as text:
+        await text.write("Hello")
+
+
+@pytest.mark.parametrize("agent", [plain, plain_generator, through_the_handle], ids=lambda agent: agent.__name__)
+def test_every_form_of_agent_is_served(agent: Any) -> None:
+    with serving(App(agent)) as server:
+        events = server.events()
+        check_valid(events)
+        assert text_of(events) == "Hello"
+
+
 def test_debug_shows_the_text_of_the_exception() -> None:
     with serving(App(raising, debug=True)) as server:
         assert "hunter2" in server.events()[-1]["message"]

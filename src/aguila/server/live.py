@@ -49,6 +49,9 @@ AHEAD = 64
 _FULL = AHEAD // 2
 """How many gathered events are appended without waiting for the window to end: the agent can go on meanwhile."""
 
+_LONGEST = 4
+"""How many times longer than usual events may gather while the event loop is busy."""
+
 _TOLD_AFTER = 1.0
 """Seconds of failing to store the end of a run after which its viewers are told."""
 
@@ -108,8 +111,8 @@ class LiveRun:
 
     __slots__ = (
         "_cancelling", "_claims", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over", "_last_flush",
-        "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_window", "ended",
-        "lease", "root_run_id", "session", "task", "viewers", "watch",
+        "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_wait", "_window",
+        "ended", "lease", "root_run_id", "session", "task", "viewers", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -132,7 +135,7 @@ class LiveRun:
         self._store = store
         self.session: bytes | None = None
         """The thread's session before this run."""
-        self._window = window
+        self._window = self._wait = window
         self._claims = claims  # answers that count as used when the run ends in order: nothing but its end tells
         self._grace: asyncio.TimerHandle | None = None
         self._unwatched: list[asyncio.Future[None]] = []
@@ -190,7 +193,7 @@ class LiveRun:
     # The pump
 
     def _schedule(self) -> None:
-        due = self._last_flush + self._window
+        due = self._last_flush + self._wait
         if len(self._pending) >= _FULL or self._loop.time() >= due:
             self._flush_now()
         elif self._timer is None:
@@ -201,9 +204,12 @@ class LiveRun:
             self._timer.cancel()
             self._timer = None
         if self._flushing is None and self._pending:
-            self._flushing = self._loop.create_task(self._flush())
+            self._flushing = self._loop.create_task(self._flush(self._loop.time()))
 
-    async def _flush(self) -> None:
+    async def _flush(self, asked_at: float) -> None:
+        # Wait longer for company while the event loop is busy: about as long as it takes to come round 50 times.
+        lag = self._loop.time() - asked_at
+        self._wait = max(self._window, min(_LONGEST * self._window, 50 * lag))
         events, self._pending = self._pending, []
         self._in_flight = len(events)
         try:
