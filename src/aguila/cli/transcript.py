@@ -80,6 +80,7 @@ class Transcript:
     def __init__(self, answer: Console, aside: Console) -> None:
         self._answer = answer
         self._aside = aside
+        self._turn: str | None = None  # the message that is being shown; if it is open, others wait
         self._growing: str | None = None  # the message whose text the open line belongs to
         self._line_open: Console | None = None
         self._open: set[str] = set()
@@ -125,10 +126,11 @@ class Transcript:
                 self.line(f"◆ {short(message.activity_type)} {short(message.content)}")
 
     def _grow(self, message_id: str, text: str, owner: str | None, style: str | None) -> None:
-        if self._growing != message_id and self._growing in self._open:
-            # Somebody else has the line: what is said at the same time is shown after it, not word by word between.
+        if self._turn != message_id and self._turn in self._open:
+            # Somebody else has the word: what is said at the same time is shown after it, not word by word between.
             self._held.setdefault(message_id, _Held(owner, style)).pieces.append(text)
             return
+        self._turn = message_id
         held = self._held.pop(message_id, None)
         self._write(message_id, text if held is None else "".join([*held.pieces, text]), owner, style)
 
@@ -148,7 +150,7 @@ class Transcript:
 
     def _ended(self, event: TextMessageEndEvent | ReasoningMessageEndEvent) -> None:
         self._open.discard(event.message_id)
-        if self._growing == event.message_id:
+        if self._turn == event.message_id:
             self._release()
 
     def _release(self) -> None:
@@ -157,6 +159,7 @@ class Transcript:
         while self._held:
             message_id = next(iter(self._held))
             held = self._held.pop(message_id)
+            self._turn = message_id
             self._write(message_id, "".join(held.pieces), held.owner, held.style)
             if message_id in self._open:
                 return

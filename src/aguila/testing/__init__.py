@@ -1,5 +1,50 @@
 """Layer: testing. What Aguila's own tests use and a user's tests may use too.
 
-May import every other layer; no other layer imports it. Importing this package loads nothing: name the
-module you need, such as ``aguila.testing.strategies`` (needs the ``testing`` extra).
+May import every other layer; no other layer but ``cli`` imports it. Names are found when they are first used, so that
+importing this package loads nothing. Hypothesis strategies are in ``aguila.testing.strategies`` (needs the ``testing``
+extra); the pytest plugin, ``plugin``, loads itself.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aguila.testing.asserting import assert_stream
+    from aguila.testing.chaos import Chaos
+    from aguila.testing.inprocess import client_for, sync_client_for
+    from aguila.testing.judging import Finding, judge
+    from aguila.testing.scripted import Approve, Ask, Call, ScriptedAgent, Wait
+
+__all__ = [
+    "Approve",
+    "Ask",
+    "Call",
+    "Chaos",
+    "Finding",
+    "ScriptedAgent",
+    "Wait",
+    "assert_stream",
+    "client_for",
+    "judge",
+    "sync_client_for",
+]
+
+_HOMES = {
+    "Approve": "scripted",
+    "Ask": "scripted",
+    "Call": "scripted",
+    "Chaos": "chaos",
+    "Finding": "judging",
+    "ScriptedAgent": "scripted",
+    "Wait": "scripted",
+    "assert_stream": "asserting",
+    "client_for": "inprocess",
+    "judge": "judging",
+    "sync_client_for": "inprocess",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

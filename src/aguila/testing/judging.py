@@ -52,6 +52,8 @@ class Judge:
 
     def __init__(self, *, messages: Sequence[Message] = (), state: Any = None, compat: Compat = "standard") -> None:
         self.findings: list[Finding] = []
+        self.types: list[str] = []
+        """The types of the events that could be read."""
         self._decoder = EventDecoder(compat=compat, warn=self._noticed)
         self._expander = ChunkExpander()
         self._consumer = Verifier(collect=True)
@@ -86,6 +88,7 @@ class Judge:
         return self.findings
 
     def _judge(self, event: Event) -> None:
+        self.types.append(str(event.type))
         if event.__class__ is RunStartedEvent:
             notice = version_notice(event.protocol_version)  # type: ignore[union-attr]
             if notice is not None and notice.rule == "VER-7":  # what cannot be read at all is a duty broken (VER-3)

@@ -1,0 +1,65 @@
+"""Layer: testing. ``assert_stream``: that a stream follows the protocol, with everything that is wrong in the failure.
+
+Below: ``stored`` and ``judging``. Above: the fixture of the same name; a test may also import it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from aguila.protocol import AssistantMessage, Message
+from aguila.stream import Conversation
+from aguila.stream.consume import Raw
+from aguila.testing.judging import Finding, Judge
+from aguila.testing.stored import detect, read_streams
+
+
+def assert_stream(
+    stream: bytes | Iterable[Raw],
+    *,
+    messages: Sequence[Message] = (),
+    state: Any = None,
+    ignore: Collection[str] = (),
+    types: Sequence[str] | None = None,
+    text: str | None = None,
+    outcome: str | None = None,
+) -> Conversation:
+    """Hold a stream to the protocol, the producer's duties included, and give the conversation that it makes.
+
+    ``stream`` is events (JSON, plain objects or typed), or the bytes of a body or a file in any form. ``messages`` and
+    ``state`` are what the run started from; rules in ``ignore`` may be broken. ``types`` are the types of its events,
+    ``text`` is what the assistant said in it, ``outcome`` how it ended: ``success``, ``interrupt``, ``cancelled`` or
+    ``error``. Raises AssertionError.
+    """
+    judge = Judge(messages=messages, state=state)
+    found: list[Finding] = []
+    if isinstance(stream, bytes):
+        for one in read_streams(stream, detect(stream)):
+            found += one.findings
+            for event in one.events:
+                judge.feed(event.data, event.index)
+    else:
+        for event in stream:
+            judge.feed(event)
+    found += judge.close()
+    broken = [finding for finding in found if finding.level != "note" and finding.rule not in ignore]
+    if broken:
+        lines = "\n".join(f"  {finding.level}: {finding}" for finding in broken)
+        raise AssertionError(f"the stream breaks the protocol {len(broken)} times:\n{lines}")
+    conversation = judge.conversation
+    if types is not None:
+        _same("the types of the events", judge.types, list(types))
+    if text is not None:
+        known = {message.id for message in messages}
+        said = [m.content for m in conversation.messages if isinstance(m, AssistantMessage) and m.id not in known]
+        _same("what the assistant said", "".join(one for one in said if one is not None), text)
+    if outcome is not None:
+        last = conversation.last_run
+        _same("how the run ended", None if last is None else last.outcome, outcome)
+    return conversation
+
+
+def _same(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise AssertionError(f"{what}: {found!r}, expected {expected!r}")

@@ -1,0 +1,120 @@
+"""Clients for agents and apps in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+
+from aguila import App
+from aguila.testing.inprocess import client_for, is_asgi, sync_client_for
+
+
+async def agent(run: Any) -> Any:
+    yield f"Hello, {run.messages[-1].content}"
+
+
+class Agent:
+    async def __call__(self, run: Any) -> str:
+        return "An object."
+
+
+class Other:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def plain(run: Any) -> str:
+    return "Plain."
+
+
+async def with_more(run: Any, tone: str = "kind") -> str:
+    return tone
+
+
+async def asgi(scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def test_an_agent_is_called_without_a_socket() -> None:
+    async def main() -> str:
+        async with client_for(agent) as client:
+            return (await client.thread().run("Ada")).text
+
+    assert asyncio.run(main()) == "Hello, Ada"
+
+
+def test_the_sync_client_does_the_same() -> None:
+    with sync_client_for(agent) as client:
+        assert client.thread().run("Ada").result().text == "Hello, Ada"
+        assert client.capabilities() is not None
+
+
+def test_an_app_keeps_its_settings() -> None:
+    app = App(agent, authenticate=lambda request: None)
+    with sync_client_for(app) as client, pytest.raises(Exception, match="401"):
+        client.thread().run("Ada").result()
+
+
+def test_an_agent_below_a_path_of_another_application_is_found_by_its_url() -> None:
+    inner = App(agent)
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            assert scope["path"].startswith("/agent")
+            scope = {**scope, "root_path": "/agent"}
+        await inner(scope, receive, send)
+
+    with sync_client_for(outer, url="http://agent.test/agent") as client:
+        assert client.thread().run("Ada").result().text == "Hello, Ada"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (agent, False),
+        (Agent(), False),
+        (plain, False),
+        (with_more, False),
+        (partial(with_more, tone="dry"), False),
+        (asgi, True),
+        (Other(), True),
+        (App(agent), True),
+    ],
+)
+def test_agents_and_applications_are_told_apart_by_what_they_take(target: Any, expected: bool) -> None:
+    assert is_asgi(target) is expected
+
+
+WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+from aguila.testing import sync_client_for
+with sync_client_for(lambda run: "Here.") as client:
+    print(client.thread().run("x").result().text)
+"""
+
+
+def run_without(package: str) -> subprocess.CompletedProcess[str]:
+    code = WITHOUT.format(package=package)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("package", ["jsonschema_rs", "uuid_utils", "python_multipart"])
+def test_a_missing_extra_is_named(package: str) -> None:
+    done = run_without(package)
+    assert f"MissingExtra: this needs {package}: install it with  pip install 'aguila[server]'" in done.stderr
+
+
+def test_no_http_library_is_needed() -> None:
+    assert run_without("httpx2").stdout == "Here.\n"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, aguila.testing, aguila.testing.plugin; print([m for m in sys.modules if m.startswith('aguila.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['aguila.testing', 'aguila.testing.plugin']"

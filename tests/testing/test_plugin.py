@@ -1,0 +1,142 @@
+"""The pytest plugin, in runs of pytest of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aguila.protocol import (
+    RunFinishedEvent,
+    RunStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+)
+from aguila.testing import assert_stream
+
+EVENTS = [
+    RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1"),
+    TextMessageStartEvent(message_id="m"),
+    TextMessageContentEvent(message_id="m", delta="Hello"),
+    TextMessageEndEvent(message_id="m"),
+    RunFinishedEvent(thread_id="t", run_id="r"),
+]
+
+AGENT = """
+async def agent(run):
+    yield "Hello, "
+    yield run.messages[-1].content
+
+"""
+
+
+def run_pytest(folder: Path, test: str, *, before: str = "", options: tuple[str, ...] = ()) -> tuple[int, str]:
+    (folder / "test_mine.py").write_text(test)
+    code = f"{before}\nimport sys, pytest\nsys.exit(pytest.main(['-q', '-W', 'error', *sys.argv[1:]]))"
+    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", *options, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_test_talks_to_an_agent_and_the_client_is_closed_after_it(tmp_path: Path) -> None:
+    test = (
+        AGENT
+        + """
+kept = []
+
+def test_it(agui_client, assert_stream):
+    client = agui_client(agent)
+    kept.append(client)
+    events = list(client.thread().run("Ada"))
+    assert assert_stream(events, text="Hello, Ada", outcome="success").messages
+
+def test_it_is_closed():
+    assert not kept[0]._transport._thread.is_alive()
+"""
+    )
+    status, output = run_pytest(tmp_path, test)
+    assert status == 0, output
+    assert "2 passed" in output
+
+
+def test_a_broken_stream_fails_with_everything_that_is_wrong(tmp_path: Path) -> None:
+    test = """
+def test_it(assert_stream):
+    assert_stream([
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"},
+    ])
+"""
+    status, output = run_pytest(tmp_path, test)
+    assert status == 1
+    for rule in ("VER-2", "STR-2", "TRN-3"):
+        assert f"[{rule}]" in output
+
+
+def test_a_project_that_does_not_use_it_notices_nothing_even_without_any_extra(tmp_path: Path) -> None:
+    missing = (
+        "httpx2",
+        "uvicorn",
+        "starlette",
+        "jsonschema_rs",
+        "uuid_utils",
+        "python_multipart",
+        "hypothesis",
+        "typer",
+    )
+    before = f"import sys\nfor name in {missing!r}: sys.modules[name] = None\n"
+    test = """
+import sys
+
+def test_it():
+    assert [name for name in sys.modules if name.startswith("aguila.")] == ["aguila.testing", "aguila.testing.plugin"]
+"""
+    status, output = run_pytest(tmp_path, test, before=before)
+    assert status == 0, output
+
+
+def test_a_fixture_whose_extra_is_missing_names_it(tmp_path: Path) -> None:
+    before = "import sys; sys.modules['uuid_utils'] = None"
+    status, output = run_pytest(tmp_path, AGENT + "def test_it(agui_client): agui_client(agent)\n", before=before)
+    assert status == 1
+    assert "pip install 'aguila[server]'" in output
+
+
+def test_the_fixtures_are_explained(tmp_path: Path) -> None:
+    status, output = run_pytest(tmp_path, "", options=("--fixtures",))
+    assert status in (0, 5)
+    assert "agui_client" in output
+    assert "Holds a stream to the protocol" in output
+
+
+def test_a_stream_can_be_asserted_on_in_any_form() -> None:
+    from aguila.codec.protobuf import ProtobufEncoder
+    from aguila.codec.sse import SSEEncoder
+
+    for stream in (EVENTS, SSEEncoder().encode_many(EVENTS), b"".join(map(ProtobufEncoder().encode, EVENTS))):
+        conversation = assert_stream(stream, text="Hello", outcome="success")
+        assert [message.content for message in conversation.messages] == ["Hello"]
+    assert_stream(EVENTS, types=[event.type for event in EVENTS])
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"text": "Bye"}, "what the assistant said: 'Hello', expected 'Bye'"),
+        ({"outcome": "interrupt"}, "how the run ended: 'success', expected 'interrupt'"),
+        ({"types": ["RUN_STARTED"]}, "the types of the events"),
+    ],
+)
+def test_a_claim_that_is_not_true_fails(claim: dict[str, object], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        assert_stream(EVENTS, **claim)  # type: ignore[arg-type]
+
+
+def test_rules_can_be_ignored() -> None:
+    stream = [RunStartedEvent(thread_id="t", run_id="r"), *EVENTS[1:]]
+    with pytest.raises(AssertionError, match="VER-2"):
+        assert_stream(stream)
+    assert_stream(stream, ignore=["VER-2"])
