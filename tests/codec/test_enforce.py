@@ -129,7 +129,7 @@ def test_an_unknown_role_of_a_streamed_message_is_stripped_amb_1():
 
 def test_an_unknown_value_in_a_required_place_takes_the_event_along_proc_4():
     raw = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "diagram", "entityId": "e", "encryptedValue": "v"}
-    assert receive(raw) == (None, [("PROC-4", "")])
+    assert receive(raw) == (None, [("PROC-4", "/subtype")])
 
 
 def test_a_nested_unknown_climbs_to_the_first_place_that_can_lose_it_proc_4():
@@ -360,7 +360,7 @@ def test_five_point_zero_is_an_integer_in_strict_mode_too():
         (
             {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "new", "entityId": "e", "encryptedValue": "v"},
             "PROC-4",
-            "",
+            "/subtype",
         ),
     ],
 )

@@ -5,6 +5,8 @@ import json
 import logging
 import math
 import uuid
+from collections import OrderedDict
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from aguila.protocol import (
     ContentPart,
     CustomEvent,
     Event,
+    EventType,
     ImagePart,
     Interrupt,
     Message,
@@ -350,3 +353,41 @@ def test_many_events_are_lines_each_as_it_is_written_alone():
     with pytest.raises(EncodeError) as caught:
         encode_events([*events, CustomEvent(name="n", value=[math.nan])])
     assert caught.value.path == "/value/0"
+
+
+# Plain objects are judged as the JSON they are written as
+
+
+def verdict(data, **options):
+    try:
+        return EventDecoder(warn=lambda notice: None, **options).feed(data)
+    except DecodeError as error:
+        return error.rule, error.path
+
+
+def test_a_plain_object_gets_the_verdict_of_its_json():
+    deep: Any = []
+    for _ in range(400):
+        deep = [deep]
+    assert verdict({"type": EventType.CUSTOM, "name": "x", "value": 1}) == [CustomEvent(name="x", value=1)]
+    assert verdict(OrderedDict(type="CUSTOM", name="x", value=(1, 2))) == [CustomEvent(name="x", value=[1, 2])]
+    assert verdict({"type": "CUSTOM", "name": "x", "value": float("nan")}, strict=True) == ("json", "/value")
+    assert verdict({"type": "CUSTOM", "name": "x", "value": object()}) == ("json", "")
+    assert verdict({"type": "CUSTOM", "name": "x", "value": deep}) == ("limit-depth", "")
+    assert verdict({"type": "CUSTOM", "name": "x", "value": 1, 1: 2}) == [CustomEvent(name="x", value=1)]
+
+
+@pytest.mark.parametrize("data", [None, 5, [{"type": "CUSTOM"}], object()])
+def test_what_is_no_event_at_all_is_refused_by_name_env_1(data):
+    assert verdict(data) == ("ENV-1", "")
+
+
+def test_bytes_of_any_kind_are_read_alike():
+    text = b'{"type":"RUN_ERROR","message":"\xff"}'
+    assert verdict(bytearray(text)) == verdict(memoryview(text)) == verdict(text) == [RunErrorEvent(message="\ufffd")]
+
+
+def test_the_size_cap_counts_bytes_not_characters():
+    text = '{"type":"RUN_ERROR","message":"' + "ä" * 60 + '"}'
+    assert verdict(text, max_size=len(text)) == ("limit-size", "")
+    assert verdict(text, max_size=len(text.encode())) == [RunErrorEvent(message="ä" * 60)]

@@ -30,21 +30,23 @@ _PATCH_MEMBER: Final[dict[str, str | None]] = {
 }
 
 
-def strip(raw: Any, shape: Shape, event_type: str | None = None) -> tuple[Any, list[Notice], bool]:
-    """``raw`` without what ``shape`` does not describe, a notice for each removal, and whether anything is left.
+def strip(raw: Any, shape: Shape, event_type: str | None = None) -> tuple[Any, list[Notice], str | None]:
+    """``raw`` without what ``shape`` does not describe, a notice for each removal, and the path of the unknown value
+    that leaves nothing of it, if there is one.
 
     Never changes ``raw`` itself. Raises ``DecodeError`` for a malformed JSON Patch operation; other malformed
     values are left for the typed decoder to refuse.
     """
     walk = _Walk(event_type)
     value = walk.value(raw, shape, "")
-    return value, walk.notices, value is not _UNKNOWN
+    return value, walk.notices, walk.unknown if value is _UNKNOWN else None
 
 
 class _Walk:
     def __init__(self, event_type: str | None) -> None:
         self.event_type = event_type
         self.notices: list[Notice] = []
+        self.unknown = ""  # where the last unknown value was
 
     def value(self, raw: Any, shape: Shape, path: str) -> Any:
         if isinstance(shape, Record):
@@ -56,7 +58,10 @@ class _Walk:
         if isinstance(shape, Patch):
             return self.patch(raw, path)
         if isinstance(shape, OneOf):
-            return _UNKNOWN if isinstance(raw, str) and raw not in shape.values else raw
+            if isinstance(raw, str) and raw not in shape.values:
+                self.unknown = path
+                return _UNKNOWN
+            return raw
         if isinstance(shape, Integer) and isinstance(raw, float) and raw.is_integer():
             return int(raw)
         return raw
@@ -87,7 +92,10 @@ class _Walk:
             return raw  # malformed, not unknown: the typed decoder says so
         tag = raw.get(shape.tag_field)
         option = shape.options.get(tag) if isinstance(tag, str) else None
-        return _UNKNOWN if option is None else self.record(raw, option, path)
+        if option is None:
+            self.unknown = f"{path}/{shape.tag_field}"
+            return _UNKNOWN
+        return self.record(raw, option, path)
 
     def listing(self, raw: Any, shape: Listing, path: str) -> Any:
         if not is_array(raw):

@@ -12,6 +12,7 @@ What JSON itself leaves open is decided in ``text``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
 
 import msgspec
@@ -30,7 +31,7 @@ from aguila.codec.text import (
 )
 from aguila.codec.values import is_array, is_object
 from aguila.codec.writing import encode, encode_event, encode_events
-from aguila.errors import DecodeError
+from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
     AssistantMessage,
@@ -39,6 +40,7 @@ from aguila.protocol import (
     Message,
     MessagesSnapshotEvent,
     ReasoningMessageStartEvent,
+    ResumeStatus,
     RunAgentInput,
     RunFinishedOutcome,
     RunStartedEvent,
@@ -80,7 +82,7 @@ class EventDecoder:
         self._strict = strict
         self._compat = Compat("off" if strict else compat, self._warn, new_id)
         self._max_size = max_size
-        self._unchecked = min(SHORT, max_size)  # nothing shorter can be too deep or too large
+        self._unchecked = min(SHORT, max_size // 4)  # nothing shorter can be too deep, or too large in any encoding
         self._fed = 0
         # What has to look at an event after the typed decoder accepted it; a class that is absent is done.
         self._after: dict[type[Any], Callable[[Any], bool]] = dict(_CHECKS)
@@ -107,25 +109,24 @@ class EventDecoder:
     def feed(self, data: bytes | str | dict[str, Any]) -> list[Event]:
         """The events that one raw event stands for: mostly one, none if its type is unknown, two for some old shapes.
 
-        Raises ``DecodeError`` (with rule, path, and the index of the event among those fed) for what is not a
-        well-formed event.
+        A plain object is judged as the JSON it is written as. Raises ``DecodeError`` (with rule, path, and the index of
+        the event among those fed) for what is not a well-formed event.
         """
         index = self._fed
         self._fed = index + 1
-        if data.__class__ is dict:
-            return self._enforced(data, index)  # type: ignore[arg-type]
-        if len(data) > self._unchecked:
-            check_size(data, self._max_size, index)  # type: ignore[arg-type]
+        text = data if data.__class__ is bytes or data.__class__ is str else _as_text(data, index)
+        if len(text) > self._unchecked:
+            check_size(text, self._max_size, index)  # type: ignore[arg-type]
         try:
-            event = _decode_event_exactly(data)  # type: ignore[arg-type]
+            event = _decode_event_exactly(text)  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._inexact(data, index)  # type: ignore[arg-type]
-        if len(data) > self._unchecked:
-            check_depth(data, index, _flat_brackets(event))  # type: ignore[arg-type]
+            return self._inexact(text, index)  # type: ignore[arg-type]
+        if len(text) > self._unchecked:
+            check_depth(text, index, _flat_brackets(event))  # type: ignore[arg-type]
         check = self._after.get(event.__class__)
         if check is None or check(event):
             return [event]
-        return self._inexact(data, index)  # type: ignore[arg-type]
+        return self._inexact(text, index)  # type: ignore[arg-type]
 
     def feed_all(self, texts: Iterable[bytes], events: list[Event]) -> None:
         """Appends to ``events`` what ``feed`` would return for each text: what came before an error is then there."""
@@ -167,6 +168,21 @@ class EventDecoder:
             raise
 
 
+def _as_text(data: Any, index: int) -> bytes | str:
+    """What is neither bytes nor str as one of them: a plain object is judged as the JSON it is written as."""
+    if isinstance(data, bytes | str):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)  # type: ignore[reportUnknownArgumentType]
+    if not is_object(data):
+        kind: str = data.__class__.__name__
+        raise DecodeError(f"an event must be a JSON object, not {kind}", rule="ENV-1", index=index)
+    try:
+        return encode(data)
+    except EncodeError as error:
+        raise DecodeError(f"not JSON: {error.message}", rule="json", path=error.path, index=index) from None
+
+
 def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | None:
     type_ = raw.get("type")
     if not isinstance(type_, str) or not type_:
@@ -177,17 +193,14 @@ def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | Non
             raise DecodeError(f"there is no event {type_!r}", rule="PROC-3", path="/type")
         warn(Notice(rule="PROC-3", message="dropped an event of an unknown type", path="/type", event_type=type_))
         return None
-    stripped, notices, recognised = strip(raw, record, type_)
+    stripped, notices, unknown = strip(raw, record, type_)
     if strict and notices:
         raise _unknown(notices[0])
-    if strict and not recognised:
-        raise DecodeError("unknown value in a required place", rule="PROC-4")
-    if not recognised:
-        warn(
-            Notice(
-                rule="PROC-4", message="dropped an event with an unknown value in a required place", event_type=type_
-            )
-        )
+    if unknown is not None:
+        if strict:
+            raise DecodeError("unknown value in a required place", rule="PROC-4", path=unknown)
+        message = "dropped an event with an unknown value in a required place"
+        warn(Notice(rule="PROC-4", message=message, path=unknown, event_type=type_))
         return None
     event: Any = _convert(stripped, record.cls, record)
     check = _CHECKS.get(event.__class__)
@@ -253,7 +266,7 @@ def decode_event(
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
     long = len(data) > SHORT
-    if long or max_size < SHORT:
+    if long or max_size < 4 * SHORT:
         check_size(data, max_size, 0)
     try:  # an event that is exactly right needs no decoder object
         event = _decode_event_exactly(data)
@@ -362,11 +375,11 @@ def _kind(type_: Any) -> str | None:
 
 def enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
     """A plain value that is no event as its protocol type, by the receiver's rules. Raises ``DecodeError``."""
-    stripped, notices, recognised = strip(raw, shape_of(type_))
+    stripped, notices, unknown = strip(raw, shape_of(type_))
     if strict and notices:
         raise _unknown(notices[0])
-    if not recognised:
-        raise DecodeError("the document as a whole is of no known kind", rule="PROC-4")
+    if unknown is not None:
+        raise DecodeError("the document as a whole is of no known kind", rule="PROC-4", path=unknown)
     if type_ is RunAgentInput and is_object(raw):
         _refuse_lost_answers(raw, stripped)
     value = _convert(stripped, _told_apart(type_), shape_of(type_))
@@ -379,7 +392,9 @@ def _refuse_lost_answers(raw: dict[str, Any], stripped: dict[str, Any]) -> None:
     """A resume entry with an unknown status must not silently uncover its interrupt (AMB-9)."""
     before, after = raw.get("resume"), stripped.get("resume")
     if is_array(before) and is_array(after) and len(after) < len(before):
-        raise DecodeError("a resume entry has an unknown status", rule="AMB-9", path="/resume")
+        known = get_args(ResumeStatus)
+        lost = next(i for i, entry in enumerate(before) if is_object(entry) and entry.get("status") not in known)
+        raise DecodeError("a resume entry has an unknown status", rule="AMB-9", path=f"/resume/{lost}/status")
 
 
 def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
@@ -404,6 +419,7 @@ def _exactly(type_: Any) -> Callable[[bytes | str], Any]:
     return decoder
 
 
+@cache
 def _told_apart(type_: Any) -> Any:
     """``type_``, in a union with a sibling nobody can name if it has a discriminator: msgspec demands it only then."""
     if get_origin(type_) is list:

@@ -101,7 +101,7 @@ def _record(info: mi.StructType) -> Record:
         is_patch = (info.cls, field.name) in _PATCH_MEMBERS
         record.members[field.encode_name] = _PATCH if is_patch else _shape(field.type)
         # A value that constructors imply is required on the wire all the same (REASONING_MESSAGE_START.role, RSN-3).
-        if field.required or field.default_factory is not mi.NODEFAULT:
+        if field.required or field.default_factory is not msgspec.NODEFAULT:
             record.required.add(field.encode_name)
     if info.tag_field is not None:
         record.members[info.tag_field] = _OPAQUE

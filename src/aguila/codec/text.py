@@ -44,8 +44,11 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 def check_size(data: bytes | str, max_size: int, index: int | None = None) -> None:
     """Raises ``DecodeError`` for text that is too large."""
-    if len(data) > max_size:
-        message = f"{len(data)} bytes, more than the {max_size} allowed"
+    size = len(data)
+    if isinstance(data, str) and size * 4 > max_size:  # four bytes is the most that a character takes
+        size = len(data.encode("utf-8", "surrogatepass"))
+    if size > max_size:
+        message = f"{size} bytes, more than the {max_size} allowed"
         raise DecodeError(message, rule="limit-size", index=index)
 
 

@@ -1,7 +1,8 @@
 """Layer: codec. Protocol objects to JSON.
 
-Below: ``text`` (what JSON cannot say, and lone surrogates). Above: ``sse``, ``jsonl``. The writer is strict: what it
-writes is exactly the protocol, with absent fields absent (ENV-6) and required nulls there (ENV-7).
+Below: ``text`` (what JSON cannot say, and lone surrogates). Above: ``sse``, ``jsonl``. Absent fields are left out
+(ENV-6), required nulls are there (ENV-7). What an object holds is written as it is: whether its values are of the
+right type is for ``decode(..., strict=True)`` to say, which the server asks of everything it sends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def encode(obj: Any) -> bytes:
     cls = obj.__class__
     if cls in _RESPELLED:
         obj = _respell(obj)
-    elif cls is list:
+    elif cls is list or cls is tuple:
         obj = [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
     return _write(obj)
 

@@ -11,11 +11,14 @@ Middleware of the client works on raw events, before ``Consumer.feed`` (PROC-7).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final, get_args
+
+import msgspec
 
 from aguila.codec.compat import Level
-from aguila.codec.json import EventDecoder
+from aguila.codec.json import EventDecoder, encode
 from aguila.codec.notice import Warn, log_notice
+from aguila.codec.official import from_official, is_official
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream.chunks import ChunkExpander
@@ -24,6 +27,8 @@ from aguila.stream.reduce import Reducer
 from aguila.stream.rules import RunState
 from aguila.stream.verify import Verifier
 from aguila.stream.version import version_notice
+
+_TYPED: Final = frozenset(get_args(Event))
 
 Raw = bytes | str | dict[str, Any] | Event
 """One event as it may arrive: JSON, a plain object, or typed already."""
@@ -40,7 +45,7 @@ class Consumer:
         self,
         *,
         messages: Sequence[Message] = (),
-        state: Any = None,
+        state: Any = msgspec.UNSET,
         compat: Level = "standard",
         producer: bool = False,
         warn: Warn | None = None,
@@ -51,7 +56,7 @@ class Consumer:
         self._decoder = EventDecoder(compat=compat, warn=self._warn, new_id=new_id)
         self._expander = ChunkExpander()
         self._verifier = Verifier(producer=producer)
-        self._reducer = reducer or Reducer(messages=messages, state={} if state is None else state, warn=self._warn)
+        self._reducer = reducer or Reducer(messages=messages, state=state, warn=self._warn)
         self._index = 0
 
     @property
@@ -73,7 +78,8 @@ class Consumer:
         index = self._index
         self._index = index + 1
         try:
-            for event in self._decoder.feed(raw) if isinstance(raw, bytes | str | dict) else (raw,):
+            typed: Any = (raw,) if raw.__class__ in _TYPED else self._decoder.feed(_wire(raw))
+            for event in typed:
                 if event.__class__ is RunStartedEvent:
                     self._declare(event)
                 for expanded in self._expander.feed(event):
@@ -110,11 +116,20 @@ class Consumer:
             self._warn(notice)
 
 
+def _wire(raw: Any) -> Any:
+    """What the decoder reads: a typed object that is none of the protocol's events (a retired one, or one of the
+    official package) as the JSON it stands for.
+    """
+    if isinstance(raw, msgspec.Struct):
+        return encode(raw)
+    return encode(from_official(raw)) if is_official(raw) else raw
+
+
 def consume(
     events: Iterable[Raw],
     *,
     messages: Sequence[Message] = (),
-    state: Any = None,
+    state: Any = msgspec.UNSET,
     compat: Level = "standard",
     producer: bool = False,
     warn: Warn | None = None,
