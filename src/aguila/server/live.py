@@ -55,7 +55,7 @@ _LONGEST = 4
 _TOLD_AFTER = 1.0
 """Seconds of failing to store the end of a run after which its viewers are told."""
 
-_TERMINAL = (RunFinishedEvent, RunErrorEvent)
+_TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 _strict = EventDecoder(strict=True)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
@@ -157,13 +157,14 @@ class LiveRun:
         """See ``aguila.agent.Sink``."""
         if self._refusal is not None:
             raise self._refusal
-        if not events:
-            return
-        lines = [checked(event) for event in events]
-        if events[-1].__class__ in _TERMINAL:
-            self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
         pending = self._pending
-        pending += lines
+        if len(events) == 1 and events[0].__class__ not in _TERMINAL:  # nearly always
+            pending.append(checked(events[0]))
+        elif events:
+            lines = [checked(event) for event in events]
+            if events[-1].__class__ in _TERMINAL:
+                self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
+            pending += lines
         if self._flushing is None and pending and (self._timer is None or len(pending) >= _FULL):
             self._schedule()
 
