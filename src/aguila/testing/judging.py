@@ -98,7 +98,7 @@ class Judge:
                 self._reducer.feed(expanded)
 
     def _verdict(self, event: Event | None) -> bool:
-        """Whether a consumer would refuse this event, or the end of the stream if there is none."""
+        """Judge an event, or the end of the stream if there is none. Whether the event is passed over."""
         found: list[list[SequenceError]] = []
         for verifier in (self._consumer, self._producer):
             before = len(verifier.findings)
@@ -115,7 +115,8 @@ class Judge:
         for error in all_of_them:
             is_fatal = (error.rule, error.message) in fatal or error.rule == "TRN-3"
             self._add("error" if is_fatal else "warning", error.rule, error.message, kind, error.path)
-        return bool(refused)
+        # A collecting verifier takes a run for started if it was not: what comes in it means what it would.
+        return any(error.rule != "LIFE-1" for error in refused)
 
     def _refused(self, error: ProtocolError) -> None:
         event = None if error.event is None else str(error.event.type)
