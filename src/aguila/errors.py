@@ -18,6 +18,7 @@
     │   ├── ThreadBusy           another run is on: .run
     │   ├── RunExists            the run id is taken on this thread: .run
     │   ├── StaleLease           someone else has ended or taken over the run
+    │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
     │   ├── InterruptTaken       an interrupt was answered, or is being answered, by another run: .interrupt_id
     │   ├── NotFound             no such thread, run or file in this scope
     │   ├── CursorExpired        the log no longer holds what the cursor asks for, or never did
@@ -71,6 +72,10 @@ class ProtocolError(AguilaError):
         at = f" at {self.path!r}" if self.path else ""
         return f"{where}{self.message}{at} [{self.rule}]"
 
+    def __repr__(self) -> str:
+        where = "" if self.index is None else f", index={self.index}"
+        return f"{type(self).__name__}({self.message!r}, rule={self.rule!r}{where})"
+
 
 class DecodeError(ProtocolError, ValueError):
     """What arrived is not a well-formed event, message or document."""
@@ -101,15 +106,25 @@ class IllegalStep(AguilaError):
 class PatchError(AguilaError):
     """A JSON Patch does not apply. The document it was meant for is unchanged.
 
-    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path.
+    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path. ``rule`` is ``"SNAP-8"`` for
+    a malformed patch, which is an error wherever it comes from, and ``"SNAP-9"`` for one that does not fit the document.
     """
 
-    def __init__(self, message: str, *, index: int | None = None, operation: Any = None, path: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        index: int | None = None,
+        operation: Any = None,
+        path: str = "",
+        rule: str = "SNAP-9",
+    ) -> None:
         super().__init__(message if index is None else f"operation {index}: {message}")
         self.message = message
         self.index = index
         self.operation = operation
         self.path = path
+        self.rule = rule
 
 
 class RunFailed(AguilaError):
@@ -190,6 +205,10 @@ class InterruptTaken(StoreError):
     def __init__(self, message: str, *, interrupt_id: str) -> None:
         super().__init__(message)
         self.interrupt_id = interrupt_id
+
+
+class ThreadMoved(StoreError):
+    """An interrupt was raised after the run was planned: whether it may still begin has to be asked again (INT-15)."""
 
 
 class NotFound(StoreError):

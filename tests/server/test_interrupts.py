@@ -41,7 +41,9 @@ def resuming(run_id: str, *entries: Any, **fields: Any) -> Any:
 async def test_a_run_that_continues_nothing_needs_no_plan(open_store: Store) -> None:
     for _ in range(2):
         made = await plan(open_store, request("r2", user("u1")))
-        assert made == ResumePlan(claims=[], taken=[], replay=None, root_run_id="r2", original=None, notices=[])
+        assert made == ResumePlan(
+            claims=[], taken=[], waiting=frozenset(), replay=None, root_run_id="r2", original=None, notices=[]
+        )
         if not await open_store.runs(SCOPE, THREAD):
             await write(open_store, request("r1", user("u1")))
 

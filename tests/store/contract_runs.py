@@ -27,6 +27,7 @@ from aguila.errors import (
     RunExists,
     StaleLease,
     ThreadBusy,
+    ThreadMoved,
 )
 from aguila.store import Lease, RunEnd, Store
 
@@ -99,6 +100,13 @@ class RunsContract(WithStore):
             await start(store, run_id="r2", claims=["i1", "never raised"])
         assert await statuses(store) == {"i1": "open"}
         await start(store, run_id="r2", claims=["i1"])
+
+    async def test_a_question_raised_since_the_run_was_planned_stops_it_int_15(self, store: Store):
+        await whole(store, "t", "r", "i1")
+        with pytest.raises(ThreadMoved):
+            await start(store, run_id="r2", waiting=frozenset())
+        assert [run.run_id for run in await store.runs("a", "t")] == ["r"]
+        await start(store, run_id="r2", waiting=frozenset({"i1", "settled elsewhere"}))
 
     async def test_an_event_is_a_single_line(self, store: Store):
         with pytest.raises(ValueError, match="line"):

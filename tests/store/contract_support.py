@@ -54,6 +54,7 @@ async def start(
     owner: str = "o",
     events: list[bytes] | None = None,
     claims: Iterable[str] = (),
+    waiting: frozenset[str] | None = None,
 ) -> Lease:
     lease, _ = await store.begin(
         scope,
@@ -65,6 +66,7 @@ async def start(
         fingerprint="f",
         events=lines("started") if events is None else events,
         claims=list(claims),
+        waiting=waiting,
     )
     return lease
 

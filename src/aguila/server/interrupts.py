@@ -57,13 +57,15 @@ THREADS_SEARCHED = 50
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may begin with.
 
-    ``claims`` are the interrupts to claim; ``taken`` are those of them that another run holds at the moment. With
+    ``claims`` are the interrupts to claim; ``taken`` are those of them that another run holds at the moment;
+    ``waiting`` are those that were open on the thread when this was decided. With
     ``replay`` the agent is invoked again with ``original``, what it saw in the run ``root_run_id`` that the chain of
     resumes began with. Without, it sees the new input, and the run is its own root.
     """
 
     claims: list[str]
     taken: list[str]
+    waiting: frozenset[str]
     replay: Replay | None
     root_run_id: str
     original: RunAgentInput | None
@@ -89,7 +91,7 @@ async def plan_resume(
     _refuse_duplicates(entries)
     thread_id = input.thread_id
     if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
-        return _ordinary(input, [])  # as most are: without a look at the log
+        return _ordinary(input, [], frozenset())  # as most are: without a look at the log
     try:
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
@@ -100,6 +102,7 @@ async def plan_resume(
         runs, pending, last = view.conversation.runs, view.conversation.interrupts, len(view.conversation.runs)
     # After the view, so that there is a record of every interrupt that the view has.
     records = {record.interrupt_id: record for record in await store.interrupts(scope, thread_id)}
+    waiting = frozenset(record.interrupt_id for record in records.values() if record.status == "open")
     continued = _continued(runs, last)
     judge = _Judge(runs, None if continued is None else runs[continued], records, now)
     unknown: dict[str, int] = {}
@@ -115,7 +118,7 @@ async def plan_resume(
             judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{index}"))
     judge.refuse_uncovered(pending)
     if continued is None or not any(map(is_replayed, judge.claims)):
-        return _ordinary(input, judge.notices, judge.claims, judge.taken)
+        return _ordinary(input, judge.notices, waiting, judge.claims, judge.taken)
 
     chain = _Chain(store, scope, thread_id, runs)
     members = await chain.members(continued)
@@ -128,6 +131,7 @@ async def plan_resume(
     return ResumePlan(
         claims=judge.claims,
         taken=judge.taken,
+        waiting=waiting,
         replay=Replay(answers=answers, current=frozenset(judge.claims)),
         root_run_id=_id_of(runs[root]),
         original=seen.input,
@@ -146,11 +150,18 @@ async def open_interrupts(store: Store, scope: str, view: Projection) -> list[In
 def _ordinary(
     input: RunAgentInput,  # noqa: A002
     notices: list[Notice],
+    waiting: frozenset[str],
     claims: Sequence[str] = (),
     taken: Sequence[str] = (),
 ) -> ResumePlan:
     return ResumePlan(
-        claims=list(claims), taken=list(taken), replay=None, root_run_id=input.run_id, original=None, notices=notices
+        claims=list(claims),
+        taken=list(taken),
+        waiting=waiting,
+        replay=None,
+        root_run_id=input.run_id,
+        original=None,
+        notices=notices,
     )
 
 

@@ -31,7 +31,16 @@ from uuid_utils import uuid7
 from aguila.agent.context import RunContext
 from aguila.codec import encode
 from aguila.codec.notice import Warn
-from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, StoreError, StoreUnavailable, ThreadBusy
+from aguila.errors import (
+    InterruptTaken,
+    NotFound,
+    RunExists,
+    StaleLease,
+    StoreError,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadMoved,
+)
 from aguila.protocol import RunAgentInput, RunErrorEvent
 from aguila.server.history import History, Prepared, prepare
 from aguila.server.interrupts import ResumePlan, plan_resume
@@ -237,6 +246,8 @@ class Runs:
                         raise
                     message = f"interrupt {plan.taken[0]} is being answered by run {error.run.run_id}"
                     raise Rejected(409, "interrupt_taken", message, "/resume") from None
+            except ThreadMoved:
+                continue  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
             except InterruptTaken as error:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
@@ -304,6 +315,7 @@ class Runs:
             events=[checked(event) for event in first_events],
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
+            waiting=plan.waiting,
         )
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
         claims = plan.claims if plan.replay is None else ()

@@ -173,10 +173,14 @@ class Store(ABC):
         events: Sequence[bytes],
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
+        waiting: frozenset[str] | None = None,
     ) -> tuple[Lease, Batch]:
         """Start a run: claim its id and the interrupts it answers, and append its first events.
 
         Raises ``RunExists``, ``ThreadBusy`` or ``InterruptTaken`` (also for an interrupt this thread never raised).
+
+        ``waiting`` are the interrupts that were open when it was decided that the run may begin: if another is open
+        now, it raises ``ThreadMoved``.
         """
 
     @abstractmethod

@@ -12,7 +12,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
-from aguila.errors import CursorExpired, InterruptTaken, NotFound, RunExists, StaleLease, StoreUnavailable, ThreadBusy
+from aguila.errors import (
+    CursorExpired,
+    InterruptTaken,
+    NotFound,
+    RunExists,
+    StaleLease,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadMoved,
+)
 from aguila.store._content import blob_id_of, check_ids, join_events
 from aguila.store.base import (
     Batch,
@@ -136,6 +145,7 @@ class MemoryStore(Store):
         events: Sequence[bytes],
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
+        waiting: frozenset[str] | None = None,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         feed = self._open()
@@ -148,6 +158,10 @@ class MemoryStore(Store):
                 raise RunExists(f"run {run_id!r} exists", run=thread.record_of(run_id))
             if thread.running is not None:
                 raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
+            if waiting is not None:
+                for record in thread.interrupts.values():
+                    if record.status == "open" and record.interrupt_id not in waiting:
+                        raise ThreadMoved(f"interrupt {record.interrupt_id!r} was raised meanwhile")
         for interrupt_id in claims:
             interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.status != "open":

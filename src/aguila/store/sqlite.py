@@ -118,6 +118,7 @@ class SQLiteStore(Store):
         events: Sequence[bytes],
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
+        waiting: frozenset[str] | None = None,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         engine = self._open()
@@ -127,7 +128,17 @@ class SQLiteStore(Store):
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         batch = await engine.write(
             lambda db: writes.begin(
-                db, self._clock(), lease, lease_seconds, input, fingerprint, first, lines, parent_run_id, claims
+                db,
+                self._clock(),
+                lease,
+                lease_seconds,
+                input,
+                fingerprint,
+                first,
+                lines,
+                parent_run_id,
+                claims,
+                waiting,
             ),
             [(scope, thread_id)],
             lambda batch: engine.feed.publish(lease, batch, len(lines)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy
+from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved
 from aguila.store._sqlite import reads
 from aguila.store.base import Batch, Blob, Lease, Retention, RunEnd, RunRecord
 from aguila.store.feed import Key
@@ -26,8 +26,9 @@ def begin(
     lines: bytes,
     parent_run_id: str | None,
     claims: Sequence[str],
+    waiting: frozenset[str] | None,
 ) -> Batch:
-    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``InterruptTaken``."""
+    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``ThreadMoved``, ``InterruptTaken``."""
     row = db.execute(
         "SELECT key, last, running FROM threads WHERE scope = ? AND thread_id = ?", (lease.scope, lease.thread_id)
     ).fetchone()
@@ -37,6 +38,12 @@ def begin(
         raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
     if running is not None:
         raise ThreadBusy(f"thread {lease.thread_id!r} is busy", run=reads.run_by_key(db, running))
+    if waiting is not None and thread is not None:
+        for (interrupt_id,) in db.execute(
+            "SELECT interrupt_id FROM interrupts WHERE thread = ? AND status = 'open'", (thread,)
+        ):
+            if interrupt_id not in waiting:
+                raise ThreadMoved(f"interrupt {interrupt_id!r} was raised meanwhile")
     for interrupt_id in claims:
         if _interrupt(db, thread, interrupt_id) != ("open", None):
             raise InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
