@@ -25,6 +25,8 @@ from aguila.agent.handles import (
 from aguila.agent.questions import Approval, Question
 from aguila.agent.run import Run
 from aguila.agent.writing import SubagentHandle, Writing
+from aguila.chat.hooks import Hooks
+from aguila.chat.message import ChatMessage
 from aguila.protocol import (
     Context,
     JsonPatchOperation,
@@ -415,6 +417,19 @@ class BlockingRun(BlockingWriting):
     def usage(self) -> list[TokenUsage]:
         """What ``add_usage`` was told, in order."""
         return self._run.usage
+
+    @property
+    def hooks(self) -> Hooks:
+        """What is asked about chat contents that the agent yields."""
+        return self._run.hooks
+
+    @hooks.setter
+    def hooks(self, hooks: Hooks) -> None:
+        self._run.hooks = hooks
+
+    def chat_messages(self) -> list[ChatMessage]:
+        """The conversation as chat messages, with data decoded and uploads as the bytes they are."""
+        return self._bridge.call(self._run.chat_messages)
 
     def emit(self, event: Any) -> None:
         """Send what a generator would yield."""

@@ -7,7 +7,7 @@ The agent runs in one task of its own, from its first line to its last. ``execut
 
 ==================================================  ==============================================================
 the agent returned                                  RUN_FINISHED, success
-the agent sent its own RUN_FINISHED or RUN_ERROR    that
+the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents of a chat
 it asked something, also if it swallowed that       RUN_FINISHED, interrupt
 ``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
                                                     is not done after the grace period is left behind, unheard
@@ -143,12 +143,14 @@ class _End:
             if asked or (error is None and self._run._questions.raised):
                 if error is None:
                     self._warn("the agent went on after it had asked; the question stands")
-                return self._interrupt([*self._run._questions.raised.values(), *asked])
+                return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
             if error is not None and not cancelled:
                 return self._fail(error)
             if output.replaying is not None and not output.replaying.has_spoken:
                 self._warn("the agent ended without coming to the question that was answered; it was not heard")
-            return self._end_as_told() if output.ending is not None else self._finish()
+            if output.ending is not None:
+                return self._end_as_told()
+            return self._interrupt(output.interrupts) if output.interrupts else self._finish()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the run ends
             return self._fail(failure)
 
@@ -194,6 +196,8 @@ class _End:
         told = self._output.ending
         assert told is not None  # noqa: S101
         told = replace(told, usage=self._usage(told.usage))
+        if isinstance(told, RunFinishedEvent) and told.outcome is None and self._output.interrupts:
+            told = replace(told, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
         decode(encode(told), Event, strict=True)
         session = own_json(self._run.session)
         self._output.send_last_state()
@@ -245,7 +249,8 @@ class _End:
         return ending
 
     def _usage(self, told: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
-        usage = aggregate_token_usage([*(told or ()), *self._run.usage])
+        # An end that tells what was used tells all that contents did.
+        usage = aggregate_token_usage([*(self._output.usage if told is None else told), *self._run.usage])
         return usage if usage else None
 
     def _log(self, message: str, error: BaseException, reference: str | None = None) -> None:

@@ -4,7 +4,9 @@ Above: ``handles``, ``writing`` and ``run`` (what is written), ``forms`` (what i
 event writer, which cannot write an illegal event, and the sink.
 
 Before an event that is not a delta the state is compared and its changes go first. An agent's own RUN_FINISHED or
-RUN_ERROR is kept for the executor: a run ends when its agent has. What a failed ``Sink.put`` refused is never followed
+RUN_ERROR is kept for the executor: a run ends when its agent has. From its first chat update on, all that an agent
+yields goes through the mapping of chat, which knows what is open; usage and questions in it are kept for the executor,
+too. What a failed ``Sink.put`` refused is never followed
 by anything but the end of the run, since nobody could know what the consumer has.
 """
 
@@ -14,10 +16,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
+from aguila.agent.chat import CHAT, is_account, is_delta
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
 from aguila.agent.shared_state import SharedState
+from aguila.chat.hooks import NO_HOOKS, Hooks
+from aguila.chat.updates_out import UpdateWriter
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
@@ -25,6 +30,7 @@ from aguila.protocol import (
     ActivitySnapshotEvent,
     CustomEvent,
     Event,
+    Interrupt,
     JsonPatchOperation,
     RawEvent,
     RunErrorEvent,
@@ -32,6 +38,7 @@ from aguila.protocol import (
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    TokenUsage,
     replace,
 )
 from aguila.stream.emit import Events, own_json
@@ -47,6 +54,7 @@ _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
     {StateSnapshotEvent, StateDeltaEvent, CustomEvent, RawEvent, ActivitySnapshotEvent, ActivityDeltaEvent}
 )
 """Events that may be yielded in the middle of a text without ending its message."""
+_STATE: frozenset[type[Any]] = frozenset({StateDeltaEvent, StateSnapshotEvent})
 _ARRAY: Any = (list, tuple)
 
 
@@ -77,7 +85,20 @@ class Output:
         """Whether the run's terminal event was sent: an agent that still talks is not heard."""
         self.is_cancelled = False
         """Whether the run was asked to stop."""
+        self.hooks: Hooks = NO_HOOKS
+        """What is asked about chat contents before they are mapped."""
         self._text: str | None = None  # the message that yielded strings go to
+        self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """What chat contents said was used."""
+        return [] if self._chat is None else self._chat.usage
+
+    @property
+    def interrupts(self) -> list[Interrupt]:
+        """The questions that chat contents asked."""
+        return [] if self._chat is None else self._chat.interrupts
 
     # Written through handles
 
@@ -150,6 +171,8 @@ class Output:
             self._accept_text(value)
         elif value.__class__ in _EVENTS:
             self._accept_event(value)
+        elif isinstance(value, CHAT):
+            self._accept_chat(value)
         elif isinstance(value, _ARRAY):
             for element in cast("Sequence[Any]", value):
                 self.accept(element)
@@ -161,16 +184,18 @@ class Output:
                 raise EncodeError(f"an agent yielded ag_ui's {type(value).__name__}, which is no event")
             self._accept_event(event)
         else:
-            raise EncodeError(f"an agent yielded {type(value).__name__}; it may yield text, events, and lists of these")
+            may = "it may yield text, events, chat updates and messages, and lists of these"
+            raise EncodeError(f"an agent yielded {type(value).__name__}; {may}")
 
     def accept_return(self, value: Any) -> Any:
-        """Take what an agent returned: text and events are said, anything else is the run's result, which this gives.
+        """Take what an agent returned: what it could have yielded is said, but for lists; anything else is the run's
+        result, which this gives.
 
         Raises ``EncodeError`` if the result is not JSON.
         """
         if value is None:
             return None
-        if isinstance(value, str) or value.__class__ in _EVENTS or is_official(value):
+        if isinstance(value, (str, *CHAT)) or value.__class__ in _EVENTS or is_official(value):
             self.accept(value)
             return None
         return own_json(value)
@@ -179,6 +204,9 @@ class Output:
         if self.ending is not None:
             self._refuse_more("text")
         if text == "":
+            return
+        if self._chat is not None:
+            self._accept_chat(text)
             return
         message_id = self._text
         if message_id is None:
@@ -205,6 +233,9 @@ class Output:
         if cls is RunStartedEvent:
             self.front.emit(self._own_boundary(event))  # refused, or already sent
             return
+        if self._chat is not None:
+            self._accept_chat(event)
+            return
         self._send_state()
         if cls is StateDeltaEvent or cls is StateSnapshotEvent:
             self._accept_state(event)
@@ -219,6 +250,42 @@ class Output:
         if self.front is self.writer:
             self._put(events)
         else:
+            self._send_state()
+
+    def _accept_chat(self, value: Any) -> None:
+        if self.ending is not None and not is_account(value):
+            self._refuse_more(type(value).__name__)
+        chat = self._chat
+        if chat is None:
+            self._end_text()
+            chat = self._chat = UpdateWriter(
+                self.front,
+                messages=self._context.input.messages,
+                hooks=self.hooks,
+                new_id=lambda: self.ids.mint("msg"),
+            )
+        is_replayed = self.front is not self.writer
+        if value.__class__ is not str and not is_delta(value):
+            self._send_state()
+            if is_replayed and self.state.is_read:
+                self.front.set_state(self.state.value)
+        elif self.state.is_due():
+            self._send_state()
+        try:
+            events = chat.feed(value)
+        except Exception:
+            self._put_chat(chat.take(), is_replayed)  # what it said before it could not go on
+            raise
+        self._put_chat(events, is_replayed)
+        if chat.ending is not None and self.ending is None:
+            self.ending = chat.ending
+
+    def _put_chat(self, events: Events, is_replayed: bool) -> None:
+        has_state = any(event.__class__ in _STATE for event in events)
+        if has_state:
+            self.state.adopt()
+        self._put(events)
+        if has_state and is_replayed:
             self._send_state()
 
     def _own_boundary(self, event: Any) -> Any:

@@ -11,10 +11,13 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from aguila.agent.chat import FILE_PROVIDER, read_conversation
 from aguila.agent.context import RunContext, Services
 from aguila.agent.output import Output
 from aguila.agent.questions import Questions
 from aguila.agent.writing import Writing
+from aguila.chat.hooks import Hooks
+from aguila.chat.message import ChatMessage
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError
@@ -31,9 +34,6 @@ from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, UrlSource
 from aguila.stream.emit import own_json
 from aguila.stream.write import EventWriter
-
-FILE_PROVIDER = "aguila"
-"""The provider of file sources that name an upload of this server."""
 
 
 class Run(Writing):
@@ -84,8 +84,25 @@ class Run(Writing):
         """What ``add_usage`` was told, in order."""
         return self._usage
 
+    @property
+    def hooks(self) -> Hooks:
+        """What is asked about chat contents that the agent yields. Set it before the first of them."""
+        return self._out.hooks
+
+    @hooks.setter
+    def hooks(self, hooks: Hooks) -> None:
+        self._out.hooks = hooks
+
+    async def chat_messages(self) -> list[ChatMessage]:
+        """The conversation as chat messages, with data decoded and uploads as the bytes they are.
+
+        It is made anew with each call, from ``messages``. What a chat has no word for is left out, and what cannot be
+        read is skipped, or stays a reference: each with a notice. Addresses are never fetched.
+        """
+        return await read_conversation(self.messages, self._services)
+
     async def emit(self, event: Any) -> None:
-        """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), or a list of these."""
+        """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
         await self._out.room()
         self._out.accept(event)
 

@@ -98,6 +98,14 @@ class UpdateWriter(ContentWriter):
         return self._error is not None or self._ending is not None
 
     @property
+    def ending(self) -> RunFinishedEvent | RunErrorEvent | None:
+        """How an update said that the run has ended, for who ends runs otherwise than by ``end``; None if none did."""
+        if self._ending is None and self._error is not None:
+            message = self._error.message if self._error.message != "" else "The run failed."
+            return RunErrorEvent(message=message, code=self._error.code)
+        return self._ending
+
+    @property
     def usage(self) -> list[TokenUsage]:
         """The usage that updates reported, added up (USE-1)."""
         return aggregate_token_usage(self._usage)
@@ -131,12 +139,12 @@ class UpdateWriter(ContentWriter):
             if event is None:
                 raise EncodeError(f"a stream of chat updates cannot hold {type(update).__name__}")
             self._write_event(event)
-        return self._take()
+        return self.take()
 
     def close(self) -> list[Event]:
         """End the text and the reasoning that are open; what comes next begins anew."""
         self._end_all()
-        return self._take()
+        return self.take()
 
     def end(self) -> list[Event]:
         """The run's end, by what the updates said: an event of theirs, an error, questions, or success."""
@@ -151,7 +159,7 @@ class UpdateWriter(ContentWriter):
         else:
             self._end_all()
             self._out += self._writer.finish(usage=usage)
-        return self._take()
+        return self.take()
 
     def _with_what_was_said(self, ending: RunFinishedEvent | RunErrorEvent) -> RunFinishedEvent | RunErrorEvent:
         """The agent's own end of the run, with the usage and the questions that it left to contents."""
@@ -164,9 +172,10 @@ class UpdateWriter(ContentWriter):
     def fail(self, message: str, code: str | None = None) -> list[Event]:
         """What was written and not yet handed out, then RUN_ERROR, with a message in any case (#880)."""
         self._out += self._writer.fail(message if message != "" else "The run failed.", code, usage=self.usage or None)
-        return self._take()
+        return self.take()
 
-    def _take(self) -> list[Event]:
+    def take(self) -> list[Event]:
+        """What was written and not handed out, because ``feed`` raised after it."""
         out, self._out = self._out, []
         return out
 
