@@ -180,3 +180,43 @@ def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path)
         go(share(places, cut))
         report("posted run, cut after every event", events=len(whole), runs=len(places), cuts=cuts)
         assert cuts == len(places) >= scaled(10, len(whole) - 1)
+
+
+def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> None:
+    """Who has nothing yet posts again: the run may have begun or not, and it runs once all the same."""
+    with workers(tmp_path, 2) as both:
+        ports = [worker.port for worker in both]
+        size, events = 0, 0
+
+        async def whole() -> None:
+            nonlocal size, events
+            viewer = Viewer("thread-x")
+            await viewer.post(ports[0], act("recorded", "thread-x"))
+            assert viewer.is_done
+            size, events = viewer.received, len(viewer.frames)
+
+        go(whole())
+        places = list(range(0, size, scaled(61, 1)))
+        cuts = posts = 0
+
+        async def cut(at: int) -> None:
+            nonlocal cuts, posts
+            thread_id = f"thread-{at}"
+            body = act("recorded", thread_id)
+            viewer = Viewer(thread_id)
+            await viewer.post(ports[at % 2], body, cut_bytes=at)
+            cuts += viewer.cuts
+            posts += 1
+            while not viewer.is_done:
+                answer = await viewer.follow(ports[(at + 1) % 2])
+                if answer.status == 404:
+                    assert not viewer.frames
+                    await viewer.post(ports[at % 2], body, cut_bytes=1)  # the first byte says that it has begun
+                    posts += 1
+            assert viewer.frames == await asyncio.to_thread(both[0].frames, thread_id)
+            assert len(viewer.frames) == events
+
+        go(share(places, cut))
+        report("posted run, cut at every byte", events=events, bytes=size, runs=len(places), cuts=cuts, posts=posts)
+        assert len(places) >= scaled(50, size)
+        assert cuts >= 0.9 * len(places)  # the framing of a run that is on may be a few bytes shorter the next time

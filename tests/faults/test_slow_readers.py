@@ -18,7 +18,7 @@ def big(thread_id: str, mebibytes: int, **props: object) -> dict[str, object]:
 
 
 def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: Path) -> None:
-    size, stopped_readers = scaled(24, 64), 6
+    size, stopped_readers = scaled(20, 64), 6
     with workers(tmp_path) as (worker,):
 
         async def test() -> tuple[int, int, int]:
