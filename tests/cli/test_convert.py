@@ -1,0 +1,132 @@
+"""``aguila convert``: a stream of every event type through every pair of forms."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from every_event import aguila, every_event
+from protobuf_losses import after_protobuf
+
+from aguila.cli.convert import CannotConvert, convert, written
+from aguila.codec import decode_event, encode_event
+from aguila.codec.notice import Notice
+from aguila.errors import AguilaError
+from aguila.testing.stored import FORMATS, Format, detect, format_of, read_streams
+
+SUFFIXES: dict[Format, str] = {"sse": ".sse", "jsonl": ".jsonl", "json": ".json", "protobuf": ".pb"}
+
+
+def unexpected(notice: Notice) -> None:
+    raise AssertionError(str(notice))
+
+
+def tolerated(notice: Notice) -> None:
+    """Integers that protobuf has no room for."""
+    assert notice.rule == "PB-12", notice
+
+
+def events_in(data: bytes, form: Format) -> list[object]:
+    return [decode_event(event.data, warn=unexpected) for event in read_streams(data, form)[0].events]
+
+
+@pytest.mark.parametrize(("source", "target"), list(permutations(FORMATS, 2)))
+def test_a_stream_of_every_event_type_survives_there_and_back(source: Format, target: Format) -> None:
+    original = written(every_event(), source, tolerated)
+    there = convert(original, source, target, warn=tolerated)
+    assert detect(there) == target
+    back = convert(there, target, source, warn=tolerated)
+    expected = list(every_event())
+    if "protobuf" in (source, target):
+        expected = [after_protobuf(event) for event in expected]
+    else:
+        assert back == original
+    assert events_in(there, target) == expected
+    assert events_in(back, source) == expected
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_form_is_recognised_by_the_content_and_by_the_name(form: Format) -> None:
+    assert detect(written(every_event(), form, tolerated)) == form
+    assert format_of(f"x{SUFFIXES[form]}") == form
+    assert detect(b"", f"x{SUFFIXES[form]}") == form
+
+
+def test_an_empty_stream_is_one_in_every_form() -> None:
+    for source, target in permutations(FORMATS, 2):
+        empty = written([], source, unexpected)
+        assert convert(empty, source, target, warn=unexpected) == written([], target, unexpected)
+
+
+def test_between_json_forms_unknown_material_is_handed_on() -> None:
+    line = b'{"type": "WINGS", "span": 2.30, "n": 12345678901234567890}\n'
+    sse = convert(line, "jsonl", "sse", warn=unexpected)
+    assert sse == b"data: " + line.strip() + b"\n\n"
+    assert convert(sse, "sse", "jsonl", warn=unexpected) == line
+
+
+def test_to_protobuf_unknown_material_is_dropped_with_a_notice() -> None:
+    notices: list[Notice] = []
+    assert convert(b'{"type": "WINGS"}\n', "jsonl", "protobuf", warn=notices.append) == b""
+    assert [notice.rule for notice in notices] == ["PROC-3"]
+
+
+def test_a_recording_becomes_its_events() -> None:
+    event = encode_event(every_event()[0])
+    recording = b'{"ms":0,"input":{}}\n{"ms":1,"event":%b}\n{"ms":0,"input":{}}\n{"ms":1,"event":%b}\n' % (event, event)
+    assert convert(recording, "jsonl", "jsonl", warn=unexpected) == event + b"\n" + event + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "source", "target", "message"),
+    [
+        (b"{nonsense\n", "jsonl", "sse", "event 0: not a JSON object"),
+        (b"[1]", "json", "sse", "event 0: not a JSON object"),
+        (b"[{}", "json", "sse", "not a JSON array"),
+        (b"data: [DONE]\n\n", "sse", "jsonl", "event 0: not a JSON object"),
+        (b'{"type":"STATE_DELTA","delta":5}\n', "jsonl", "protobuf", "event 0: .* aguila check says"),
+        (b"\0\0\0\x09abc", "protobuf", "sse", "ended in the middle of a frame"),
+        (b'{"type":"CUSTOM","name":"\\ud83d","value":1}\n', "jsonl", "protobuf", "cannot be written as protobuf"),
+    ],
+)
+def test_what_cannot_be_converted_is_said_so(data: bytes, source: Format, target: Format, message: str) -> None:
+    with pytest.raises(CannotConvert, match=message):
+        convert(data, source, target, warn=lambda notice: None)
+
+
+# The command
+
+
+def test_the_command_goes_by_the_names_of_files(tmp_path: Path) -> None:
+    lines = written(every_event(), "jsonl", unexpected)
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    for source, target in (("a.jsonl", "b.sse"), ("b.sse", "c.json"), ("c.json", "d.jsonl")):
+        done = aguila("convert", source, target, folder=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (tmp_path / "d.jsonl").read_bytes() == lines
+    assert len(json.loads((tmp_path / "c.json").read_bytes())) == len(every_event())
+    assert aguila("check", "b.sse", folder=tmp_path).returncode in (0, 1)  # it is read; duties are another matter
+
+
+def test_the_command_writes_to_the_standard_output_and_reads_the_standard_input(tmp_path: Path) -> None:
+    lines = written(every_event(), "jsonl", unexpected)
+    done = aguila("convert", "-", "--to", "sse", folder=tmp_path, stdin=lines)
+    assert done.returncode == 0
+    assert done.stdout == written(every_event(), "sse", unexpected)
+
+
+def test_the_exit_status_tells_a_bad_stream_from_a_bad_call(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b"{nonsense\n")
+    (tmp_path / "good.jsonl").write_bytes(b"")
+    assert aguila("convert", "bad.jsonl", "x.sse", folder=tmp_path).returncode == 1
+    assert not (tmp_path / "x.sse").exists()
+    for arguments in (("none.jsonl", "x.sse"), ("good.jsonl", "x.thing"), ("good.jsonl", "no/x.sse"), ("good.jsonl",)):
+        done = aguila("convert", *arguments, folder=tmp_path)
+        assert done.returncode == 2, arguments
+        assert done.stderr.startswith(b"aguila convert: ")
+
+
+def test_errors_are_of_the_one_tree() -> None:
+    assert issubclass(CannotConvert, AguilaError)

@@ -1,0 +1,28 @@
+"""One valid stream with every event type of the protocol in it, and how the command line is called in tests."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from streams import random_stream
+
+from aguila.protocol import Event, EventType
+
+
+@cache
+def every_event() -> tuple[Event, ...]:
+    """A stream of all event types that any consumer accepts, ended."""
+    for seed in range(200):
+        events = random_stream(random.Random(seed), 400, surrogates=False, collisions=False)
+        if {event.type for event in events} == set(EventType) and events[-1].type in ("RUN_FINISHED", "RUN_ERROR"):
+            return tuple(events)
+    raise AssertionError("no seed gives a stream of every event type")
+
+
+def aguila(*arguments: str, folder: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "aguila", *arguments]
+    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, timeout=60, check=False)
