@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import aclosing
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any, Self, TypeVar
 from weakref import ref
 
@@ -211,7 +212,7 @@ class AsyncRun(RunBase):
             while True:
                 try:
                     wanted = program.send(answer)
-                    while wanted.__class__ is not list:
+                    while wanted.__class__ is not GeneratorType:
                         try:
                             answer = await driver.perform(wanted)
                         except TransportFailed as error:

@@ -2,7 +2,7 @@
 
 Above: ``asyncio`` and ``sync`` carry these out. Below: nothing. The client's logic is written once, as generators that
 yield what they want done and are sent what came of it; a transport's failure is thrown into them. A program that
-follows a run also yields lists of events, which are for the caller.
+follows a run also yields generators of events, which are for the caller; they raise nothing of their own.
 """
 
 from __future__ import annotations
@@ -59,4 +59,4 @@ class CallTools(msgspec.Struct, frozen=True):
 
 
 Program = Generator[Any, Any, T]
-"""A piece of the client's logic: yields effects (and lists of events), is sent their results, returns a ``T``."""
+"""A piece of the client's logic: yields effects (and generators of events), is sent their results, returns a ``T``."""

@@ -29,7 +29,7 @@ from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.sse import Frame
 from aguila.errors import HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
-from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consume import Raw
 
@@ -162,6 +162,10 @@ class Exchange:
         self._fed = 0
         self._attempts = 0
         self._is_resumed = False
+        self._is_lingering = False  # the run has ended, its stream has not
+        self._is_done = False  # nothing that may still come is wanted
+        self._broken: Exception | None = None
+        self._last_run_id: str | None = None
         self._boundary = EventDecoder(compat=settings.compat, warn=settings.warn) if old_peer else None
 
     def follow(self, request: Request) -> Program[None]:
@@ -196,8 +200,8 @@ class Exchange:
 
     def _read(self, reader: Reader) -> Program[Exception | None]:
         """Deliver what one connection brings. Gives what broke it, None if it ended in order."""
-        timeouts, consumer, chain = self._settings.timeouts, self._consumer, self._chain
-        is_plain = not chain and self._boundary is None
+        timeouts = self._settings.timeouts
+        is_plain = not self._chain and self._boundary is None
         clock = self._settings.clock
         deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
         wait = timeouts.idle
@@ -213,31 +217,62 @@ class Exchange:
             except TransportFailed as error:
                 yield Close()
                 return error
-            for frame in reader.feed(data) if data else self._rest(reader):
-                deadline = None
-                wait = timeouts.idle
-                for raw in (frame.data,) if is_plain else self._changed(frame.data):
-                    events = consumer.feed(raw)
-                    if events:
-                        yield events
-                        if events[-1].__class__ in _BOUNDARIES and self._bounded(events[-1]):
-                            wait = _LINGER if wait is None else min(wait, _LINGER)
-                # Counted when it was taken in, not before: a cut here asks for it again.
-                self._fed += 1
-                self._attempts = 0
-                self._is_covered = frame.id is not None and frame.id != self._cursor
-                if self._is_covered:
-                    self._cursor = frame.id
-                    self._settings.memory.gives_ids = True
-                if self._is_resumed and consumer.is_ended and self._is_ours():
-                    # The log may go on with other runs, which are not what was asked for.
+            frames = reader.feed(data) if data else self._rest(reader)
+            if frames:
+                deadline, self._is_lingering = None, False
+                yield self._taken_in(frames) if is_plain else self._changed_and_taken_in(frames)
+                if self._broken is not None:
+                    raise self._broken
+                if self._is_done:
                     yield Close()
                     return None
+                wait = timeouts.idle
+                if self._is_lingering:
+                    wait = _LINGER if wait is None else min(wait, _LINGER)
             if reader.error is not None:
                 raise reader.error
             if not data:
                 yield Close()
                 return None
+
+    # Events are for the caller, who may leave after any of them. So they are taken in one by one, each when the caller
+    # asks for it, by an iterator that the twins are given; what goes wrong there is raised by ``_read``, who made it.
+
+    def _taken_in(self, frames: list[Frame]) -> Iterator[Event]:
+        """The events of frames that nobody wants to see before."""
+        try:
+            for event in self._consumer.feed_all([frame.data for frame in frames]):
+                yield event
+                if event.__class__ in _BOUNDARIES and self._is_over(event):
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
+            self._broken = error
+            return
+        self._count(frames[-1], self._cursor if len(frames) == 1 else frames[-2].id, len(frames))
+
+    def _changed_and_taken_in(self, frames: list[Frame]) -> Iterator[Event]:
+        """The same with middleware, and with what is known of an older peer."""
+        try:
+            for frame in frames:
+                is_over = False
+                for raw in self._changed(frame.data):
+                    for event in self._consumer.feed(raw):
+                        yield event
+                        is_over = event.__class__ in _BOUNDARIES and self._is_over(event)
+                self._count(frame, self._cursor, 1)
+                if is_over:
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
+            self._broken = error
+
+    def _count(self, frame: Frame, before: str | None, frames: int) -> None:
+        """Frames were taken in, this one last. Not before: a cut while they are asks for them again."""
+        self._fed += frames
+        self._attempts = 0
+        self._is_covered = frame.id is not None and frame.id != before
+        if frame.id is not None and frame.id != self._cursor:
+            self._cursor = frame.id
+            self._settings.memory.gives_ids = True
 
     def _changed(self, data: bytes) -> Iterator[Raw]:
         """What middleware, and what is known of an older peer, make of an event (PROC-7, ERA-4)."""
@@ -258,14 +293,19 @@ class Exchange:
                 raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
             return []
 
-    def _bounded(self, event: Any) -> bool:
-        """Whether the run that was asked for is over; a replayed one before it is not (IN-1)."""
+    def _is_over(self, event: Any) -> bool:
+        """Whether nothing after this boundary event is to be read.
+
+        The run that was asked for may be over, a replayed one before it is not (IN-1). A late RUN_ERROR may follow it
+        where it was asked for (LIFE-15); the log, which it is taken up from, may go on with other runs.
+        """
         if event.__class__ is RunStartedEvent:
             self._last_run_id = event.run_id
-            return False
-        return self._is_ours()
-
-    _last_run_id: str | None = None
+            self._is_lingering = False
+        else:
+            self._is_lingering = self._is_ours()
+            self._is_done = self._is_resumed and self._is_lingering
+        return self._is_done
 
     def _is_ours(self) -> bool:
         return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any, Self, TypeVar
 from weakref import ref
 
@@ -204,7 +205,7 @@ class Run(RunBase):
             while True:
                 try:
                     wanted = program.send(answer)
-                    while wanted.__class__ is not list:
+                    while wanted.__class__ is not GeneratorType:
                         try:
                             answer = driver.perform(wanted)
                         except TransportFailed as error:

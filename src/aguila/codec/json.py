@@ -11,8 +11,9 @@ What JSON itself leaves open is decided in ``text``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
 
 import msgspec
@@ -144,6 +145,27 @@ class EventDecoder:
                     events.append(event)
                     continue
             events += self.feed(data)
+
+    def feed_run(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
+        """What ``feed`` would return for the texts from ``start`` on, as long as each is one event just as it stands.
+
+        The first text that needs a closer look ends the run; it has not been fed.
+        """
+        short, after = self._unchecked, self._after
+        events: list[Event] = []
+        for data in islice(texts, start, None):
+            if len(data) > short:
+                break
+            try:
+                event = _decode_event_exactly(data)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                break
+            check = after.get(event.__class__)
+            if check is not None and not check(event):
+                break
+            events.append(event)
+        self._fed += len(events)
+        return events
 
     def _inexact(self, data: bytes | str, index: int) -> list[Event]:
         check_depth(data, index)

@@ -10,7 +10,7 @@ Middleware of the client works on raw events, before ``Consumer.feed`` (PROC-7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -21,7 +21,7 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import Event, Message, RunStartedEvent
-from aguila.stream.chunks import ChunkExpander
+from aguila.stream.chunks import SHORTHANDS, ChunkExpander
 from aguila.stream.conversation import Conversation
 from aguila.stream.reduce import Reducer
 from aguila.stream.rules import RunState
@@ -29,6 +29,7 @@ from aguila.stream.verify import Verifier
 from aguila.stream.version import version_notice
 
 _TYPED: Final = frozenset(get_args(Event))
+_PLAIN: Final = _TYPED - {RunStartedEvent, *(kind.chunk for kind in SHORTHANDS)}
 
 Raw = bytes | str | dict[str, Any] | Event
 """One event as it may arrive: JSON, a plain object, or typed already."""
@@ -91,6 +92,35 @@ class Consumer:
             error.conversation = self.conversation
             raise
         return delivered
+
+    def feed_all(self, texts: Sequence[bytes]) -> Iterator[Event]:
+        """What ``feed`` gives for each of these in turn, several times faster where they are plain events.
+
+        Each event is taken in just before it is given: ``conversation`` is never ahead of who iterates.
+        """
+        verify, reduce, expander = self._verifier.feed, self._reducer.feed, self._expander
+        at, count = 0, len(texts)
+        while at < count:
+            run = self._decoder.feed_run(texts, at)
+            at += len(run)
+            is_free = not expander.save()
+            for event in run:
+                if is_free and event.__class__ in _PLAIN:  # it stands for itself: what ``feed`` does, without the rest
+                    try:
+                        verify(event)
+                        reduce(event)
+                    except ProtocolError as error:
+                        error.index = self._index
+                        error.conversation = self.conversation
+                        raise
+                    self._index += 1
+                    yield event
+                else:
+                    yield from self.feed(event)
+                    is_free = not expander.save()
+            if at < count:
+                yield from self.feed(texts[at])
+                at += 1
 
     def close(self) -> Conversation:
         """The stream has ended. Gives the conversation if its last run did too.
