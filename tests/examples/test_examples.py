@@ -14,7 +14,7 @@ from serving import REPOSITORY, check_valid, text_of, types
 
 from aguila.stream import consume
 
-NAMES = [path.name for path in sorted((REPOSITORY / "examples").glob("[0-9]*.py"))]
+NAMES = [path.name for path in sorted((REPOSITORY / "examples").glob("0[1-8]*.py"))]
 HEALTH = {"07_fastapi_auth.py": "/agent/healthz"}
 
 

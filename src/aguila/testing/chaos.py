@@ -73,6 +73,12 @@ class Chaos:
         self.done.append(fate)
         return fate
 
+    def allow(self, cuts: int, *, chance: float | None = None, within: int | None = None) -> None:
+        """Cut so many more requests from now on, perhaps with another chance, or at other places."""
+        self._left = cuts
+        self._chance = self._chance if chance is None else chance
+        self._within = self._within if within is None else within
+
     def wrap(self, transport: AsyncTransport) -> AsyncChaosTransport:
         """An async transport with this plan."""
         return AsyncChaosTransport(transport, self)

@@ -1,0 +1,135 @@
+"""``aguila record``: what is kept, of servers that behave and of those that do not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_event import aguila, every_event
+from scripted import Answer, ScriptedServer, finished, frame, frames, started, text
+
+from aguila.cli.convert import written
+from aguila.client.recorded import read_recording
+from aguila.codec import decode_event
+from aguila.testing.stored import read_streams
+
+PROTO = "application/vnd.ag-ui.event+proto"
+
+
+def unexpected(notice: Any) -> None:
+    assert notice.rule == "PB-12", notice
+
+
+def record(server: ScriptedServer, folder: Path, *arguments: str) -> Any:
+    return aguila("record", server.url, *arguments, folder=folder)
+
+
+def test_a_recording_holds_the_input_and_every_event_with_its_time(tmp_path: Path) -> None:
+    gate = threading.Event()
+    gate.set()
+
+    def answer(asked: Any) -> Answer:
+        run, thread = asked.json["runId"], asked.json["threadId"]
+        events = [started(run, thread), *text("m", "Hi"), finished(run, thread)]
+        return Answer([frames(events[:2]), gate, frames(events[2:])])
+
+    with ScriptedServer(answer) as server:
+        done = record(server, tmp_path, "kept.jsonl", "--message", "Fly", "--thread", "mine")
+        asked = server.requests[0].json
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode() == f"5 events of run {asked['runId']} on thread mine in kept.jsonl\n"
+    first, *rest = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert first == {"ms": 0, "input": asked}
+    assert asked["threadId"] == "mine"
+    assert [line["event"]["type"] for line in rest][0::4] == ["RUN_STARTED", "RUN_FINISHED"]
+    times = [line["ms"] for line in rest]
+    assert times == sorted(times)
+    assert all(isinstance(ms, int) and ms >= 0 for ms in times)
+
+
+@pytest.mark.parametrize("form", ["sse", "protobuf"])
+def test_a_stream_of_every_event_type_is_kept_over_both_transports(form: Any, tmp_path: Path) -> None:
+    body = written(every_event(), form, unexpected)
+    answer = Answer([body[:100], body[100:]], content_type="text/event-stream" if form == "sse" else PROTO)
+    with ScriptedServer(answer) as server:
+        done = record(server, tmp_path, "kept.jsonl", "--protobuf", "--input", str(input_file(tmp_path)))
+        assert server.requests[0].headers["accept"] == f"{PROTO}, text/event-stream"
+        assert server.requests[0].json["runId"] == "given"
+    assert done.returncode == 0, done.stderr
+    data = (tmp_path / "kept.jsonl").read_bytes()
+    (stream,) = read_streams(data, "jsonl")
+    kept = [decode_event(event.data) for event in stream.events]
+    assert kept == [decode_event(event.data) for event in read_streams(body, form)[0].events]
+    assert stream.input["runId"] == "given"
+    (run,) = read_recording(data.splitlines())  # the client's own reader of recordings reads it, too
+    assert [event for _, event in run.events] == [event.data for event in stream.events]
+
+
+def input_file(folder: Path) -> Path:
+    path = folder / "input.json"
+    path.write_text(json.dumps({"runId": "given", "threadId": "t", "messages": []}))
+    return path
+
+
+def test_by_the_name_of_the_file_the_bytes_are_kept_as_they_came(tmp_path: Path) -> None:
+    body = b": odd\r\n" + frames([started("r", "t"), finished("r", "t")]).replace(b"\n", b"\r\n")
+    with ScriptedServer(Answer([body])) as server:
+        done = record(server, tmp_path, "kept.sse")
+    assert done.returncode == 0
+    assert (tmp_path / "kept.sse").read_bytes() == body
+    assert b"SSE-5" in aguila("check", "kept.sse", folder=tmp_path).stdout
+
+
+def test_with_append_runs_gather_in_one_file(tmp_path: Path) -> None:
+    answers = [Answer([frames([started(run, "t"), finished(run, "t")])]) for run in ("a", "b", "c")]
+    with ScriptedServer(*answers) as server:
+        for more in ((), ("--append",), ()):
+            assert record(server, tmp_path, "kept.jsonl", *more).returncode == 0
+            if more:
+                assert len(read_streams((tmp_path / "kept.jsonl").read_bytes(), "jsonl")) == 2
+    assert len(read_streams((tmp_path / "kept.jsonl").read_bytes(), "jsonl")) == 1
+
+
+def test_what_breaks_the_protocol_is_kept_for_the_checker(tmp_path: Path) -> None:
+    bad = [started("r", "t"), {"type": "WINGS"}, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, finished("r", "t")]
+    with ScriptedServer(Answer([frames(bad)])) as server:
+        assert record(server, tmp_path, "kept.jsonl").returncode == 0
+    found = aguila("check", "kept.jsonl", folder=tmp_path).stdout
+    assert b"PROC-3" in found
+    assert b"STR-2" in found
+
+
+def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came(tmp_path: Path) -> None:
+    with ScriptedServer(Answer([frame(started("r", "t"))], cut=True)) as server:
+        done = record(server, tmp_path, "kept.jsonl")
+    assert done.returncode == 1
+    assert b"aguila record: " in done.stderr
+    assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == 2
+
+
+def test_an_event_that_is_no_json_cannot_be_a_line_and_ends_the_recording(tmp_path: Path) -> None:
+    with ScriptedServer(Answer([frame(started("r", "t")) + b"data: [DONE]\n\n"])) as server:
+        done = record(server, tmp_path, "kept.jsonl")
+    assert done.returncode == 1
+    assert b"'[DONE]'" in done.stderr
+
+
+def test_what_cannot_be_run_or_written_is_said_so(tmp_path: Path) -> None:
+    plain = Answer([b"hello"], content_type="text/plain")
+    refusing = Answer([b"no"], status=403, content_type="text/plain")
+    good = Answer([frames([started("r", "t"), finished("r", "t")])])
+    with ScriptedServer(plain, refusing, good) as server:
+        done = record(server, tmp_path, "kept.jsonl")
+        assert (done.returncode, done.stderr) == (
+            2,
+            b"aguila record: the answer is text/plain, no stream of events\n",
+        )
+        done = record(server, tmp_path, "kept.jsonl")
+        assert done.returncode == 2
+        assert b"answered HTTP 403: no" in done.stderr
+        done = record(server, tmp_path, "no/kept.jsonl")
+        assert done.returncode == 2
+        assert b"cannot write no/kept.jsonl" in done.stderr
