@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aguila.agent import Run
-    from aguila.client import AsyncClient, Client
+    from aguila.client import AsyncClient, ChatClient, Client
     from aguila.server import App
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "AsyncClient", "Client", "Run", "__version__"]
+__all__ = ["App", "AsyncClient", "ChatClient", "Client", "Run", "__version__"]
 
 _HOMES = {
     "App": ("aguila.server", "server"),
     "AsyncClient": ("aguila.client", "client"),
+    "ChatClient": ("aguila.client", "client"),
     "Client": ("aguila.client", "client"),
     "Run": ("aguila.agent", None),
 }

@@ -4,6 +4,7 @@ Below: ``aguila.stream`` says what events mean. All logic is written once, witho
 """
 
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.exchange import Reconnect
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
@@ -18,6 +19,10 @@ __all__ = [
     "AsyncClient",
     "AsyncRun",
     "AsyncThread",
+    "ChatClient",
+    "ChatOptions",
+    "ChatResponse",
+    "ChatStream",
     "Client",
     "FilterToolCalls",
     "FunctionTool",

@@ -1,0 +1,369 @@
+"""Layer: client. ``ChatClient``: an AG-UI endpoint as a chat client, which is given messages and gives an answer.
+
+Below: ``asyncio`` (connections, the tool loop, checks of answers), ``aguila.chat`` (what everything means). Above: the
+application. There is no conversation in here: the messages that are given are the conversation, all of it, each time.
+
+====================================  =================================================================================
+the thread                            ``options.thread_id``: reuse the options to go on with a thread (#3475)
+what was said                         given each time; ``response.messages`` are what to add to it
+shared state                          ``options.state``, before and after
+tools of the application              functions are called and the run goes on; of a ``Tool`` alone the calls are in the
+                                      response, and are answered by a tool message in the next turn
+questions of the agent                contents of the response's last message; answered by contents of the next turn
+====================================  =================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
+
+import msgspec
+
+from aguila.chat.content import (
+    ApprovalRequestContent,
+    ApprovalResponseContent,
+    Content,
+    DataContent,
+    FunctionCallContent,
+    InterruptRequestContent,
+    InterruptResponseContent,
+    TextContent,
+    UsageContent,
+)
+from aguila.chat.hooks import NO_HOOKS, Hooks
+from aguila.chat.interrupts import write_answer, write_interrupt
+from aguila.chat.keys import RUN_ID, THREAD_ID, thread_id_of
+from aguila.chat.message import ChatMessage, ChatUpdate
+from aguila.chat.messages_in import as_chat_messages
+from aguila.chat.messages_out import as_agui_messages
+from aguila.chat.updates_in import UpdateReader
+from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.thread import RunResult
+from aguila.client.tools import AnyTool
+from aguila.errors import IllegalStep, StreamTruncated
+from aguila.protocol import (
+    Context,
+    Interrupt,
+    Message,
+    ResumeEntry,
+    RunFinishedEvent,
+    RunStartedEvent,
+    TokenUsage,
+    ToolCallResultEvent,
+    ToolMessage,
+    replace,
+)
+from aguila.stream import Conversation, Reducer
+from aguila.stream.conversation import RunOutcome
+
+Request = ApprovalRequestContent | InterruptRequestContent
+"""A question of the agent."""
+
+Messages = str | ChatMessage | Sequence[ChatMessage | str]
+"""A conversation; text is a user's message."""
+
+_REQUESTS = (ApprovalRequestContent, InterruptRequestContent)
+_RESPONSES = (ApprovalResponseContent, InterruptResponseContent)
+_LARGE = 1 << 18  # bytes of a file that take about a millisecond to convert
+_ARRAY: Any = (list, tuple)
+
+
+@dataclass(kw_only=True)
+class ChatOptions:
+    """What a turn needs besides its messages. The same object for the next turn continues the thread.
+
+    ``tools`` are offered besides the client's. ``state`` is what the run starts with, and then what it left.
+    ``context``, ``forwarded_props``, ``parent_run_id``, ``headers`` and ``max_rounds`` are as in ``AsyncThread.run``.
+    The thread's id is in ``additional_properties``, as ``ag_ui_thread_id``; the older ``agui_thread_id`` is read too.
+    """
+
+    tools: Sequence[AnyTool] = ()
+    state: Any = None
+    context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = ()
+    forwarded_props: Any = None
+    parent_run_id: str | None = None
+    headers: Mapping[str, str] | None = None
+    max_rounds: int | None = None
+    additional_properties: dict[str, Any] = field(default_factory=dict[str, Any])
+    _interrupts: list[Interrupt] | None = field(default=None, init=False, repr=False)
+    _asked: set[str] = field(default_factory=set[str], init=False, repr=False)  # ids of all questions there were
+    _minted: dict[int, tuple[ChatMessage, list[str]]] = field(
+        default_factory=dict[int, tuple[ChatMessage, list[str]]], init=False, repr=False
+    )
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread; None before the first turn, unless it was set."""
+        return thread_id_of(self.additional_properties)
+
+    @thread_id.setter
+    def thread_id(self, thread_id: str) -> None:
+        self.additional_properties[THREAD_ID] = thread_id
+
+
+class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn brought.
+
+    ``messages`` are new: add them to the conversation. Questions of the agent are contents of the last one.
+    ``additional_properties`` name thread and run, ``raw_representation`` is the ``RunResult``.
+    """
+
+    messages: list[ChatMessage]
+    thread_id: str
+    run_id: str
+    outcome: RunOutcome
+    result: Any
+    state: Any
+    usage: list[TokenUsage]
+    pending_calls: list[FunctionCallContent]
+    """Calls that the application has to answer, by a tool message in the next turn."""
+    additional_properties: dict[str, Any]
+    raw_representation: RunResult
+
+    @property
+    def text(self) -> str:
+        """What the agent said last: the text of the last message that has any, else nothing."""
+        return next((message.text for message in reversed(self.messages) if message.text != ""), "")
+
+    @property
+    def requests(self) -> list[Request]:
+        """The questions that the run stopped to ask; ``request.answer(...)`` makes the content that answers."""
+        return [content for message in self.messages for content in message.contents if isinstance(content, _REQUESTS)]
+
+
+class ChatClient:
+    """Talks to an AG-UI endpoint in chat types.
+
+    ``endpoint`` is its address, with ``options`` for the ``AsyncClient`` to be made (``headers``, ``auth``, ``tools``,
+    ``transport`` ...), or an ``AsyncClient``, which is then not closed here. ``hooks.map_interrupt`` chooses how
+    questions are shown.
+    """
+
+    def __init__(self, endpoint: str | AsyncClient, *, hooks: Hooks = NO_HOOKS, **options: Any) -> None:
+        self._is_ours = isinstance(endpoint, str)
+        if isinstance(endpoint, str):
+            self.client = AsyncClient(endpoint, **options)
+        elif options:
+            raise TypeError(f"an AsyncClient is given; {', '.join(options)} would change nothing")
+        else:
+            self.client = endpoint
+        self._hooks = hooks
+
+    async def get_response(self, messages: Messages, options: ChatOptions | None = None) -> ChatResponse:
+        """The whole answer. Raises as ``AsyncThread.run`` and ``AsyncThread.resume`` do."""
+        return await self.get_streaming_response(messages, options)
+
+    def get_streaming_response(self, messages: Messages, options: ChatOptions | None = None) -> ChatStream:
+        """The answer as it comes: iterate for updates, await for the response. Nothing is sent before that."""
+        return ChatStream(self, _as_messages(messages), ChatOptions() if options is None else options)
+
+    async def close(self) -> None:
+        """Close every connection, if the ``AsyncClient`` was made here."""
+        if self._is_ours:
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class ChatStream:
+    """An answer: ``async for update in stream``, then ``stream.response``; or ``response = await stream``.
+
+    Every event is the ``raw_representation`` of an update. Results of tools that were called here are updates of role
+    ``tool`` without one. A run that fails gives an update with ``ErrorContent``, and then raises ``RunFailed``.
+    """
+
+    def __init__(self, client: ChatClient, messages: list[ChatMessage], options: ChatOptions) -> None:
+        self._client = client.client
+        self._hooks = client._hooks
+        self._messages = messages
+        self._options = options
+        self._response: ChatResponse | None = None
+        self._has_begun = False
+
+    @property
+    def response(self) -> ChatResponse:
+        """The whole answer, once the updates have been iterated. Raises ``StreamTruncated`` before."""
+        if self._response is None:
+            raise StreamTruncated("the answer has not been followed to its end")
+        return self._response
+
+    def __await__(self) -> Generator[Any, None, ChatResponse]:
+        return self._finish().__await__()
+
+    async def _finish(self) -> ChatResponse:
+        if not self._has_begun:
+            async with aclosing(self.__aiter__()) as updates:
+                async for _ in updates:
+                    pass
+        return self.response
+
+    async def __aiter__(self) -> AsyncGenerator[ChatUpdate, None]:
+        if self._has_begun:
+            raise IllegalStep("an answer can be followed once; ask again for another", rule="IN-1")
+        self._has_begun = True
+        options, settings = self._options, self._client._settings
+        thread, run = await self._begin()
+        reader = UpdateReader(hooks=self._hooks, new_id=settings.new_id, warn=settings.warn)
+        known = {message.id for message in thread.messages if isinstance(message, ToolMessage)}
+        questions: list[Content] = []
+        try:
+            async with aclosing(run.__aiter__()) as events:
+                async for event in events:
+                    if isinstance(event, RunStartedEvent):
+                        for update in _own_results(thread, known):
+                            yield update
+                    elif isinstance(event, ToolCallResultEvent):
+                        known.add(event.message_id)
+                    is_large = isinstance(event, ToolCallResultEvent) and not isinstance(event.content, str)
+                    updates = await asyncio.to_thread(reader.feed, event) if is_large else reader.feed(event)
+                    if isinstance(event, RunFinishedEvent):
+                        questions = [one for one in updates[-1].contents if not isinstance(one, UsageContent)]
+                    for update in updates:
+                        yield update
+            for update in _own_results(thread, known):
+                yield update
+        finally:
+            options.state, options._interrupts = thread.state, thread.interrupts
+            options._asked.update(interrupt.id for interrupt in thread.interrupts)
+        self._response = await _respond(await run.result(), thread, questions, settings.warn)
+
+    async def _begin(self) -> tuple[AsyncThread, AsyncRun]:
+        options, client = self._options, self._client
+        messages = await self._wire_messages()
+        thread = client.thread(options.thread_id, tools=options.tools)
+        interrupts, answers = _open_questions(self._messages, options)
+        state: Any = options.state
+        if state is None:
+            state = {}
+        thread._reducer = Reducer.from_conversation(
+            Conversation(messages=messages, state=state, runs=[], interrupts=interrupts), warn=thread._warn
+        )
+        options.thread_id = thread.id
+        told: dict[str, Any] = {
+            "context": options.context,
+            "forwarded_props": options.forwarded_props,
+            "parent_run_id": options.parent_run_id,
+            "headers": options.headers,
+            "max_rounds": options.max_rounds,
+        }
+        return thread, thread.resume(answers, **told) if answers else thread.run(**told)
+
+    async def _wire_messages(self) -> list[Message]:
+        spoken = [(one, said) for one in self._messages if (said := _without_questions(one)) is not None]
+
+        def convert() -> list[Message]:
+            return [
+                written
+                for original, said in spoken
+                for written in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client._settings.warn)
+            ]
+
+        is_large = any(_is_large(content) for _, said in spoken for content in said.contents)
+        return await asyncio.to_thread(convert) if is_large else convert()
+
+    def _ids_of(self, message: ChatMessage) -> Callable[[], str]:
+        """Ids for what a message becomes: the same ones whenever it is sent with these options (#3433)."""
+        _, minted = self._options._minted.setdefault(id(message), (message, []))
+        used = 0
+
+        def new_id() -> str:
+            nonlocal used
+            used += 1
+            if used > len(minted):
+                minted.append(self._client._settings.new_id())
+            return minted[used - 1]
+
+        return new_id
+
+
+def _as_messages(messages: Messages) -> list[ChatMessage]:
+    given: Sequence[Any] = [messages] if isinstance(messages, (str, ChatMessage)) else messages
+    found: list[ChatMessage] = []
+    for message in given:
+        if isinstance(message, str):
+            message = ChatMessage("user", [TextContent(message)])
+        if not isinstance(message, ChatMessage):
+            raise TypeError(f"{type(message).__name__} is neither text nor a chat message")
+        found.append(message)
+    return found
+
+
+def _is_large(content: Content) -> bool:
+    inner: Any = getattr(content, "result", None)
+    if isinstance(inner, _ARRAY):
+        return any(_is_large(one) for one in cast("Sequence[Any]", inner))
+    return isinstance(content, DataContent) and len(content.data) > _LARGE
+
+
+def _without_questions(message: ChatMessage) -> ChatMessage | None:
+    """The message without what travels as interrupts and answers to them; None if that was all."""
+    contents = [one for one in message.contents if not isinstance(one, (*_REQUESTS, *_RESPONSES))]
+    if len(contents) == len(message.contents):
+        return message
+    return replace(message, contents=contents) if contents else None
+
+
+def _open_questions(
+    messages: Iterable[ChatMessage], options: ChatOptions
+) -> tuple[list[Interrupt], dict[str, ResumeEntry]]:
+    """The questions that wait for an answer, and the answers that are new.
+
+    A conversation that was loaded from somewhere has its questions in it: what an agent said after one settled it.
+    """
+    asked: dict[str, Interrupt] = {}
+    answers: dict[str, ResumeEntry] = {}
+    for message in messages:
+        if message.role in ("assistant", "tool"):
+            asked, answers = {}, {}
+        for content in message.contents:
+            if isinstance(content, _REQUESTS):
+                raw = content.raw_representation
+                asked[content.interrupt_id] = raw if isinstance(raw, Interrupt) else write_interrupt(content)
+            elif isinstance(content, _RESPONSES):
+                answers[content.interrupt_id] = write_answer(content)
+    interrupts = list(asked.values()) if options._interrupts is None else options._interrupts
+    # Questions that were answered before, by a run that then said nothing, are done with.
+    settled = options._asked.difference(interrupt.id for interrupt in interrupts)
+    return interrupts, {id_: entry for id_, entry in answers.items() if id_ not in settled}
+
+
+def _own_results(thread: AsyncThread, known: set[str]) -> list[ChatUpdate]:
+    """What tools of the application answered since, as updates."""
+    new = [one for one in thread.messages if isinstance(one, ToolMessage) and one.id not in known]
+    known.update(one.id for one in new)
+    named = {THREAD_ID: thread.id}
+    return [
+        ChatUpdate("tool", message.contents, message.message_id, additional_properties=named)
+        for message in as_chat_messages(new, warn=thread._warn)
+    ]
+
+
+async def _respond(result: RunResult, thread: AsyncThread, questions: list[Content], warn: Any) -> ChatResponse:
+    has_parts = any(isinstance(getattr(message, "content", None), list) for message in result.messages)
+    if has_parts:
+        messages = await asyncio.to_thread(as_chat_messages, result.messages, warn=warn)
+    else:
+        messages = as_chat_messages(result.messages, warn=warn)
+    if questions:
+        messages.append(ChatMessage("assistant", questions))
+    pending = {call.id for call in result.pending_tool_calls}
+    return ChatResponse(
+        messages=messages,
+        thread_id=thread.id,
+        run_id=result.run_id,
+        outcome=result.outcome,
+        result=result.result,
+        state=result.state,
+        usage=result.usage,
+        pending_calls=[call for message in messages for call in message.calls if call.call_id in pending],
+        additional_properties={THREAD_ID: thread.id, RUN_ID: result.run_id},
+        raw_representation=result,
+    )
