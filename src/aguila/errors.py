@@ -106,8 +106,8 @@ class IllegalStep(AguilaError):
 class PatchError(AguilaError):
     """A JSON Patch does not apply. The document it was meant for is unchanged.
 
-    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path. ``rule`` is ``"SNAP-8"`` for
-    a malformed patch, which is an error wherever it comes from, and ``"SNAP-9"`` for one that does not fit the document.
+    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path. ``rule`` is SNAP-8 for a
+    malformed patch, which is an error wherever it comes from, and SNAP-9 for one that does not fit the document.
     """
 
     def __init__(

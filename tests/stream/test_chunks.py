@@ -154,12 +154,12 @@ def test_the_end_of_the_stream_invents_no_end():
 @pytest.mark.parametrize(
     ("chunk", "missing"),
     [
-        (Text(delta="a"), "message_id"),
-        (Text(delta="a", subagent_run_id="s"), "message_id"),
-        (ReasoningMessageChunkEvent(delta="a"), "message_id"),
-        (Tool(delta="a"), "tool_call_id and tool_call_name"),
-        (Tool(tool_call_id="c", delta="a"), "tool_call_name"),
-        (Tool(tool_call_name="f", delta="a"), "tool_call_id"),
+        (Text(delta="a"), "messageId"),
+        (Text(delta="a", subagent_run_id="s"), "messageId"),
+        (ReasoningMessageChunkEvent(delta="a"), "messageId"),
+        (Tool(delta="a"), "toolCallId and toolCallName"),
+        (Tool(tool_call_id="c", delta="a"), "toolCallName"),
+        (Tool(tool_call_name="f", delta="a"), "toolCallId"),
     ],
 )
 def test_a_first_chunk_without_its_id_or_name_is_refused_CHK_3(chunk, missing):
@@ -354,3 +354,66 @@ def test_a_tool_call_is_reopened_only_with_its_name():
     custom = CustomEvent(name="x", value=None)
     first = Tool(tool_call_id="c", tool_call_name="f")
     assert refused(first, custom, Tool(tool_call_id="c", delta="a")).rule == "CHK-3"
+
+
+def test_an_error_names_fields_as_the_wire_does_CHK_5():
+    error = refused(Tool(tool_call_id="c", tool_call_name="f"), Tool(parent_message_id="n"))
+    assert "parentMessageId 'n'" in error.message
+
+
+def test_an_error_names_a_few_of_many_lanes_CHK_8():
+    opened = [Text(message_id=f"m{i}", subagent_run_id=f"s{i}") for i in range(100)]
+    error = refused(*opened, Text(delta="a"))
+    assert (error.rule, "'s4' and 95 more" in error.message) == ("CHK-8", True)
+
+
+def test_an_item_of_the_agent_itself_is_continued_without_a_tag_CHK_8():
+    assert "leave its tag out" in refused(Text(message_id="m"), Text(message_id="m", subagent_run_id="s")).message
+
+
+class Compared(str):
+    """An id that counts how often it is compared."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Compared.count += 1
+        return str.__eq__(self, other)
+
+
+def test_finding_a_lane_takes_no_longer_where_many_are_open():
+    Compared.count = 0
+    lanes = 500
+    chunks = [Text(message_id=Compared(f"m{i}"), subagent_run_id=f"s{i}") for i in range(lanes)]
+    chunks += [Text(message_id=Compared(f"m{i}"), delta="x") for i in range(lanes)]
+    assert [event.subagent_run_id for event in expand(*chunks)] == [f"s{i}" for i in range(lanes)] * 2
+    assert Compared.count < 20 * lanes
+
+
+FINISHED = RunFinishedEvent(thread_id="t", run_id="r")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Text(message_id="m", delta="a"),
+        Text(message_id="other", delta="a"),
+        Text(message_id="new", subagent_run_id="new"),
+        Tool(tool_call_id="c", tool_call_name="f", subagent_run_id="s"),
+        CustomEvent(name="x", value=None),
+        CustomEvent(name="x", value=None, subagent_run_id="elsewhere"),
+        RawEvent(event=1),
+        FINISHED,
+    ],
+)
+@pytest.mark.parametrize("before", [[], [CustomEvent(name="x", value=None)], [RawEvent(event=1)]])
+def test_an_event_that_is_taken_back_was_never_there(event, before):
+    fresh, expander = ChunkExpander(), ChunkExpander()
+    for earlier in (*TWO_LANES, Text(message_id="third", subagent_run_id="t"), *before):
+        assert fresh.feed(earlier) == expander.feed(earlier)
+    expander.feed(event)
+    expander.take_back()
+    for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), FINISHED):
+        assert fresh.feed(later) == expander.feed(later)
+    assert not expander.is_holding

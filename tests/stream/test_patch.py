@@ -433,3 +433,41 @@ def test_a_patch_may_be_a_tuple():
 def test_the_result_can_be_written_as_json():
     result = apply_patch({"a": [1]}, [add("/a/-", {"b": None}), copy_("/a", "/c")])
     assert json.loads(json.dumps(result)) == {"a": [1, {"b": None}], "c": [1, {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "rule"),
+    [
+        ({}, "SNAP-8"),
+        ([1], "SNAP-8"),
+        ([{"op": "add", "path": "/a"}], "SNAP-8"),
+        ([{"op": "add", "path": 1, "value": 1}], "SNAP-8"),
+        ([{"op": "grow", "path": "/a"}], "SNAP-8"),
+        ([remove("/a")], "SNAP-9"),
+        ([expect("", 1)], "SNAP-9"),
+    ],
+)
+def test_a_malformed_patch_is_told_from_one_that_does_not_apply(patch: Any, rule: str):
+    with pytest.raises(PatchError) as caught:
+        apply_patch({}, patch)
+    assert caught.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        replace("/list/" + "9" * 5000, 1),
+        replace("/list/" + "x" * 5000, 1),
+        replace("/" + "x" * 5000, 1),
+        replace("x" * 5000, 1),
+        replace("/text/" + "x" * 5000, 1),
+        replace("/__proto__/" + "x" * 5000, 1),
+        move("/list/0" + "/x" * 5000, "/list/0" + "/x" * 5001),
+        {"op": "x" * 5000, "path": ""},
+    ],
+)
+def test_a_long_path_is_not_repeated_in_full(operation: Any):
+    with pytest.raises(PatchError) as caught:
+        apply_patch({"list": [1], "text": ""}, [operation])
+    assert len(str(caught.value)) < 300
+    assert caught.value.operation is operation

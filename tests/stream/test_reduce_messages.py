@@ -182,11 +182,6 @@ def test_a_reducer_refuses_a_chunk_and_reduce_expands_it_chk_1(chunk):
     assert len(reduce([chunk]).messages) == 1
 
 
-def test_a_reducer_refuses_what_is_no_event():
-    with pytest.raises(TypeError, match="no event"):
-        Reducer().feed({"type": "TEXT_MESSAGE_START"})
-
-
 # reasoning (RSN)
 
 

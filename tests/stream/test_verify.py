@@ -500,3 +500,14 @@ def test_nothing_is_open_after_the_end_of_a_run(last):
     for event in (START, text(), sub(), last):
         verifier.feed(event)
     assert verifier.open_items == []
+
+
+def test_the_advice_about_a_wrong_tag_fits_its_owner_SUB_8():
+    assert "send it without a tag" in refused("SUB-8", START, text("m"), say("m", "b")).message
+    assert "with that tag or none" in refused("SUB-8", START, text("m", "a"), say("m", "b")).message
+
+
+def test_an_error_shows_its_rule_and_place():
+    error = refused("STR-2", START, say("m"))
+    assert repr(error).startswith("SequenceError(")
+    assert repr(error).endswith("rule='STR-2', index=1)")

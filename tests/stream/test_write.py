@@ -10,6 +10,7 @@ from aguila.protocol import (
     AssistantMessage,
     CustomEvent,
     Interrupt,
+    MessagesSnapshotEvent,
     RawEvent,
     ReasoningEncryptedValueEvent,
     RunAgentInput,
@@ -256,6 +257,8 @@ def test_an_item_that_a_snapshot_gave_to_another_owner_is_closed_without_a_tag(r
         ("SUB-2", [["start_subagent", "n", "a"], ["finish_subagent", "a"], ["start_subagent", "n", "a"]]),
         ("ENV-12", [["start_text", "m"], ["activity_snapshot", "t", {}, "m"]]),
         ("ACT-8", [["activity_delta", "x", []]]),
+        ("SNAP-8", [["patch_state", [{"op": "remove"}]]]),
+        ("SNAP-8", [["emit", StateDeltaEvent(delta=[{"op": "grow", "path": ""}])]]),
         ("SNAP-9", [["patch_state", [{"op": "remove", "path": "/nothing"}]]]),
     ],
 )
@@ -455,3 +458,21 @@ def test_an_agent_s_own_error_ends_the_run(run):
 def test_emitting_an_event_that_must_not_come_is_a_local_error_with_its_rule(run):
     run.refuses("STR-2", "emit", TextMessageContentEvent(message_id="m", delta="x"))
     run.emit(TextMessageStartEvent(message_id="m"))
+
+
+def test_a_refused_event_leaves_chunked_items_as_they_were_and_in_their_order(run):
+    for name in "abc":
+        run.emit(TextMessageChunkEvent(message_id=name, delta="x", subagent_run_id=name))
+    run.emit(ToolCallChunkEvent(tool_call_id="call", tool_call_name="f"))
+    run.start_text("open", subagent="d")
+    run.refuses("STR-1", "emit", TextMessageStartEvent(message_id="open", subagent_run_id="b"))  # would end b's item
+    run.refuses("STR-1", "emit", TextMessageChunkEvent(message_id="open", subagent_run_id="a"))
+    twice = [AssistantMessage(id="n", content=""), AssistantMessage(id="n", content="")]
+    run.refuses("ENV-12", "emit", MessagesSnapshotEvent(messages=twice))  # would end them all
+    for name in "abc":
+        assert run.emit(TextMessageChunkEvent(subagent_run_id=name, delta="y")) == [
+            TextMessageContentEvent(message_id=name, delta="y", subagent_run_id=name)
+        ]
+    ended = run.emit(MessagesSnapshotEvent(messages=[]))
+    assert [getattr(event, "message_id", None) for event in ended] == ["a", "b", "c", None, None]
+    assert [item.id for item in run.writer.open_items] == ["open"]

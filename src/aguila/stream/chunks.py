@@ -8,12 +8,17 @@ agent itself (``None``), one for each subagent's id (the empty string is an id l
 most one open item of any kind (CHK-6). ``SHORTHANDS`` says what each kind of chunk stands for, and
 ``ENDS_OWN_LANE``, ``ENDS_EVERY_LANE`` and ``ENDS_NAMED_LANE`` which other events end an item (CHK-7); an event in
 none of them, such as RAW or an activity, leaves every lane alone.
+
+An event costs the same however many lanes are open, except one that ends them all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
+
+import msgspec
 
 from aguila.errors import SequenceError
 from aguila.protocol import (
@@ -45,6 +50,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from aguila.stream.foreign import EVENT_CLASSES, not_an_event
 
 
 class Shorthand(NamedTuple):
@@ -128,19 +134,29 @@ ENDS_EVERY_LANE: frozenset[type[Any]] = frozenset(
 ENDS_NAMED_LANE: frozenset[type[Any]] = frozenset({SubagentFinishedEvent, SubagentErrorEvent})
 """Events that end the lane of the subagent they are about: nothing outlives its owner (CHK-7 d, CHK-9)."""
 
-_BY_CHUNK: dict[type[Any], Shorthand] = {kind.chunk: kind for kind in SHORTHANDS}
+_SHORTHAND_OF: dict[type[Any], Shorthand | None] = {
+    **dict.fromkeys(EVENT_CLASSES),
+    **{kind.chunk: kind for kind in SHORTHANDS},
+}
+CHUNKED_ENDS: frozenset[type[Any]] = frozenset(kind.end for kind in SHORTHANDS)
+"""The events that end what chunks can open."""
+
 _OF_ONE_LANE = ENDS_OWN_LANE | ENDS_NAMED_LANE
+
+_NAMED = 5
+"""How many lanes an error names."""
 
 Lane = str | None
 
 
 class _OpenItem(NamedTuple):
-    """An item that chunks opened and nothing has ended yet."""
+    """An item that chunks opened and nothing has ended yet. ``since`` is when: which event of the stream it was."""
 
     kind: Shorthand
     id: str
     owner: Lane
     fields: dict[str, str | None]
+    since: int
 
     def end(self) -> Event:
         # Nothing of the event that ends the item belongs to the item (CHK-10): no metadata, no timestamp.
@@ -153,11 +169,20 @@ class ChunkExpander:
     A refused chunk raises ``SequenceError`` and leaves the expander as it was.
     """
 
-    __slots__ = ("_fed", "_lanes")
+    __slots__ = ("_by_id", "_fed", "_lanes", "_undo")
 
     def __init__(self) -> None:
         self._fed = 0
-        self._lanes: dict[Lane, _OpenItem] = {}
+        self._lanes: dict[Lane, _OpenItem] = {}  # in the order in which they were opened
+        # The lanes by kind of chunk and id of the item: an item is in one lane only.
+        self._by_id: dict[type[Any], dict[str, Lane]] = {kind.chunk: {} for kind in SHORTHANDS}
+        # The last change, to be taken back: which event of the stream made it, what it ended and what it opened.
+        self._undo: tuple[int, list[tuple[Lane, _OpenItem]], list[Lane]] = (-1, [], [])
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether an item is open that chunks opened; if none is, an event that is no chunk stands for itself."""
+        return bool(self._lanes)
 
     def feed(self, event: Event) -> Sequence[Event]:
         """The events that ``event`` stands for, in order: itself, unless it is a chunk or ends a chunked item.
@@ -166,9 +191,13 @@ class ChunkExpander:
         only (CHK-10). Its timestamp is kept on both. A continuation that says nothing at all becomes no event.
 
         Raises ``SequenceError``: CHK-3 for an opening chunk without its id or name, CHK-5 for a repeated field
-        that contradicts the opener, CHK-8 for a chunk whose lane is contradicted or cannot be told.
+        that contradicts the opener, CHK-8 for a chunk whose lane is contradicted or cannot be told. Raises
+        TypeError for what is no event of the protocol.
         """
-        kind = _BY_CHUNK.get(event.__class__)
+        try:
+            kind = _SHORTHAND_OF[event.__class__]
+        except KeyError:
+            raise not_an_event(event) from None
         if kind is not None:
             expanded = self._expand(kind, event)
         elif self._lanes:
@@ -178,32 +207,55 @@ class ChunkExpander:
         self._fed += 1
         return expanded
 
+    def take_back(self) -> None:
+        """Be as before the last event: what it was expanded to was refused."""
+        self._fed -= 1
+        when, ended, opened = self._undo
+        if when != self._fed:
+            return
+        self._undo = (-1, [], [])
+        for lane in opened:
+            self._drop(lane)
+        if ended:
+            self._lanes.update(ended)
+            self._lanes = dict(sorted(self._lanes.items(), key=lambda entry: entry[1].since))
+            for lane, item in ended:
+                self._by_id[item.kind.chunk][item.id] = lane
+
     def close(self) -> list[Event]:
         """The stream has ended. Always empty: an item still open then was cut off, and its end is not invented."""
-        self._lanes.clear()
+        self._clear()
         return []
 
     def forget(self, lane: Lane) -> None:
         """Drop the item of this lane: whoever calls this has ended it."""
-        self._lanes.pop(lane, None)
+        if lane in self._lanes:
+            self._drop(lane)
 
-    def save(self) -> dict[Lane, _OpenItem]:
-        """What is open, to go back to with ``restore`` if the expanded events turn out to be refused."""
-        return dict(self._lanes)
+    def _drop(self, lane: Lane) -> _OpenItem:
+        item = self._lanes.pop(lane)
+        del self._by_id[item.kind.chunk][item.id]
+        return item
 
-    def restore(self, saved: dict[Lane, _OpenItem]) -> None:
-        """Be as when ``save`` was called."""
-        self._lanes = saved
+    def _clear(self) -> None:
+        self._lanes.clear()
+        for lanes in self._by_id.values():
+            lanes.clear()
 
     def _end_lanes(self, event: Any) -> Sequence[Event]:
         cls = event.__class__
         if cls in _OF_ONE_LANE:
-            item = self._lanes.pop(event.subagent_run_id, None)
-            return (event,) if item is None else (item.end(), event)
+            lane: Lane = event.subagent_run_id
+            if lane not in self._lanes:
+                return (event,)
+            item = self._drop(lane)
+            self._undo = (self._fed, [(lane, item)], [])
+            return (item.end(), event)
         if cls in ENDS_EVERY_LANE:
-            ends = [item.end() for item in self._lanes.values()]
-            self._lanes.clear()
-            return (*ends, event)
+            ended = list(self._lanes.items())
+            self._clear()
+            self._undo = (self._fed, ended, [])
+            return (*[item.end() for _, item in ended], event)
         return (event,)
 
     def _expand(self, kind: Shorthand, chunk: Any) -> Sequence[Event]:
@@ -223,10 +275,13 @@ class ChunkExpander:
 
         opened = self._opened_by(kind, chunk, chunk_id)
         expanded: list[Event] = []
+        ended: list[tuple[Lane, _OpenItem]] = []
         if item is not None:
-            del self._lanes[lane]  # so that the lane counts as opened last
+            ended.append((lane, self._drop(lane)))  # so that the lane counts as opened last
             expanded.append(item.end())
+        self._undo = (self._fed, ended, [lane])
         self._lanes[lane] = opened
+        self._by_id[kind.chunk][opened.id] = lane
         expanded.append(
             kind.start(
                 **{kind.id_field: opened.id},
@@ -244,31 +299,32 @@ class ChunkExpander:
     def _lane_of(self, kind: Shorthand, chunk: Any, chunk_id: str | None) -> Lane:
         """Where the chunk belongs (CHK-8): by its id, else by its tag, else where only one item can be meant."""
         tag: Lane = chunk.subagent_run_id
+        lanes = self._by_id[kind.chunk]
         if chunk_id is not None:
-            for lane, item in self._lanes.items():
-                if item.kind is kind and item.id == chunk_id:
-                    if tag is not None and tag != lane:
-                        raise self._error(
-                            f"a chunk tagged {tag!r} continues {kind.noun} {chunk_id!r}, which belongs to"
-                            f" {_owner(lane)}; tag it the same or not at all",
-                            "CHK-8",
-                            chunk,
-                        )
-                    return lane
+            if chunk_id not in lanes:
+                return tag
+            lane = lanes[chunk_id]
+            if tag is not None and tag != lane:
+                raise self._error(
+                    f"a chunk tagged {tag!r} continues {kind.noun} {chunk_id!r}, which belongs to"
+                    f" {_owner(lane)}; {_right_tag(lane)}",
+                    "CHK-8",
+                    chunk,
+                )
+            return lane
+        if tag is not None or not lanes:
             return tag
-        if tag is not None:
-            return tag
-        lanes = [lane for lane, item in self._lanes.items() if item.kind is kind]
-        if not lanes or None in lanes:
-            return None
+        # The agent's own lane, the chunk's own as it has no tag, holds no such item: that was looked at first.
         if len(lanes) > 1:
+            named = [repr(lane) for lane in islice(lanes.values(), _NAMED)]
+            more = "" if len(lanes) <= _NAMED else f" and {len(lanes) - _NAMED} more"
             raise self._error(
                 f"a chunk with neither id nor tag could continue the {kind.noun} of any of"
-                f" {', '.join(map(repr, lanes))}; name the {kind.noun} or tag the chunk",
+                f" {', '.join(named)}{more}; name the {kind.noun} or tag the chunk",
                 "CHK-8",
                 chunk,
             )
-        return lanes[0]
+        return next(iter(lanes.values()))
 
     def _check_repeats(self, item: _OpenItem, chunk: Any) -> None:
         for field, established in item.fields.items():
@@ -276,8 +332,8 @@ class ChunkExpander:
             if repeated is not None and repeated != established:
                 was = "without one" if established is None else f"as {established!r}"
                 raise self._error(
-                    f"a chunk says {field} {repeated!r}, but {item.kind.noun} {item.id!r} was opened {was};"
-                    " repeat the opener's value or leave it out",
+                    f"a chunk says {_wire_name(chunk, field)} {repeated!r}, but {item.kind.noun} {item.id!r}"
+                    f" was opened {was}; repeat the opener's value or leave it out",
                     "CHK-5",
                     chunk,
                 )
@@ -287,7 +343,7 @@ class ChunkExpander:
         if chunk_id is None or missing:
             raise self._error(
                 f"no {kind.noun} is open here to continue, and the first chunk of one must carry"
-                f" {' and '.join(missing)}",
+                f" {' and '.join(_wire_name(chunk, name) for name in missing)}",
                 "CHK-3",
                 chunk,
             )
@@ -295,7 +351,7 @@ class ChunkExpander:
         for field, absent in kind.opener_fields.items():
             value = getattr(chunk, field)
             fields[field] = absent if value is None else value
-        return _OpenItem(kind, chunk_id, chunk.subagent_run_id, fields)
+        return _OpenItem(kind, chunk_id, chunk.subagent_run_id, fields, self._fed)
 
     def _content(self, item: _OpenItem, chunk: Any) -> Event:
         tag = chunk.subagent_run_id
@@ -322,3 +378,12 @@ def expand_chunks(events: Iterable[Event]) -> Iterator[Event]:
 
 def _owner(tag: Lane) -> str:
     return "the agent itself" if tag is None else f"subagent {tag!r}"
+
+
+def _right_tag(tag: Lane) -> str:
+    return "leave its tag out" if tag is None else "tag it the same or not at all"
+
+
+def _wire_name(chunk: Any, field: str) -> str:
+    """What the wire calls a field."""
+    return next(known.encode_name for known in msgspec.structs.fields(chunk) if known.name == field)

@@ -20,15 +20,11 @@ from typing import Any
 import msgspec
 
 from aguila.codec.pointer import escape_token
+from aguila.stream.documents import ARRAY, CONTAINER, OBJECT, check_json
 
 _ABSENT: Any = object()
 _NO_LIMIT = 1 << 62
 
-# Typed Any so that isinstance leaves documents Any: narrowed to dict[Unknown, Unknown] they would need casts,
-# which are calls, in loops that run for every value. Tuples occur in documents made by Python programs.
-_OBJECT: Any = dict
-_ARRAY: Any = (list, tuple)
-_CONTAINER: Any = (dict, list, tuple)
 
 _ALIGNMENT_EFFORT = 1 << 16
 """About how many pairs of equal elements the alignment of two lists looks at, where elements repeat."""
@@ -58,8 +54,8 @@ def same_json(a: Any, b: Any) -> bool:
         a, b = pending.pop()
         if a is b:
             continue
-        if isinstance(a, _OBJECT):
-            if not isinstance(b, _OBJECT) or len(a) != len(b):
+        if isinstance(a, OBJECT):
+            if not isinstance(b, OBJECT) or len(a) != len(b):
                 return False
             for key, value in a.items():
                 other = b.get(key, _ABSENT)
@@ -67,8 +63,8 @@ def same_json(a: Any, b: Any) -> bool:
                     if other is _ABSENT:
                         return False
                     pending.append((value, other))
-        elif isinstance(a, _ARRAY):
-            if not isinstance(b, _ARRAY) or len(a) != len(b):
+        elif isinstance(a, ARRAY):
+            if not isinstance(b, ARRAY) or len(a) != len(b):
                 return False
             pending.extend(zip(a, b, strict=True))
         # JSON has one type of number and a separate boolean; Python's True == 1 is the trap (PY-13).
@@ -86,14 +82,27 @@ def make_patch(old: Any, new: Any) -> list[dict[str, Any]]:
     """A small patch that turns the old document into the new one; empty if they are the same JSON.
 
     Its operations are ``add``, ``remove`` and ``replace``. Their values are those of the new document, not copies.
+
+    Raises EncodeError, with a pointer into the document, for one that is not JSON or contains itself. Only what the
+    patch would bring is looked at: a set is no array, but where the array of its elements was, it changes nothing.
     """
     encoded = _encoded(_encoder, new)
-    if encoded is not None and encoded == _encoded(_encoder, old):
+    if encoded is None:
+        check_json(new)  # what msgspec has encoded has an end; anything else may not
+    elif encoded == _encoded(_encoder, old):
         return []
     diff = _Diff()
-    diff.glances = _GLANCES * (len(encoded) if encoded is not None else diff.size(new, _NO_LIMIT))
-    diff.pair(old, new, "")
-    diff.run()
+    try:
+        diff.glances = _GLANCES * (len(encoded) if encoded is not None else diff.size(new, _NO_LIMIT))
+        diff.pair(old, new, "")
+        diff.run()
+    except (TypeError, ValueError, AttributeError):  # not the values, or names, that JSON has
+        check_json(old)
+        check_json(new)
+        raise
+    for operation in diff.operations:
+        if "value" in operation:
+            check_json(operation["value"], operation["path"])
     return diff.operations
 
 
@@ -132,7 +141,7 @@ class _Diff:
                 continue
             pending.append((None, new, path, len(self.operations), self.cost))
             first = len(pending)
-            if isinstance(new, _OBJECT):
+            if isinstance(new, OBJECT):
                 self.compare_objects(old, new, path)
             else:
                 self.compare_arrays(old, new, path)
@@ -140,7 +149,7 @@ class _Diff:
 
     def pair(self, old: Any, new: Any, path: str) -> None:
         """Compare what is at one path in both: containers later, the rest at once."""
-        kind = _OBJECT if isinstance(new, _OBJECT) else _ARRAY
+        kind = OBJECT if isinstance(new, OBJECT) else ARRAY
         if isinstance(new, kind) and isinstance(old, kind):
             self.pending.append((old, new, path, 0, 0))
         elif not same_json(old, new):
@@ -203,7 +212,7 @@ class _Diff:
 
     def is_same(self, old: Any, new: Any) -> bool:
         """Whether two values are the same JSON; of containers, whether that can be seen at a glance."""
-        if not isinstance(new, _CONTAINER):
+        if not isinstance(new, CONTAINER):
             return same_json(old, new)
         encoded = self.glance(_encoder, new)
         return encoded is not None and encoded == _encoded(_encoder, old)
@@ -212,7 +221,7 @@ class _Diff:
         """A key that two elements have in common only if they are the same JSON."""
         if isinstance(value, bool):
             return (value, "boolean")
-        if not isinstance(value, _CONTAINER):
+        if not isinstance(value, CONTAINER):
             return value
         encoded = self.glance(_canonical, value)
         return object() if encoded is None else (encoded,)
@@ -259,7 +268,7 @@ class _Diff:
                 if isinstance(node, str):
                     total += 3 + len(node)
                     continue
-                if not isinstance(node, _CONTAINER):
+                if not isinstance(node, CONTAINER):
                     total += 1 + len(repr(node))  # True, None and numbers are about as long in Python as in JSON
                     continue
                 if (known := self.sizes.get(id(node))) is not None:
@@ -277,7 +286,7 @@ class _Diff:
             total += 3 + len(node)  # before looking at each: an element takes a byte or more
             if total >= limit:
                 break
-            if isinstance(node, _OBJECT):
+            if isinstance(node, OBJECT):
                 total += 2 * len(node) + sum(map(len, node))
                 pending.extend(node.values())
             else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
-from aguila.codec.pointer import escape_token
 from aguila.errors import EncodeError, IllegalStep, PatchError, SequenceError
 from aguila.protocol import (
     PROTOCOL_VERSION,
@@ -33,7 +32,8 @@ from aguila.protocol import (
     TokenUsage,
     replace,
 )
-from aguila.stream.chunks import ChunkExpander
+from aguila.stream.chunks import CHUNKED_ENDS, ChunkExpander
+from aguila.stream.documents import own_json
 from aguila.stream.duties import Duties
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.rules import SUBAGENT, Item, RunState
@@ -166,7 +166,7 @@ class Emitter:
         return self._close_all(None)
 
     def emit(self, event: Event) -> Events:
-        """Write an event that an agent made; chunks are expanded.
+        """Write an event that an agent made; chunks are expanded. Raises TypeError for what is no event.
 
         RUN_FINISHED and RUN_ERROR are as ``finish`` and ``fail``: what is open is closed, and calls left to the front
         end are listed if the event does not. RUN_STARTED is taken only as the first event and only with this run's
@@ -182,10 +182,13 @@ class Emitter:
 
         Raises ``EncodeError`` if the new state is not JSON.
         """
+        patch: list[Any] = [*make_patch(self._state, state)]
         try:
-            patch = own_json(make_patch(self._state, state))
-        except (EncodeError, TypeError):
-            own_json(state)  # raises with the place in the state, not in the patch
+            for operation in patch:
+                if "value" in operation:
+                    operation["value"] = own_json(operation["value"])
+        except EncodeError:
+            own_json(state)  # raises with the place in the state, not in the value
             raise
         if not patch:
             return []
@@ -204,7 +207,10 @@ class Emitter:
         subagent: str | None = None,
         metadata: Metadata | None = None,
     ) -> Events:
-        """Change the state by a JSON Patch of the caller's making; refused if it does not apply (SNAP-9)."""
+        """Change the state by a JSON Patch of the caller's making.
+
+        Refused if it is malformed (SNAP-8) or does not apply (SNAP-9); raises ``EncodeError`` if it is not JSON.
+        """
         operations = own_json(list(patch))
         return self._send_state(
             StateDeltaEvent(delta=operations, subagent_run_id=subagent, metadata=metadata), self._patched(operations)
@@ -228,22 +234,22 @@ class Emitter:
 
     def _write(self, event: Event) -> Events:
         """Write one event and the ends of chunked items that it brings with it: all of it or nothing."""
-        lanes = self._expander.save()
-        items = None
-        written: Events = []
+        verifier = self._verifier
         try:
             parts = self._expander.feed(event)
-            if len(parts) > 1:
-                items = self._verifier.save_open()
+        except SequenceError as error:
+            _refuse(error)
+        # The ends come first. Only the event that brought them can be refused, as the items were open.
+        ended = [verifier.opening_of(part) for part in parts if part.__class__ in CHUNKED_ENDS and part is not event]
+        written: Events = []
+        try:
             for part in parts:
                 stamped = self._stamped(part)
-                self._verifier.feed(stamped)
+                verifier.feed(stamped)
                 written.append(stamped)
         except SequenceError as error:
-            # Only the event that brought the others can be refused: before it there are ends of items that were open.
-            if items is not None:
-                self._verifier.restore_open(items)
-            self._expander.restore(lanes)
+            verifier.reopen(ended[: len(written)])
+            self._expander.take_back()
             _refuse(error)
         return written
 
@@ -328,6 +334,8 @@ class Emitter:
         try:
             return apply_patch(self._state, patch)
         except PatchError as error:
+            if error.rule == "SNAP-8":
+                raise IllegalStep(f"the patch is malformed: {error}", rule="SNAP-8") from error
             raise IllegalStep(
                 f"the patch does not apply to the state as it was last sent ({error}); send a snapshot", rule="SNAP-9"
             ) from error
@@ -372,35 +380,6 @@ def _closing_event(item: Item, item_id: str, owner: str | None, ending: RunFinis
         case _:
             return SubagentFinishedEvent(subagent_run_id=item_id)
 
-
-def own_json(value: Any, _at: tuple[Any, object] | None = None) -> Any:
-    """A copy that shares no container with the value: what was sent must not change when the agent goes on.
-
-    Raises ``EncodeError`` for anything that is not JSON, with a pointer to it.
-    """
-    if value is None or isinstance(value, (str, int)):
-        return value
-    if isinstance(value, float):
-        if value - value != 0:  # NaN and the infinities
-            raise EncodeError(f"{value!r} is not a JSON number", path=_pointer(_at))
-        return value
-    if isinstance(value, _OBJECT):
-        for key in value:
-            if not isinstance(key, str):
-                raise EncodeError(f"the name of a member must be a string, not {key!r}", path=_pointer(_at))
-        return {key: own_json(member, (_at, key)) for key, member in value.items()}
-    if isinstance(value, _ARRAY):
-        return [own_json(element, (_at, index)) for index, element in enumerate(value)]
-    raise EncodeError(f"a value of type {type(value).__name__} is not JSON", path=_pointer(_at))
-
-
-def _pointer(at: Any) -> str:
-    return "" if at is None else f"{_pointer(at[0])}/{escape_token(str(at[1]))}"
-
-
-# Typed Any so that isinstance leaves documents Any, as in diff.
-_OBJECT: Any = dict
-_ARRAY: Any = (list, tuple)
 
 _SPECIAL: dict[type[Any], Callable[[Emitter, Any], Events]] = {
     RunStartedEvent: Emitter._adopt_start,

@@ -19,6 +19,7 @@ from typing import Any
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError
 from aguila.stream.diff import is_guarded, make_patch, same_json
+from aguila.stream.documents import ARRAY, OBJECT
 
 __all__ = ["apply_patch", "make_patch", "same_json"]
 
@@ -28,9 +29,6 @@ _Owned = dict[int, Any]
 """The containers that this application made, by id. Holding them keeps their ids from being reused."""
 
 
-# Typed Any so that isinstance leaves documents Any, see diff. Tuples occur in documents made by Python programs.
-_OBJECT: Any = dict
-_ARRAY: Any = (list, tuple)
 _MAPPING: Any = Mapping
 
 
@@ -49,8 +47,8 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
     child, or a pointer through ``__proto__`` or ``constructor/prototype``, which the JavaScript clients refuse:
     applying it here would leave two consumers of one stream with different states.
     """
-    if not isinstance(patch, _ARRAY):
-        raise PatchError(f"a patch is an array of operations, not {_kind(patch)}")
+    if not isinstance(patch, ARRAY):
+        raise PatchError(f"a patch is an array of operations, not {_kind(patch)}", rule="SNAP-8")
     root = document
     owned: _Owned = {}
     for index, operation in enumerate(patch):
@@ -65,16 +63,17 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
 def _diagnosis(error: Exception, index: int, operation: Any) -> PatchError:
     """The PatchError for an operation that failed. Malformed ones are only told apart here, off the fast path."""
     if not isinstance(operation, _MAPPING):
-        return PatchError(f"an operation is an object, not {_kind(operation)}", index=index, operation=operation)
+        message = f"an operation is an object, not {_kind(operation)}"
+        return PatchError(message, index=index, operation=operation, rule="SNAP-8")
     path = operation.get("path")
     where = path if isinstance(path, str) else ""
 
-    def because(message: str) -> PatchError:
-        return PatchError(message, index=index, operation=operation, path=where)
+    def because(message: str, rule: str = "SNAP-8") -> PatchError:
+        return PatchError(message, index=index, operation=operation, path=where, rule=rule)
 
     name = operation.get("op")
     if not isinstance(name, str) or name not in _OPERATIONS:
-        return because(f"'op' is one of {', '.join(_OPERATIONS)}, not {name!r}")
+        return because(f"'op' is one of {', '.join(_OPERATIONS)}, not {_brief(name)}")
     for member in _NEEDS[name]:
         if member not in operation:
             return because(f"{name!r} needs the member {member!r}")
@@ -82,20 +81,29 @@ def _diagnosis(error: Exception, index: int, operation: Any) -> PatchError:
             return because(f"{member!r} is a string, not {_kind(operation[member])}")
     if not isinstance(error, _Refused):
         raise error
-    return because(str(error))
+    return because(str(error), "SNAP-9")
 
 
 def _kind(value: Any) -> str:
     """What JSON calls a value of this kind."""
     if isinstance(value, bool):
         return "a boolean"
-    if isinstance(value, _OBJECT):
+    if isinstance(value, OBJECT):
         return "an object"
-    if isinstance(value, _ARRAY):
+    if isinstance(value, ARRAY):
         return "an array"
     return {"str": "a string", "int": "a number", "float": "a number", "NoneType": "null"}.get(
         type(value).__name__, type(value).__name__
     )
+
+
+def _brief(value: Any) -> str:
+    """A value for a message: a peer's path or name may be of any length."""
+    text = repr(value)
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}... ({len(text)} characters)"
+
+
+_BRIEF = 80
 
 
 # The deltas of a stream write to the same few places over and over, and a third of the time of an operation goes
@@ -111,9 +119,9 @@ def _steps(pointer: Any) -> _Path:
     try:
         steps = parse_pointer(pointer)
     except ValueError as error:
-        raise _Refused(str(error)) from None
+        raise _Refused(str(error).replace(repr(pointer), _brief(pointer))) from None
     if "proto" in pointer and is_guarded(steps):
-        raise _Refused(f"{pointer!r} names a prototype, which JavaScript peers refuse")
+        raise _Refused(f"{_brief(pointer)} names a prototype, which JavaScript peers refuse")
     if len(pointer) <= _RECENT_LENGTH:
         if len(_recent) >= _RECENT_PATHS:
             _recent.clear()
@@ -131,22 +139,22 @@ def _index(step: str, limit: int) -> int:
     if small is not None and small < limit:
         return small
     if not (step.isdigit() and step.isascii()) or (step[0] == "0" and step != "0"):
-        raise _Refused(f"{step!r} is not an array index")
+        raise _Refused(f"{_brief(step)} is not an array index")
     # The length is looked at first because int() refuses thousands of digits with an error of its own.
     if len(step) > 18 or (index := int(step)) >= limit:
-        raise _Refused(f"array index {step} is out of range, it must be below {limit}")
+        raise _Refused(f"array index {_brief(step)} is out of range, it must be below {limit}")
     return index
 
 
 def _key(node: Any, step: str) -> Any:
     """What Python finds the child by, that this step leads to: the name or the index of what is there."""
-    if isinstance(node, _OBJECT):
+    if isinstance(node, OBJECT):
         if step in node:
             return step
-        raise _Refused(f"there is no member {step!r}")
-    if isinstance(node, _ARRAY):
+        raise _Refused(f"there is no member {_brief(step)}")
+    if isinstance(node, ARRAY):
         return _index(step, len(node))
-    raise _Refused(f"{step!r} is looked for in {_kind(node)}, which has no members")
+    raise _Refused(f"{_brief(step)} is looked for in {_kind(node)}, which has no members")
 
 
 def _resolve(root: Any, steps: _Path) -> Any:
@@ -157,9 +165,9 @@ def _resolve(root: Any, steps: _Path) -> Any:
 
 def _own(node: Any, owned: _Owned) -> Any:
     """A copy of this container that we may write to."""
-    if isinstance(node, _OBJECT):
+    if isinstance(node, OBJECT):
         copy: Any = {**node}
-    elif isinstance(node, _ARRAY):
+    elif isinstance(node, ARRAY):
         copy = [*node]
     else:
         raise _Refused(f"the path leads into {_kind(node)}, which has no members")
@@ -190,7 +198,7 @@ def _share(value: Any, owned: _Owned) -> None:
     while pending:
         node = pending.pop()
         if owned.pop(id(node), None) is not None:
-            pending.extend(node.values() if isinstance(node, _OBJECT) else node)
+            pending.extend(node.values() if isinstance(node, OBJECT) else node)
 
 
 def _put(root: Any, steps: _Path, value: Any, owned: _Owned) -> Any:
@@ -198,7 +206,7 @@ def _put(root: Any, steps: _Path, value: Any, owned: _Owned) -> Any:
         return value
     root, parent = _own_parent(root, steps, owned)
     step = steps[-1]
-    if isinstance(parent, _OBJECT):
+    if isinstance(parent, OBJECT):
         parent[step] = value
     elif step == "-":
         parent.append(value)
@@ -238,7 +246,7 @@ def _move(root: Any, operation: _Operation, steps: _Path, owned: _Owned) -> Any:
         _resolve(root, steps)  # nothing to do, but it has to be there
         return root
     if steps[: len(source)] == source:
-        raise _Refused(f"{operation['from']!r} cannot move into its own child")  # SNAP-11
+        raise _Refused(f"{_brief(operation['from'])} cannot move into its own child")  # SNAP-11
     root, value = _take(root, source, owned)
     return _put(root, steps, value, owned)
 

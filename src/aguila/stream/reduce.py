@@ -73,6 +73,7 @@ from aguila.protocol import (
 )
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import CallStatus, Conversation, RunRecord
+from aguila.stream.foreign import not_an_event
 from aguila.stream.growing import GrowingMessage
 from aguila.stream.held import HeldMessages
 from aguila.stream.patch import apply_patch
@@ -134,8 +135,15 @@ class Reducer:
         return reducer
 
     def feed(self, event: Event) -> None:
-        """Take in one event. Raises TypeError for a chunk, which has to be expanded first (CHK-1)."""
-        _HANDLERS[event.__class__](self, event)
+        """Take in one event.
+
+        Raises TypeError for a chunk, which has to be expanded first (CHK-1), and for what is no event of the protocol.
+        """
+        try:
+            handle = _HANDLERS[event.__class__]
+        except KeyError:
+            raise not_an_event(event) from None
+        handle(self, event)
 
     def add_messages(self, messages: Iterable[Message]) -> None:
         """Append messages that did not come with the stream, such as the user's next one; held ids stay as they are."""
@@ -523,46 +531,39 @@ def _survivors(event: MessagesSnapshotEvent) -> Callable[[GrowingMessage], bool]
     return is_kept
 
 
-class _Handlers(dict[type[Any], Callable[[Reducer, Any], None]]):
-    def __missing__(self, cls: type[Any]) -> Callable[[Reducer, Any], None]:
-        raise TypeError(f"{cls.__name__} is no event of the protocol")
-
-
-_HANDLERS = _Handlers(
-    {
-        RunStartedEvent: Reducer._start_run,
-        RunFinishedEvent: Reducer._finish_run,
-        RunErrorEvent: Reducer._fail_run,
-        StepStartedEvent: Reducer._pass,
-        StepFinishedEvent: Reducer._pass,
-        TextMessageStartEvent: Reducer._start_text,
-        TextMessageContentEvent: Reducer._grow,
-        TextMessageEndEvent: Reducer._annotate,
-        TextMessageChunkEvent: Reducer._refuse,
-        ToolCallStartEvent: Reducer._start_call,
-        ToolCallArgsEvent: Reducer._grow_arguments,
-        ToolCallEndEvent: Reducer._end_call,
-        ToolCallChunkEvent: Reducer._refuse,
-        ToolCallResultEvent: Reducer._answer_call,
-        ReasoningStartEvent: Reducer._pass,
-        ReasoningMessageStartEvent: Reducer._start_reasoning,
-        ReasoningMessageContentEvent: Reducer._grow,
-        ReasoningMessageEndEvent: Reducer._annotate,
-        ReasoningMessageChunkEvent: Reducer._refuse,
-        ReasoningEndEvent: Reducer._pass,
-        ReasoningEncryptedValueEvent: Reducer._seal,
-        StateSnapshotEvent: Reducer._set_state,
-        StateDeltaEvent: Reducer._patch_state,
-        MessagesSnapshotEvent: Reducer._restate_messages,
-        ActivitySnapshotEvent: Reducer._show_activity,
-        ActivityDeltaEvent: Reducer._patch_activity,
-        SubagentStartedEvent: Reducer._pass,
-        SubagentFinishedEvent: Reducer._pass,
-        SubagentErrorEvent: Reducer._pass,
-        RawEvent: Reducer._pass,
-        CustomEvent: Reducer._pass,
-    }
-)
+_HANDLERS: dict[type[Any], Callable[[Reducer, Any], None]] = {
+    RunStartedEvent: Reducer._start_run,
+    RunFinishedEvent: Reducer._finish_run,
+    RunErrorEvent: Reducer._fail_run,
+    StepStartedEvent: Reducer._pass,
+    StepFinishedEvent: Reducer._pass,
+    TextMessageStartEvent: Reducer._start_text,
+    TextMessageContentEvent: Reducer._grow,
+    TextMessageEndEvent: Reducer._annotate,
+    TextMessageChunkEvent: Reducer._refuse,
+    ToolCallStartEvent: Reducer._start_call,
+    ToolCallArgsEvent: Reducer._grow_arguments,
+    ToolCallEndEvent: Reducer._end_call,
+    ToolCallChunkEvent: Reducer._refuse,
+    ToolCallResultEvent: Reducer._answer_call,
+    ReasoningStartEvent: Reducer._pass,
+    ReasoningMessageStartEvent: Reducer._start_reasoning,
+    ReasoningMessageContentEvent: Reducer._grow,
+    ReasoningMessageEndEvent: Reducer._annotate,
+    ReasoningMessageChunkEvent: Reducer._refuse,
+    ReasoningEndEvent: Reducer._pass,
+    ReasoningEncryptedValueEvent: Reducer._seal,
+    StateSnapshotEvent: Reducer._set_state,
+    StateDeltaEvent: Reducer._patch_state,
+    MessagesSnapshotEvent: Reducer._restate_messages,
+    ActivitySnapshotEvent: Reducer._show_activity,
+    ActivityDeltaEvent: Reducer._patch_activity,
+    SubagentStartedEvent: Reducer._pass,
+    SubagentFinishedEvent: Reducer._pass,
+    SubagentErrorEvent: Reducer._pass,
+    RawEvent: Reducer._pass,
+    CustomEvent: Reducer._pass,
+}
 """What each event does. Beside the class, so that the one look-up per event needs no bound method."""
 
 

@@ -12,7 +12,7 @@ The verifier sees streams without chunks (PROC-11). A chunk that reaches it is l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -35,11 +35,14 @@ from aguila.protocol import (
 )
 from aguila.stream.chunks import ChunkExpander
 from aguila.stream.duties import Duties
+from aguila.stream.foreign import EVENT_CLASSES, not_an_event
 from aguila.stream.rules import (
     ITEMS,
+    REASONING_MESSAGE,
     RUN_TABLE,
     STEP,
     SUBAGENT,
+    TEXT,
     TOOL_CALL,
     Bucket,
     Item,
@@ -54,6 +57,8 @@ End = Literal["finished", "truncated"]
 
 Owner = str | None
 _Key = str | tuple[Owner, str]
+_Opened = tuple[Owner, int]  # the opener's tag, and which event of the stream it was
+_NOT_OPEN: _Opened = (None, -1)
 _Handler = Callable[["Verifier", Any], None]
 
 
@@ -63,6 +68,14 @@ class OpenItem(NamedTuple):
     item: Item
     id: str
     owner: Owner
+
+
+class Opening(NamedTuple):
+    """How something was opened, for ``Verifier.reopen``."""
+
+    item: Item
+    id: str
+    opened: _Opened
 
 
 class Verdict(NamedTuple):
@@ -101,13 +114,16 @@ class Verifier:
         self.index = 0
         self._collect = collect
         self._duties = Duties() if producer else None
-        self._open: dict[Item, dict[_Key, Owner]] = {item: {} for item in ITEMS}
+        self._open: dict[Item, dict[_Key, _Opened]] = {item: {} for item in ITEMS}
         self._ended: set[str] = set()  # subagents announced and closed in this run
         self._owners: dict[Bucket, dict[str, Owner]] = {bucket: {} for bucket in get_args(Bucket)}
         self._enter(RunState.NEW)
 
     def feed(self, event: Event) -> None:
-        """Judge the next event of the stream. Raises ``SequenceError`` unless violations are collected."""
+        """Judge the next event of the stream.
+
+        Raises ``SequenceError`` unless violations are collected, and TypeError for what is no event of the protocol.
+        """
         # One lookup decides what an event means and whether it may come at all: outside a run the table holds
         # only the boundary events. This is the whole cost of a delta besides its own check.
         self._handlers.get(event.__class__, self._otherwise)(self, event)
@@ -135,7 +151,7 @@ class Verifier:
         return [
             OpenItem(item, key, self.tag_of(item, key)) if isinstance(key, str) else OpenItem(item, key[1], owner)
             for item in ITEMS
-            for key, owner in reversed(self._open[item].items())
+            for key, (owner, _) in reversed(self._open[item].items())
         ]
 
     @property
@@ -149,24 +165,33 @@ class Verifier:
 
     def tag_of(self, item: Item, item_id: str) -> Owner:
         """The tag to continue or close an open item with: its opener's, or none where a snapshot gave it away."""
-        tag = self._open[item].get(item_id)
+        tag = self._open[item].get(item_id, _NOT_OPEN)[0]
         if tag is None or item.bucket is None or self._owners[item.bucket].get(item_id) == tag:
             return tag
         return None
 
-    def save_open(self) -> dict[Item, dict[_Key, Owner]]:
-        """What is open, to go back to with ``restore_open``: for a writer that sends several events or none."""
-        return {item: keys.copy() for item, keys in self._open.items()}
+    def opening_of(self, end: Event) -> Opening:
+        """What this end will close, to be opened again by ``reopen``: for a writer that sends several events or none.
 
-    def restore_open(self, saved: dict[Item, dict[_Key, Owner]]) -> None:
-        """Take back the ends of text messages, tool calls and reasoning messages fed since ``save_open``."""
-        self._open = saved
+        Of a text message, tool call or reasoning message; raises KeyError for any other event.
+        """
+        item = _ITEM_OF_END[end.__class__]
+        key: str = getattr(end, item.id_field)
+        return Opening(item, key, self._open[item].get(key, _NOT_OPEN))
+
+    def reopen(self, closed: Sequence[Opening]) -> None:
+        """Take back the ends of these, which were the last events fed; what is open is in its old order again."""
+        for item, key, opened in closed:
+            self._open[item][key] = opened
+        for item in {opening.item for opening in closed}:
+            self._open[item] = dict(sorted(self._open[item].items(), key=lambda entry: entry[1][1]))
+        self.index -= len(closed)
 
     def _enter(self, state: RunState) -> None:
         self._state = state
         is_open = state is RunState.OPEN
         self._handlers = _IN_RUN if is_open else _BETWEEN_RUNS
-        self._otherwise: _Handler = _standalone if is_open else _refuse
+        self._otherwise: _Handler = _reject if is_open else _refuse
 
     def _fail(self, rule: str, message: str, event: Event | None) -> None:
         error = SequenceError(message, rule=rule, index=self.index, event=event)
@@ -191,7 +216,7 @@ class Verifier:
             self._fail(
                 "SUB-8",
                 f"{event.type} is tagged {tag!r}, but {bucket} {item_id!r} belongs to {_who(owners[item_id])};"
-                " send it with that tag or none",
+                f" send it {'without a tag' if owners[item_id] is None else 'with that tag or none'}",
                 event,
             )
 
@@ -224,7 +249,8 @@ class Verifier:
 def verify(events: Iterable[Event], *, producer: bool = False, collect: bool = False) -> Verdict:
     """Judge a whole stream, chunks included, as ``Verifier`` does; positions are those of the events handed in.
 
-    Raises ``SequenceError`` for the first violation, unless ``collect=True``.
+    Raises ``SequenceError`` for the first violation, unless ``collect=True``, and TypeError for what is no event of the
+    protocol.
     """
     expander = ChunkExpander()
     verifier = Verifier(producer=producer, collect=collect)
@@ -249,11 +275,17 @@ def _who(owner: Owner) -> str:
     return "the agent itself" if owner is None else f"subagent {owner!r}"
 
 
+def _reject(v: Verifier, event: Any) -> None:
+    raise not_an_event(event)
+
+
 # The run table
 
 
 def _refuse(v: Verifier, event: Any) -> None:
     """An event inside no run."""
+    if event.__class__ not in EVENT_CLASSES:
+        _reject(v, event)
     if _next_state(v, event, Other) is RunState.OPEN:  # a collector goes on as if the run had been started
         v._enter(RunState.OPEN)
         v._handlers.get(event.__class__, v._otherwise)(v, event)
@@ -332,7 +364,7 @@ def _opens(item: Item) -> _Handler:
         v._owe(event)
         if item.bucket is not None:
             v._owners[item.bucket].setdefault(item_id, tag)
-        v._open[item][key] = tag
+        v._open[item][key] = (tag, v.index)
 
     return open_item
 
@@ -373,7 +405,7 @@ def _open_tool_call(v: Verifier, event: ToolCallStartEvent) -> None:
     v._check_owner("tool call", item_id, event)
     v._owe(event)
     calls.setdefault(item_id, owner)
-    v._open[TOOL_CALL][item_id] = tag
+    v._open[TOOL_CALL][item_id] = (tag, v.index)
 
 
 def _open_subagent(v: Verifier, event: SubagentStartedEvent) -> None:
@@ -396,7 +428,7 @@ def _open_subagent(v: Verifier, event: SubagentStartedEvent) -> None:
             event,
         )
     v._owe(event)
-    active[item_id] = None
+    active[item_id] = (None, v.index)
 
 
 def _continues(item: Item) -> _Handler:
@@ -488,6 +520,8 @@ def _messages_snapshot(v: Verifier, event: MessagesSnapshotEvent) -> None:
 
 _BUCKET_OF_ROLE: dict[str, Bucket] = {"reasoning": "reasoning", "activity": "activity"}
 
+_ITEM_OF_END = {item.closers[0]: item for item in (TEXT, TOOL_CALL, REASONING_MESSAGE)}
+
 _BETWEEN_RUNS: dict[type[Any], _Handler] = {
     RunStartedEvent: _start_run,
     RunFinishedEvent: _finish_run,
@@ -495,6 +529,7 @@ _BETWEEN_RUNS: dict[type[Any], _Handler] = {
 }
 
 _IN_RUN: dict[type[Any], _Handler] = {
+    **dict.fromkeys(EVENT_CLASSES, _standalone),
     **{item.opener: _opens(item) for item in ITEMS},
     **{cls: _continues(item) for item in ITEMS for cls in item.content},
     **{cls: _closes(item) for item in ITEMS for cls in item.closers},

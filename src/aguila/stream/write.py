@@ -41,7 +41,8 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.stream.emit import Emitter, Events, own_json
+from aguila.stream.documents import own_json
+from aguila.stream.emit import Emitter, Events
 from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, TEXT, TOOL_CALL
 
 
@@ -51,6 +52,9 @@ class EventWriter(Emitter):
     Every method returns the events to send, in order, or raises ``IllegalStep`` and has changed nothing. Where a method
     names what it opens, the event with the new id is the last one returned. Who writes for a subagent passes its id as
     ``subagent``; continuations get their opener's tag by themselves.
+
+    Only the order is judged, not the values that events hold: what ``emit`` is given is sent as it is, and a NaN in it
+    is found when the event is encoded. The methods that take JSON from an agent copy it, which finds it at once.
     """
 
     # Text
