@@ -106,7 +106,7 @@ def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Pa
     """The agent goes on when the slowest, or the fastest, viewer has what it said."""
     rounds = scaled(2, 25)
     totals = {"connections": 0, "cuts": 0, "events": 0}
-    with workers(tmp_path, 2) as both:
+    with workers(tmp_path, 2, app={"heartbeat": 0.002}) as both:  # comments between the events as well
         ports = [worker.port for worker in both]
 
         async def one_round(number: int) -> None:

@@ -19,7 +19,7 @@ def big(thread_id: str, mebibytes: int, **props: object) -> dict[str, object]:
 
 def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: Path) -> None:
     size, stopped_readers = scaled(20, 64), 6
-    with workers(tmp_path) as (worker,):
+    with workers(tmp_path, app={"heartbeat": 0.05}) as (worker,):
 
         async def test() -> tuple[int, int, int]:
             warm = Viewer("warm")

@@ -24,6 +24,19 @@ from aguila.codec.sse import SSEParser
 LONG = os.environ.get("AGUILA_FAULTS") == "long"
 PATIENCE = 30.0
 
+# What a server logs when it meets what it was not written for.
+_BUGS = (
+    "never retrieved",
+    "never awaited",
+    "was destroyed",
+    "ASGI",
+    "failed; reference",
+    "failed; trying again",
+    "executor failed",
+    "left open",
+    "could not be stored",
+)
+
 T = TypeVar("T")
 Frames = list[tuple[int, bytes]]
 """Events with their sequence numbers, as they came."""
@@ -110,7 +123,7 @@ class Worker(Peer):
 
 @contextmanager
 def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worker]]:
-    """Some workers on one file. What the test adds to the list is stopped as well."""
+    """Some workers on one file. What the test adds to the list is stopped as well. None may have logged a bug."""
     found: list[Worker] = []
     try:
         for _ in range(count):
@@ -119,6 +132,9 @@ def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worke
     finally:
         for worker in found:
             worker.stop()
+    for worker in found:
+        said = worker.log.read_text()
+        assert not any(sign in said for sign in _BUGS), said[-4000:]
 
 
 def act(name: str, thread_id: str, run_id: str = "run", resume: Any = ..., **props: Any) -> dict[str, Any]:
