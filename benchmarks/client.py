@@ -24,7 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 NODE_DIR = HERE.parent / "tests" / "interop" / "node"
-DELTAS = 10_000
+DELTAS = 20_000
 EVENTS = DELTAS + 4
 TEXT = "".join(f"word{i} " for i in range(DELTAS))
 ROUNDS = 3

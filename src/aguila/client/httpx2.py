@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from aguila.client.transport import Request, Timeouts
-from aguila.errors import MissingExtra, TransportFailed
+from aguila.errors import MissingExtra
 
 try:
     import httpx2
+
+    from aguila.client.http11 import AsyncBody, Body, connection_of, failed
 except ModuleNotFoundError as error:
     raise MissingExtra("client", error.name or "httpx2") from error
 
@@ -41,7 +43,7 @@ class AsyncHTTPX2Transport:
             )
             response = await self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise _failed(error) from error
+            raise failed(error) from error
         return _AsyncResponse(response)
 
     async def close(self) -> None:
@@ -57,6 +59,10 @@ class _AsyncResponse:
         self._response = response
         # Decoders cost as much as the rest per piece, and a stream that is not compressed needs none.
         is_plain = "content-encoding" not in response.headers
+        connection = connection_of(response) if is_plain else None
+        if connection is not None:
+            self.read = AsyncBody(connection).read
+            return
         pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
         self._next = pieces.__anext__
 
@@ -69,7 +75,7 @@ class _AsyncResponse:
         except StopAsyncIteration:
             return b""
         except (httpx2.RequestError, httpx2.StreamError) as error:
-            raise _failed(error) from error
+            raise failed(error) from error
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -78,8 +84,8 @@ class _AsyncResponse:
 class HTTPX2Transport:
     """Connections of an ``httpx2.Client``: yours, or one made from ``options`` (``proxy``, ``http2``, ``verify``).
 
-    One that was given is not closed with the transport. httpx2 has one limit for all reads of a body: once the answer
-    has begun, its first event is waited for as long as a stream may be idle.
+    One that was given is not closed with the transport. Over HTTP/2, and where an answer is compressed, httpx2 has one
+    limit for all reads of a body: once it has begun, its first event is waited for as long as a stream may be idle.
     """
 
     def __init__(
@@ -100,7 +106,7 @@ class HTTPX2Transport:
             )
             response = self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise _failed(error) from error
+            raise failed(error) from error
         return _Response(response, built, self._timeouts.idle)
 
     def close(self) -> None:
@@ -116,30 +122,28 @@ class _Response:
         self._response = response
         self._request = request
         self._idle = idle
+        self._is_plain = "content-encoding" not in response.headers
         self._pieces: Iterator[bytes] | None = None
+        connection = connection_of(response) if self._is_plain else None
+        if connection is not None:
+            self.read = Body(connection).read
 
     def read(self, timeout: float | None) -> bytes:
         if self._pieces is None:
             # The connection looks here when its body begins to be read, and not again: so every read waits for as
             # long as a stream may be idle, also the one for the first event.
             self._request.extensions["timeout"]["read"] = self._idle
-            is_plain = "content-encoding" not in self._response.headers
-            self._pieces = self._response.iter_raw() if is_plain else self._response.iter_bytes()
+            self._pieces = self._response.iter_raw() if self._is_plain else self._response.iter_bytes()
         try:
             for piece in self._pieces:
                 if piece:
                     return piece
         except (httpx2.RequestError, httpx2.StreamError) as error:
-            raise _failed(error) from error
+            raise failed(error) from error
         return b""
 
     def close(self) -> None:
         self._response.close()
-
-
-def _failed(error: Exception) -> TransportFailed:
-    text = str(error)
-    return TransportFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
