@@ -1,0 +1,259 @@
+"""Layer: providers. An agent that is a model with tools: ask the model, make its calls, ask again, until it is done.
+
+Below: ``_turn`` (what the model says is told while it arrives), ``_tools``. Above: ``agent`` of every provider. A round
+is one answer of the model and what its calls ask for, in this order:
+
+1. Calls of the agent's own tools are made, all at once, and answered as they finish. So is a call of a tool that
+   nobody has, or with arguments that do not fit: with an error, from which the model may learn.
+2. Calls that need approval are asked about, all in one interrupt. The run that brings the answers is replayed: what the
+   model said and what tools gave is on record, and neither is asked for again.
+3. Calls of the front end's tools end the run, which the client continues with their results (FT-2). If any tool may
+   ask, they are told only now: a run that ends with a question must leave no such call open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from aguila.agent.questions import APPROVAL_SCHEMA, Interrupt, Question, read_approval
+from aguila.agent.run import Run
+from aguila.chat import ChatMessage, ChatUpdate
+from aguila.chat.contents_out import RESULT_ERROR
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.errors import RunFailed
+from aguila.protocol import RunErrorEvent, replace
+from aguila.providers._failure import FinishProblem, failure_of
+from aguila.providers._prompt import Prompt, prompt_of
+from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
+from aguila.providers._turn import Call, CallIds, Teller, Turn, handle_of, retell, tell_call
+
+_log = logging.getLogger("aguila")
+
+MAX_ROUNDS = 10
+"""How often an agent asks its model in one run, unless told otherwise."""
+
+Instructions = str | Callable[[Run], str | Awaitable[str]] | None
+Agent = Callable[[Run], Awaitable[None]]
+Planned = tuple[Call, FunctionTool, dict[str, Any]]
+
+
+class Model(Protocol):
+    """A model of some provider."""
+
+    def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
+        """The model's answer to a prompt, as it arrives."""
+        ...
+
+
+def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instructions, max_rounds: int) -> Agent:
+    """An agent for ``App``. Raises ``ValueError`` for two tools of one name, or for no rounds at all."""
+    if max_rounds < 1:
+        raise ValueError("an agent needs at least one round")
+    toolbox = Toolbox(tools)
+
+    async def agent(run: Run) -> None:
+        """A model with tools."""
+        told = instructions(run) if callable(instructions) else instructions
+        if inspect.isawaitable(told):
+            told = await told
+        try:
+            await _Rounds(run, model, toolbox, told).go(max_rounds)
+        except RunFailed as failure:
+            _log.error("run %r: %s", run.run_id, failure)
+            await run.emit(RunErrorEvent(message=failure.message, code=failure.code))
+
+    return agent
+
+
+class _Rounds:
+    def __init__(self, run: Run, model: Model, toolbox: Toolbox, instructions: str | None) -> None:
+        self._run = run
+        self._model = model
+        self._toolbox = toolbox
+        self._instructions = instructions
+        self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
+        self._ids = CallIds(run)
+        self._remembers = toolbox.may_ask
+
+    async def go(self, max_rounds: int) -> None:
+        """Ask and call until the model has nothing more to call."""
+        warn: Warn = log_notice
+        prompt = await prompt_of(self._run, instructions=self._instructions, tools=self._toolbox.declarations)
+        messages = list(prompt.messages)
+        for number in range(1, max_rounds + 1):
+            turn = await self._ask_model(number, replace(prompt, messages=messages), warn)
+            warn = _say_nothing  # what is wrong with the history was said
+            await self._check_end(turn)
+            if not turn.calls and turn.finish_reason != "pause":
+                return
+            messages.append(turn.as_message())
+            if not await self._make_calls(turn, messages):
+                return
+        raise RunFailed(f"The agent stopped after {max_rounds} rounds with its tools.", code="max_rounds")
+
+    # The model
+
+    async def _ask_model(self, number: int, prompt: Prompt, warn: Warn) -> Turn:
+        if not self._remembers:
+            return await self._hear(prompt, warn)
+        heard: list[Turn] = []
+
+        async def effect() -> Any:
+            heard.append(await self._hear(prompt, warn))
+            return msgspec.to_builtins(heard[0])
+
+        recorded = await self._run.once(f"aguila.providers round {number}", effect)
+        if heard:
+            return heard[0]
+        turn = msgspec.convert(recorded, Turn)
+        for call in turn.calls:
+            self._ids.note(call.call_id)
+        await retell(self._run, turn)
+        return turn
+
+    async def _hear(self, prompt: Prompt, warn: Warn) -> Turn:
+        # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end will tell.
+        teller = Teller(self._run, self._ids, lambda name: self._remembers and name in self._frontend)
+        answer = self._model.answer(prompt, warn)
+        try:
+            async for update in answer:
+                await teller.tell(update)
+        except RunFailed:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            raise failure from error
+        finally:
+            await _close(answer)
+        return await teller.end()
+
+    async def _check_end(self, turn: Turn) -> None:
+        problem = FinishProblem.of(turn.finish_reason)
+        if problem is None:
+            return
+        if not turn.items:
+            raise RunFailed(problem.message, code=problem.reason)
+        await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
+
+    # Its calls
+
+    async def _make_calls(self, turn: Turn, messages: list[ChatMessage]) -> bool:
+        """Make the calls of a turn and add their results; gives whether the model is to be asked again."""
+        results: dict[str, Result] = {}
+        ready: list[Planned] = []
+        gated: list[Planned] = []
+        left: list[Call] = []
+        for call in turn.calls:
+            if call.name in self._frontend:
+                left.append(call)
+                continue
+            plan = self._toolbox.plan(call.as_content())
+            if isinstance(plan, Result):
+                await self._tell_result(call, plan, results)
+            else:
+                (gated if self._needs_approval(*plan) else ready).append((call, *plan))
+        await self._at_once([self._call(*planned, results) for planned in ready])
+        if gated:
+            await self._ask(gated, results)
+        for call in left:
+            if call.is_held:
+                await tell_call(self._run, call)
+        messages += [
+            ChatMessage("tool", [results[call.call_id].as_content(call.call_id)])
+            for call in turn.calls
+            if call.call_id in results
+        ]
+        return not left
+
+    def _needs_approval(self, tool: FunctionTool, arguments: dict[str, Any]) -> bool:
+        try:
+            return tool.needs_approval(arguments)
+        except Exception:  # noqa: BLE001 - who cannot tell asks
+            _log.warning("whether %r needs approval could not be found out", tool.declaration.name, exc_info=True)
+            return True
+
+    async def _at_once(self, jobs: list[Awaitable[None]]) -> None:
+        """Do all of it; questions that several tools asked are asked together."""
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for task in tasks:
+                task.cancel()
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        questions = [question for error in errors if isinstance(error, Interrupt) for question in error.interrupts]
+        for error in errors:
+            if not isinstance(error, Interrupt):
+                raise error
+        if questions:
+            raise Interrupt(*questions)
+
+    async def _call(
+        self, call: Call, tool: FunctionTool, arguments: dict[str, Any], results: dict[str, Result]
+    ) -> None:
+        if self._remembers and not tool.takes_run:
+            recorded = await self._run.once(
+                f"aguila.providers call {call.call_id}", lambda: _recorded(tool.call(arguments, self._run))
+            )
+            result = msgspec.convert(recorded, Result)
+        else:
+            result = await tool.call(arguments, self._run)  # one that has the run remembers what it wants to
+        await self._tell_result(call, result, results)
+
+    async def _tell_result(self, call: Call, result: Result, results: dict[str, Result]) -> None:
+        results[call.call_id] = result
+        metadata = None if result.error is None else {RESULT_ERROR: {"error": result.error}}
+        await handle_of(self._run, call).result(result.content, metadata=metadata)
+
+    async def _ask(self, gated: list[Planned], results: dict[str, Result]) -> None:
+        """Ask about all of these calls at once, and make those that may be made."""
+        questions = self._run._questions
+        asked = [
+            replace(
+                questions.interrupt(
+                    Question(
+                        question=f"Allow the call of {call.name}?",
+                        schema=APPROVAL_SCHEMA,
+                        key=call.call_id,
+                        reason="tool_call",
+                    ),
+                    subagent=self._run._owner,
+                    identity=f"{call.name}\n{call.arguments}",
+                ),
+                tool_call_id=call.call_id,
+            )
+            for call, _, _ in gated
+        ]
+        answers = await questions.answers(asked)
+        jobs: list[Awaitable[None]] = []
+        for (call, tool, arguments), answer in zip(gated, answers, strict=True):
+            approval = read_approval(answer, arguments, handle_of(self._run, call))
+            if approval.approved:
+                jobs.append(self._call(call, tool, approval.arguments, results))
+            else:
+                why = "" if approval.reason is None else f" Reason: {approval.reason}"
+                await self._tell_result(call, Result(f"The user did not allow this call.{why}"), results)
+        await self._at_once(jobs)
+
+
+async def _recorded(result: Awaitable[Result]) -> Any:
+    return msgspec.to_builtins(await result)
+
+
+async def _close(answer: Any) -> None:
+    """Let the provider's stream go: who stops listening stops paying."""
+    close = getattr(answer, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _say_nothing(notice: Notice) -> None:
+    """It was said in the first round."""

@@ -1,0 +1,129 @@
+"""Layer: providers. What a model is asked, before any provider's shape: messages, tools, instructions, context.
+
+Below: ``aguila.chat`` and ``Run``. Above: ``request`` of every provider. Instructions and context live in the prompt
+only: they are given to the model each time and never become a message that is stored or sent to a client (P22).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from aguila.agent.run import Run
+from aguila.chat import ChatMessage, FunctionCallContent, provider_history
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.protocol import Context, Tool
+
+BEGIN = "(The user has not said anything yet.)"
+"""What stands for the user where a provider demands that the user speaks first."""
+GO_ON = "(Please go on.)"
+"""What stands for the user where a provider demands that the user speaks last."""
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is asked. ``instructions`` and ``context`` are for the model alone."""
+
+    messages: list[ChatMessage]
+    tools: Sequence[Tool] = ()
+    instructions: str | None = None
+    context: Sequence[Context] = ()
+
+    @property
+    def system_text(self) -> str:
+        """Instructions and context as one text; empty if there are none (IN-10)."""
+        texts = [] if self.instructions is None else [self.instructions]
+        if self.context:
+            entries = [f"- {entry.description}: {entry.value}" for entry in self.context]
+            texts.append("\n".join(["Context from the application:", *entries]))
+        return "\n\n".join([text for text in texts if text.strip() != ""])
+
+
+async def prompt_of(
+    run: Run, *, instructions: str | None = None, tools: Iterable[Tool] = (), warn: Warn | None = None
+) -> Prompt:
+    """What a run asks: its messages with uploads as bytes, ``tools`` before those of the front end, its context.
+
+    A tool of the front end that has the name of one of ``tools`` is left out, with a notice.
+    """
+    warn = log_notice if warn is None else warn
+    messages = await run.chat_messages()
+    declared = {tool.name: tool for tool in tools}
+    for tool in run.tools:
+        if tool.name in declared:
+            warn(Notice(rule="FT-6", message=f"the tool {tool.name!r} of the front end has the name of another"))
+        else:
+            declared[tool.name] = tool
+    return Prompt(messages=messages, tools=list(declared.values()), instructions=instructions, context=run.context)
+
+
+# The view that a provider is given
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider accepts as the id of a call and as the name of a tool."""
+
+    call_id: str
+    tool_name: str
+    longest_id: int = 64
+    longest_name: int = 64
+
+
+class View:
+    """The messages of a prompt as one provider accepts them, and the names that its tools have there."""
+
+    def __init__(self, prompt: Prompt, rules: Rules, warn: Warn) -> None:
+        self._id = re.compile(rf"{rules.call_id}\Z")
+        self._name = re.compile(rf"{rules.tool_name}\Z")
+        self._rules = rules
+        self._to_provider: dict[str, str] = {}
+        self._from_provider: dict[str, str] = {}
+        for tool in prompt.tools:
+            self._learn(tool.name)
+        self.tools = [(self._to_provider[tool.name], tool) for tool in prompt.tools]
+        history = provider_history(prompt.messages)
+        for repair in history.repairs:
+            of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
+            message = f"the provider's view of the history has a repair: {repair.kind}{of}"
+            warn(Notice(rule="history", message=message, path=f"/{repair.index}"))
+        self.messages = history.messages
+
+    def name(self, tool: str) -> str:
+        """The name that a tool has at the provider, also one that is known from the history alone."""
+        if tool not in self._to_provider:
+            self._learn(tool)
+        return self._to_provider[tool]
+
+    def own_name(self, name: str) -> str:
+        """The name of a tool here, from what the provider calls it."""
+        return self._from_provider.get(name, name)
+
+    def call_id(self, call_id: str) -> str:
+        """The id that a call has at the provider: its own, unless the provider would refuse that."""
+        if len(call_id) <= self._rules.longest_id and self._id.match(call_id):
+            return call_id
+        return f"call_{_digest(call_id)}"
+
+    def _learn(self, tool: str) -> None:
+        name = tool
+        if len(name) > self._rules.longest_name or not self._name.match(name):
+            name = re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
+            if name == "" or not self._name.match(name[0]):
+                name = f"tool_{name}"
+            name = name[: self._rules.longest_name]
+        if name in self._from_provider:
+            name = f"{name[: self._rules.longest_name - 9]}_{_digest(tool)[:8]}"
+        self._to_provider[tool] = name
+        self._from_provider[name] = tool
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def object_arguments(call: FunctionCallContent) -> dict[str, object]:
+    """The arguments of a call as an object: what is no JSON object is kept as text in one (TOOL-3)."""
+    parsed = call.parsed_arguments
+    return {"unparsed_arguments": call.arguments} if parsed is None else parsed

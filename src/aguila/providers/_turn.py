@@ -1,0 +1,302 @@
+"""Layer: providers. One answer of a model: told through the run while it arrives, and kept to be told again.
+
+Below: ``Run`` and its handles. Above: ``_loop``. A run that resumes after a question is replayed, and a model asked
+again would say something else; so a turn is a JSON value that can be recorded, with all ids that it was told under.
+
+Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
+provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
+together; a thought that comes after text begins another message, so that the order survives as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aguila.agent.handles import ReasoningHandle, TextHandle, ToolCallHandle
+from aguila.agent.run import Run
+from aguila.chat import (
+    ChatMessage,
+    ChatUpdate,
+    Content,
+    ErrorContent,
+    FunctionCallContent,
+    ReasoningContent,
+    TextContent,
+    UsageContent,
+)
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.codec.notice import Notice, log_notice
+from aguila.errors import RunFailed
+from aguila.protocol import AssistantMessage, ToolCall
+from aguila.stream.write import EventWriter
+
+FINISH_REASON = "finish_reason"
+"""The additional property of an update that tells why the model stopped."""
+
+
+class Text(msgspec.Struct, tag="text", omit_defaults=True):
+    """What was said."""
+
+    message_id: str
+    text: str = ""
+    artefact: str | None = None
+    artefact_type: str | None = None
+
+
+class Thought(msgspec.Struct, tag="thought", omit_defaults=True):
+    """What was thought."""
+
+    message_id: str
+    text: str = ""
+    artefact: str | None = None
+    artefact_type: str | None = None
+
+
+class Call(msgspec.Struct, tag="call", omit_defaults=True):
+    """A call that was made; ``is_held`` while nobody was told of it."""
+
+    call_id: str
+    name: str
+    message_id: str
+    arguments: str = ""
+    artefact: str | None = None
+    artefact_type: str | None = None
+    is_held: bool = False
+
+    def as_content(self) -> FunctionCallContent:
+        """The call as it stands in the chat."""
+        return FunctionCallContent(
+            self.call_id,
+            self.name,
+            self.arguments,
+            additional_properties=_properties(self.artefact, self.artefact_type),
+        )
+
+
+class Turn(msgspec.Struct, omit_defaults=True):
+    """All that a model answered, in order."""
+
+    items: list[Text | Thought | Call] = []
+    finish_reason: str | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that it makes."""
+        return [item for item in self.items if isinstance(item, Call)]
+
+    def as_message(self) -> ChatMessage:
+        """The answer as it stands in the chat."""
+        contents: list[Content] = []
+        for item in self.items:
+            match item:
+                case Text():
+                    kept = _properties(item.artefact, item.artefact_type)
+                    contents.append(TextContent(item.text, additional_properties=kept))
+                case Thought():
+                    kind = {} if item.artefact_type is None else {ENCRYPTED_VALUE_TYPE: item.artefact_type}
+                    contents.append(ReasoningContent(item.text, item.artefact, additional_properties=kind))
+                case Call():
+                    contents.append(item.as_content())
+        return ChatMessage("assistant", contents)
+
+
+def _properties(value: str | None, value_type: str | None) -> dict[str, Any]:
+    kept = {ENCRYPTED_VALUE: value, ENCRYPTED_VALUE_TYPE: value_type}
+    return {} if value is None else {name: each for name, each in kept.items() if each is not None}
+
+
+class CallIds:
+    """The ids of calls that a thread has used."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._taken: set[str] = set()
+        for message in run.messages:
+            if isinstance(message, AssistantMessage):
+                self._taken.update(call.id for call in message.tool_calls or () if isinstance(call, ToolCall))
+
+    def note(self, call_id: str) -> None:
+        """Note an id that was used."""
+        self._taken.add(call_id)
+
+    def take(self, given: str) -> str:
+        """The provider's id for a new call, or one of ours if that is none or means another call."""
+        call_id = given
+        if call_id == "" or call_id in self._taken:
+            call_id = self._run._out.ids.mint("call")
+        self._taken.add(call_id)
+        return call_id
+
+
+class Teller:
+    """Tells updates of a model through a run, and gathers them as a turn."""
+
+    def __init__(self, run: Run, ids: CallIds, holds: Callable[[str], bool]) -> None:
+        self.turn = Turn(items=[])
+        self._run = run
+        self._ids = ids
+        self._holds = holds
+        self._message_id = run._out.ids.mint("msg")
+        self._is_used = False  # whether something was told under that id
+        self._text: tuple[Text, TextHandle, list[str]] | None = None
+        self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
+        self._calls: dict[str, tuple[Call, ToolCallHandle | None, list[str]]] = {}  # by the provider's id
+
+    async def tell(self, update: ChatUpdate) -> None:
+        """Tell what an update adds. Raises ``RunFailed`` for an error that it holds."""
+        for content in update.contents:
+            match content:
+                case TextContent():
+                    await self._tell_text(content)
+                case ReasoningContent():
+                    await self._tell_thought(content)
+                case FunctionCallContent():
+                    await self._tell_call(content)
+                case UsageContent():
+                    self._run.add_usage(content.usage)
+                case ErrorContent():
+                    raise RunFailed(content.message, code=content.code)
+                case _:
+                    kind = type(content).__name__
+                    log_notice(
+                        Notice(rule="providers", message=f"left out {kind}, which a model is not to answer with")
+                    )
+        reason = update.additional_properties.get(FINISH_REASON)
+        if isinstance(reason, str):
+            self.turn.finish_reason = reason
+
+    async def end(self) -> Turn:
+        """End what is open; gives all of it."""
+        await self._end_text()
+        await self._end_thought()
+        for call, handle, texts in self._calls.values():
+            call.arguments = "".join(texts)
+            if handle is not None:
+                await handle.end()
+        return self.turn
+
+    async def _tell_text(self, content: TextContent) -> None:
+        artefact = content.additional_properties.get(ENCRYPTED_VALUE)
+        if content.text != "":
+            await self._end_thought()
+            if self._text is None:
+                self._is_used = True
+                item = Text(self._message_id)
+                self.turn.items.append(item)
+                handle = self._run.text(message_id=item.message_id)
+                await handle.__aenter__()
+                self._text = (item, handle, [])
+            self._text[2].append(content.text)
+            await self._text[1].write(content.text)
+        if artefact is not None and self._text is not None:
+            item = self._text[0]
+            item.artefact, item.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            await _tell_artefact(self._run, item)
+
+    async def _end_text(self) -> None:
+        if self._text is not None:
+            (item, handle, texts), self._text = self._text, None
+            item.text = "".join(texts)
+            await handle.__aexit__(None, None, None)
+
+    async def _tell_thought(self, content: ReasoningContent) -> None:
+        if content.text == "" and content.protected_data is None:
+            return
+        given = content.additional_properties.get(CONTENT_ID)
+        if self._thought is not None and given != self._thought[3]:
+            await self._end_thought()
+        if self._thought is None:
+            await self._end_text()
+            if self._is_used:
+                self._message_id, self._is_used = self._run._out.ids.mint("msg"), False
+            item = Thought(self._run._out.ids.mint("rsn"))
+            self.turn.items.append(item)
+            handle = self._run.reasoning(item.message_id)
+            await handle.__aenter__()
+            self._thought = (item, handle, [], given)
+        item, handle, texts, _ = self._thought
+        if content.text != "":
+            texts.append(content.text)
+            await handle.write(content.text)
+        if content.protected_data is not None:
+            item.artefact = content.protected_data
+            item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            await handle.encrypted(content.protected_data, item.artefact_type)
+
+    async def _end_thought(self) -> None:
+        if self._thought is not None:
+            (item, handle, texts, _), self._thought = self._thought, None
+            item.text = "".join(texts)
+            await handle.__aexit__(None, None, None)
+
+    async def _tell_call(self, content: FunctionCallContent) -> None:
+        known = self._calls.get(content.call_id)
+        if known is None:
+            await self._end_text()
+            await self._end_thought()
+            known = self._calls[content.call_id] = await self._begin_call(content)
+        call, handle, texts = known
+        so_far = sum(map(len, texts)) if content.is_complete else 0
+        more = content.arguments[so_far:]
+        if more != "":
+            texts.append(more)
+            if handle is not None:
+                await handle.args(more)
+        if content.is_complete and handle is not None:
+            await handle.end()
+        artefact = content.additional_properties.get(ENCRYPTED_VALUE)
+        if artefact is not None and call.artefact is None:
+            call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            if handle is not None:
+                await handle.encrypted(artefact, call.artefact_type)
+
+    async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
+        self._is_used = True
+        call = Call(self._ids.take(content.call_id), content.name, self._message_id)
+        self.turn.items.append(call)
+        call.is_held = self._holds(call.name)
+        if call.is_held:
+            return call, None, []
+        handle = handle_of(self._run, call)
+        await handle.__aenter__()
+        return call, handle, []
+
+
+async def retell(run: Run, turn: Turn) -> None:
+    """Tell a turn again as it was told before, under the same ids, but for what was held back."""
+    for item in turn.items:
+        match item:
+            case Text():
+                await run.say(item.text, message_id=item.message_id)
+                if item.artefact is not None:
+                    await _tell_artefact(run, item)
+            case Thought():
+                async with run.reasoning(item.message_id) as thought:
+                    await thought.write(item.text)
+                    if item.artefact is not None:
+                        await thought.encrypted(item.artefact, item.artefact_type)
+            case Call():
+                if not item.is_held:
+                    await tell_call(run, item)
+
+
+async def tell_call(run: Run, call: Call) -> None:
+    """Tell a whole call."""
+    async with handle_of(run, call) as handle:
+        await handle.args(call.arguments)
+        if call.artefact is not None:
+            await handle.encrypted(call.artefact, call.artefact_type)
+
+
+def handle_of(run: Run, call: Call) -> ToolCallHandle:
+    """A handle for a call, that also answers a tool whose name the front end has taken as well."""
+    return ToolCallHandle(run._out, run._owner, call.name, call.call_id, call.message_id, False, None)
+
+
+async def _tell_artefact(run: Run, item: Text) -> None:
+    await run._out.send(
+        EventWriter.encrypted_value, "message", item.message_id, item.artefact or "", value_type=item.artefact_type
+    )

@@ -1,0 +1,390 @@
+"""Layer: providers. Anthropic's Messages.
+
+Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
+
+    from anthropic import AsyncAnthropic
+    from aguila import App
+    from aguila.providers import anthropic
+
+    app = App(anthropic.agent(AsyncAnthropic(), model="claude-sonnet-4-5", tools=[weather], instructions="Be brief."))
+
+``request`` gives what ``client.messages.create`` is called with, ``updates`` reads what it streams. Messages there take
+turns, begin and end with the user, and hold nothing empty; results stand at the beginning of the user's turn after the
+calls. System and developer messages of the history join the instructions. A thought is sent back with its signature,
+and left out without one. Skipped with a notice: audio, video, images and files of types that it does not take.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from aguila.chat import (
+    ChatMessage,
+    ChatUpdate,
+    Content,
+    DataContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    HostedFileContent,
+    ReasoningContent,
+    TextContent,
+    UriContent,
+    UsageContent,
+)
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
+from aguila.chat.media import Unusable
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.errors import MissingExtra
+from aguila.protocol import TokenUsage
+from aguila.providers._artefact import pack, unpack
+from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._media import (
+    IMAGES,
+    PDF,
+    Block,
+    File,
+    address_of,
+    base64_of,
+    blocks_of,
+    filename_of,
+    handle_of,
+    kind_of,
+    media_type_of,
+    result_contents,
+    text_of_file,
+)
+from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments
+from aguila.providers._schema import standard_schema
+from aguila.providers._tools import AnyTool
+from aguila.providers._turn import FINISH_REASON
+from aguila.providers._usage import added, count, token_usage
+
+RULES = Rules(call_id=r"[a-zA-Z0-9_-]+", tool_name=r"[a-zA-Z0-9_-]+")
+PROPERTY_NAME = r"[a-zA-Z0-9_.-]{1,64}"
+
+THINKING = "anthropic.thinking"
+"""The kind of the artefact that is the signature of a thought."""
+REDACTED = "anthropic.redacted_thinking"
+"""The kind of the artefact that is a thought which does not show."""
+MAX_TOKENS = 8192
+"""How long an answer may be, which the provider wants to be told, unless ``options`` say otherwise."""
+
+_FINISH = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+
+
+def agent(
+    client: Any = None,
+    *,
+    model: str,
+    tools: Iterable[AnyTool] = (),
+    instructions: Instructions = None,
+    max_rounds: int = MAX_ROUNDS,
+    provider: str = "anthropic",
+    options: Mapping[str, Any] | None = None,
+) -> Agent:
+    """An agent that is a model of Anthropic. ``client`` is an ``AsyncAnthropic``; see ``openai.agent`` for the rest.
+
+    Raises ``MissingExtra`` if a client is to be made and the SDK is not installed, ``TypeError`` for one that blocks.
+    """
+    made = _Messages(_client(client), model, provider, dict(options or {}))
+    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
+
+
+def _client(client: Any) -> Any:
+    if client is not None:
+        if not inspect.iscoroutinefunction(getattr(client, "close", None)):
+            raise TypeError("an agent needs the client that does not block: AsyncAnthropic")
+        return client
+    try:
+        from anthropic import AsyncAnthropic
+    except ImportError as error:
+        raise MissingExtra("anthropic", "anthropic") from error
+    return AsyncAnthropic()
+
+
+class _Messages:
+    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
+        self._client = client
+        self._model = model
+        self._provider = provider
+        self._options = options
+
+    async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
+        view = View(prompt, RULES, warn)
+        made = request(prompt, model=self._model, warn=warn, view=view)
+        stream = await self._client.messages.create(**made | self._options)
+        async with stream:
+            async for update in updates(stream, model=self._model, provider=self._provider, view=view):
+                yield update
+
+
+# The request
+
+
+def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
+    """The arguments of ``client.messages.create`` for a stream that answers a prompt."""
+    warn = log_notice if warn is None else warn
+    view = View(prompt, RULES, warn) if view is None else view
+    system = [prompt.system_text]
+    turns: list[tuple[str, list[Block]]] = []
+    for message in view.messages:
+        if message.role in ("system", "developer"):
+            system.append(message.text)
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message, view, warn)
+        if not blocks:
+            continue
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(blocks)
+        else:
+            turns.append((role, blocks))
+    made: dict[str, Any] = {
+        "model": model,
+        "max_tokens": MAX_TOKENS,
+        "messages": [{"role": role, "content": blocks} for role, blocks in _taking_turns(turns)],
+        "stream": True,
+    }
+    texts = [text for text in system if text.strip() != ""]
+    if texts:
+        made["system"] = "\n\n".join(texts)
+    if view.tools:
+        made["tools"] = [
+            {
+                "name": name,
+                "description": tool.description,
+                "input_schema": standard_schema(tool.parameters, property_name=PROPERTY_NAME),
+            }
+            for name, tool in view.tools
+        ]
+    return made
+
+
+def _taking_turns(turns: list[tuple[str, list[Block]]]) -> list[tuple[str, list[Block]]]:
+    """The turns without thoughts that lead to nothing, from the user's first to the user's last."""
+    taken: list[tuple[str, list[Block]]] = []
+    for role, blocks in turns:
+        while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+            blocks = blocks[:-1]
+        if not blocks:
+            continue
+        if taken and taken[-1][0] == role:
+            taken[-1] = (role, taken[-1][1] + blocks)
+        else:
+            taken.append((role, blocks))
+    if not taken or taken[0][0] != "user":
+        taken.insert(0, ("user", [{"type": "text", "text": BEGIN}]))
+    if taken[-1][0] != "user":
+        taken.append(("user", [{"type": "text", "text": GO_ON}]))
+    return taken
+
+
+def _blocks(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+    if message.role == "tool":
+        return [_result(result, view, warn) for result in message.results]
+    if message.role != "assistant":
+        return blocks_of(message.contents, _block, warn)
+    texts: list[Block] = []
+    calls: list[Block] = []  # last: what follows a call would stand between it and its result
+    for content in message.contents:
+        match content:
+            case ReasoningContent():
+                block = _thought(content, warn)
+                if block is not None:
+                    texts.append(block)
+            case FunctionCallContent():
+                calls.append(
+                    {
+                        "type": "tool_use",
+                        "id": view.call_id(content.call_id),
+                        "name": view.name(content.name),
+                        "input": object_arguments(content),
+                    }
+                )
+            case _:
+                texts += blocks_of([content], _text_block, warn)
+    return texts + calls
+
+
+def _thought(content: ReasoningContent, warn: Warn) -> Block | None:
+    signed = unpack(content.protected_data, THINKING)
+    if signed is not None and content.text != "" and "signature" in signed:
+        return {"type": "thinking", "thinking": content.text, "signature": signed["signature"]}
+    hidden = unpack(content.protected_data, REDACTED)
+    if hidden is not None and "data" in hidden:
+        return {"type": "redacted_thinking", "data": hidden["data"]}
+    if content.protected_data is not None:
+        warn(Notice(rule="ENC-7", message="left out a thought that is not signed by Anthropic"))
+    return None
+
+
+def _result(result: FunctionResultContent, view: View, warn: Warn) -> Block:
+    blocks = blocks_of(result_contents(result, warn), _block, warn)
+    made: Block = {"type": "tool_result", "tool_use_id": view.call_id(result.call_id)}
+    made["content"] = blocks if blocks else ""
+    if result.error is not None:
+        made["is_error"] = True
+    return made
+
+
+def _text_block(content: TextContent | File) -> Block:
+    text = content.text if isinstance(content, TextContent) else text_of_file(content)
+    if text is None:
+        raise Unusable("only text may stand here")
+    if text.strip() == "":
+        raise Unusable("it is empty")
+    return {"type": "text", "text": text}
+
+
+def _block(content: TextContent | File) -> Block:
+    if isinstance(content, TextContent):
+        return _text_block(content)
+    kind, media_type = kind_of(content), media_type_of(content)
+    if kind == "image":
+        return {"type": "image", "source": _source(content, media_type, IMAGES)}
+    if kind != "document":
+        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+    if isinstance(content, DataContent) and media_type != PDF:
+        return _text_block(content)
+    if isinstance(content, UriContent) and media_type not in ("", PDF):
+        raise Unusable(f"a document of type {media_type!r} by address")
+    return {
+        "type": "document",
+        "title": filename_of(content, "document"),
+        "source": _source(content, media_type, frozenset({PDF})),
+    }
+
+
+def _source(content: File, media_type: str, allowed: frozenset[str]) -> Block:
+    if isinstance(content, UriContent):
+        return {"type": "url", "url": address_of(content)}
+    if isinstance(content, HostedFileContent):
+        return {"type": "file", "file_id": handle_of(content, "anthropic")}
+    if media_type not in allowed:
+        raise Unusable(f"data of type {media_type or 'unknown'!r}")
+    if content.data == b"":
+        raise Unusable("it is empty")
+    return {"type": "base64", "media_type": media_type, "data": base64_of(content)}
+
+
+# The answer
+
+
+async def updates(
+    stream: AsyncIterable[Any], *, model: str, provider: str = "anthropic", view: View | None = None
+) -> AsyncIterator[ChatUpdate]:
+    """Chat updates for the events of a stream. ``view`` is the request's, to read the names of tools by."""
+    reader = _Reader(model, provider, view)
+    async for event in stream:
+        update = reader.read(event)
+        if update is not None:
+            yield update
+
+
+class _Reader:
+    def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self._model = model
+        self._provider = provider
+        self._view = view
+        self._message_id: str | None = None
+        self._counts: dict[str, int] = {}
+        self._calls: dict[int, tuple[str, str]] = {}  # by place: the id and the name
+
+    def read(self, event: Any) -> ChatUpdate | None:
+        """What an event adds, or None."""
+        contents: list[Content] = []
+        properties: dict[str, Any] = {}
+        match event.type:
+            case "message_start":
+                self._message_id = event.message.id
+                self._count(getattr(event.message, "usage", None))
+            case "content_block_start":
+                contents += self._begin(event.index, event.content_block)
+            case "content_block_delta":
+                contents += self._delta(event.index, event.delta)
+            case "message_delta":
+                self._count(getattr(event, "usage", None))
+                reason = getattr(event.delta, "stop_reason", None)
+                if reason is not None:
+                    properties[FINISH_REASON] = _FINISH.get(reason, "stop")
+            case "message_stop":
+                if self._counts:
+                    contents.append(UsageContent(self._usage()))
+            case _:
+                return None
+        if not contents and not properties:
+            return None
+        return ChatUpdate(
+            contents=contents,
+            message_id=self._message_id,
+            additional_properties=properties,
+            raw_representation=event,
+        )
+
+    def _begin(self, index: int, block: Any) -> list[Content]:
+        match block.type:
+            case "text":
+                return [TextContent(block.text)] if block.text != "" else []
+            case "tool_use":
+                name = block.name if self._view is None else self._view.own_name(block.name)
+                self._calls[index] = (block.id, name)
+                return [FunctionCallContent(block.id, name, is_complete=False)]
+            case "thinking":
+                return [ReasoningContent(block.thinking, additional_properties=_of(index))] if block.thinking else []
+            case "redacted_thinking":
+                artefact = pack(REDACTED, data=block.data)
+                return [ReasoningContent("", artefact, additional_properties=_of(index, REDACTED))]
+            case _:
+                return []  # of a tool that the provider runs itself
+
+    def _delta(self, index: int, delta: Any) -> list[Content]:
+        match delta.type:
+            case "text_delta":
+                return [TextContent(delta.text)]
+            case "thinking_delta":
+                return [ReasoningContent(delta.thinking, additional_properties=_of(index))]
+            case "signature_delta":
+                artefact = pack(THINKING, signature=delta.signature)
+                return [ReasoningContent("", artefact, additional_properties=_of(index, THINKING))]
+            case "input_json_delta" if index in self._calls:
+                call_id, name = self._calls[index]
+                return [FunctionCallContent(call_id, name, delta.partial_json, is_complete=False)]
+            case _:
+                return []
+
+    def _count(self, usage: Any) -> None:
+        """Counts are cumulative: those of the end take the place of those of the beginning."""
+        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+            found = count(usage, name)
+            if found is not None:
+                self._counts[name] = found
+        found = count(getattr(usage, "output_tokens_details", None), "thinking_tokens")
+        if found is not None:
+            self._counts["thinking_tokens"] = found
+
+    def _usage(self) -> TokenUsage:
+        get = self._counts.get
+        cached, written = get("cache_read_input_tokens"), get("cache_creation_input_tokens")
+        # input_tokens has neither in it (USE-3); output_tokens has the thoughts.
+        return token_usage(
+            self._provider,
+            self._model,
+            input_tokens=added(get("input_tokens"), cached, written),
+            output_tokens=get("output_tokens"),
+            reasoning=get("thinking_tokens"),
+            cached=cached,
+            cache_written=written,
+        )
+
+
+def _of(index: int, kind: str | None = None) -> dict[str, Any]:
+    """Which block a thought belongs to, and what its artefact is."""
+    properties: dict[str, Any] = {CONTENT_ID: f"block-{index}"}
+    return properties if kind is None else {**properties, ENCRYPTED_VALUE_TYPE: kind}

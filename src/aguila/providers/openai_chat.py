@@ -1,0 +1,288 @@
+"""Layer: providers. OpenAI's Chat Completions, which many servers speak.
+
+Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``. Nothing here imports the SDK or opens a
+connection: ``request`` gives what ``client.chat.completions.create`` is called with, ``updates`` reads what it streams.
+
+Not expressible there, and skipped with a notice: video, audio that is neither WAV nor MP3, documents by address, files
+in results of tools, thoughts of earlier turns. ``developer`` is sent as ``system``, which every server knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+from aguila.chat import (
+    ChatMessage,
+    ChatUpdate,
+    Content,
+    DataContent,
+    FunctionCallContent,
+    HostedFileContent,
+    ReasoningContent,
+    TextContent,
+    UriContent,
+    UsageContent,
+)
+from aguila.chat.media import Unusable
+from aguila.codec.json import encode
+from aguila.codec.notice import Warn, log_notice
+from aguila.providers._media import (
+    IMAGES,
+    PDF,
+    Block,
+    File,
+    address_of,
+    base64_of,
+    blocks_of,
+    data_uri,
+    filename_of,
+    handle_of,
+    kind_of,
+    media_type_of,
+    result_contents,
+    text_of_file,
+)
+from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
+from aguila.providers._schema import standard_schema
+from aguila.providers._turn import FINISH_REASON
+from aguila.providers._usage import count, token_usage
+
+RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
+
+_AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}\Z")
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_FINISH = {"length": "length", "content_filter": "content_filter"}
+
+
+def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
+    """The arguments of ``client.chat.completions.create`` for a stream that answers a prompt."""
+    warn = log_notice if warn is None else warn
+    view = View(prompt, RULES, warn) if view is None else view
+    messages: list[Block] = []
+    if prompt.system_text != "":
+        messages.append({"role": "system", "content": prompt.system_text})
+    for message in view.messages:
+        messages += _messages(message, view, warn)
+    if not any(message["role"] != "system" for message in messages):
+        messages.append({"role": "user", "content": BEGIN})
+    made: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if view.tools:
+        made["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": tool.description,
+                    "parameters": standard_schema(tool.parameters),
+                },
+            }
+            for name, tool in view.tools
+        ]
+    return made
+
+
+def _messages(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+    match message.role:
+        case "assistant":
+            return _assistant(message, view, warn)
+        case "tool":
+            return [
+                {
+                    "role": "tool",
+                    "tool_call_id": view.call_id(result.call_id),
+                    "content": _joined(result_contents(result, warn), warn),
+                }
+                for result in message.results
+            ]
+        case "system" | "developer":
+            text = message.text
+            return [{"role": "system", "content": text, **_named(message)}] if text.strip() != "" else []
+        case _:
+            blocks = blocks_of(message.contents, _part, warn)
+            if not blocks:
+                return []
+            only_text = all(block["type"] == "text" for block in blocks)
+            content: Any = "\n".join([block["text"] for block in blocks]) if only_text else blocks
+            return [{"role": "user", "content": content, **_named(message)}]
+
+
+def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+    texts = [content for content in message.contents if not isinstance(content, FunctionCallContent)]
+    text = _joined(texts, warn)
+    made: Block = {"role": "assistant", "content": text if text != "" else None, **_named(message)}
+    calls = [
+        {
+            "id": view.call_id(call.call_id),
+            "type": "function",
+            "function": {"name": view.name(call.name), "arguments": encode(object_arguments(call)).decode()},
+        }
+        for call in message.calls
+    ]
+    if calls:
+        made["tool_calls"] = calls
+    return [made] if calls or text != "" else []
+
+
+def _joined(contents: list[Content], warn: Warn) -> str:
+    """Contents where only text is allowed."""
+    return "\n".join([block["text"] for block in blocks_of(contents, _text_part, warn)])
+
+
+def _text_part(content: TextContent | File) -> Block:
+    text = content.text if isinstance(content, TextContent) else text_of_file(content)
+    if text is None:
+        raise Unusable("only text may stand here")
+    if text == "":
+        raise Unusable("it is empty")
+    return {"type": "text", "text": text}
+
+
+def _named(message: ChatMessage) -> Block:
+    name = message.author_name
+    return {"name": name} if name is not None and _AUTHOR.match(name) else {}
+
+
+def _part(content: TextContent | File) -> Block:
+    if isinstance(content, TextContent):
+        return _text_part(content)
+    kind, media_type = kind_of(content), media_type_of(content)
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": _image_url(content, media_type)}}
+    if kind == "audio" and isinstance(content, DataContent) and media_type in _AUDIO:
+        return {"type": "input_audio", "input_audio": {"data": base64_of(content), "format": _AUDIO[media_type]}}
+    if isinstance(content, HostedFileContent):
+        return {"type": "file", "file": {"file_id": handle_of(content, "openai")}}
+    if isinstance(content, DataContent) and media_type == PDF:
+        file = {"filename": filename_of(content, "document.pdf"), "file_data": data_uri(content)}
+        return {"type": "file", "file": file}
+    text = text_of_file(content)
+    if text is None or text == "":
+        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+    return {"type": "text", "text": text}
+
+
+def _image_url(content: File, media_type: str) -> str:
+    if isinstance(content, UriContent):
+        return address_of(content)
+    if isinstance(content, DataContent) and media_type in IMAGES:
+        return data_uri(content)
+    raise Unusable(f"an image of type {media_type or 'unknown'!r}")
+
+
+# The answer
+
+
+async def updates(
+    stream: AsyncIterable[Any], *, model: str, provider: str = "openai", view: View | None = None
+) -> AsyncIterator[ChatUpdate]:
+    """Chat updates for the chunks of a stream. ``view`` is the request's, to read the names of tools by."""
+    reader = _Reader(model, provider, view)
+    async for chunk in stream:
+        for update in reader.read(chunk):
+            yield update
+    for update in reader.end():
+        yield update
+
+
+class _Reader:
+    def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self._model = model
+        self._provider = provider
+        self._view = view
+        self._calls: dict[int, str] = {}  # by place, the id
+        self._names: dict[str, str] = {}
+        self._usage: Any = None
+        self._finish: str | None = None
+        self._refused = False
+
+    def read(self, chunk: Any) -> list[ChatUpdate]:
+        """What a chunk adds."""
+        if getattr(chunk, "usage", None) is not None:
+            self._usage = chunk.usage  # some servers repeat it, growing: the last counts
+        contents: list[Content] = []
+        for choice in getattr(chunk, "choices", None) or ():
+            if getattr(choice, "index", 0) not in (0, None):
+                continue
+            delta = getattr(choice, "delta", None)
+            if delta is not None:
+                contents += self._contents(delta)
+            self._finish = getattr(choice, "finish_reason", None) or self._finish
+        given = getattr(chunk, "id", None)
+        return [ChatUpdate(contents=contents, message_id=given, raw_representation=chunk)] if contents else []
+
+    def _contents(self, delta: Any) -> list[Content]:
+        contents: list[Content] = []
+        # What compatible servers call it; OpenAI itself sends no thoughts here.
+        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if isinstance(thought, str) and thought != "":
+            contents.append(ReasoningContent(thought))
+        text = getattr(delta, "content", None)
+        if isinstance(text, str) and text != "":
+            contents.append(TextContent(text))
+        refusal = getattr(delta, "refusal", None)
+        if isinstance(refusal, str) and refusal != "":
+            self._refused = True
+            contents.append(TextContent(refusal))
+        for piece in getattr(delta, "tool_calls", None) or ():
+            content = self._call(piece)
+            if content is not None:
+                contents.append(content)
+        return contents
+
+    def _call(self, piece: Any) -> FunctionCallContent | None:
+        function = getattr(piece, "function", None)
+        name = getattr(function, "name", None) or ""
+        arguments = getattr(function, "arguments", None) or ""
+        given = getattr(piece, "id", None) or ""
+        # Servers that number every call 0 start a new one with a new id; servers that repeat the id go on.
+        place = getattr(piece, "index", None)
+        if place is None:
+            place = len(self._calls) if given not in self._calls.values() or given == "" else _place(self._calls, given)
+        call_id = self._calls.get(place)
+        if call_id is None or (given not in ("", call_id) and name != ""):
+            if call_id is not None:
+                self._calls[-1 - len(self._calls)] = call_id
+            call_id = self._calls[place] = given if given != "" else f"call_{len(self._calls)}"
+        known = self._names.get(call_id)
+        if known is None:
+            if name == "":
+                return None  # nothing can be called by no name
+            known = self._names[call_id] = name if self._view is None else self._view.own_name(name)
+        return FunctionCallContent(call_id, known, arguments, is_complete=False)
+
+    def end(self) -> list[ChatUpdate]:
+        """What is known at the end: usage, and why it ended."""
+        last: list[ChatUpdate] = []
+        reason = "refusal" if self._refused else _FINISH.get(self._finish or "", "stop")
+        usage = self._usage
+        contents: list[Content] = []
+        if usage is not None:
+            prompt_details = getattr(usage, "prompt_tokens_details", None)
+            details = getattr(usage, "completion_tokens_details", None)
+            # prompt_tokens has the cached ones in it, completion_tokens those of thoughts.
+            contents.append(
+                UsageContent(
+                    token_usage(
+                        self._provider,
+                        self._model,
+                        input_tokens=count(usage, "prompt_tokens"),
+                        output_tokens=count(usage, "completion_tokens"),
+                        reasoning=count(details, "reasoning_tokens"),
+                        cached=count(prompt_details, "cached_tokens"),
+                        cache_written=count(prompt_details, "cache_write_tokens"),
+                    )
+                )
+            )
+        last.append(ChatUpdate(contents=contents, additional_properties={FINISH_REASON: reason}))
+        return last
+
+
+def _place(calls: dict[int, str], call_id: str) -> int:
+    return next(place for place, known in calls.items() if known == call_id)

@@ -1,0 +1,319 @@
+"""Layer: providers. OpenAI's Responses.
+
+Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``. Nothing here imports the SDK or opens a
+connection: ``request`` gives what ``client.responses.create`` is called with, ``updates`` reads what it streams.
+
+Nothing is stored at the provider: thoughts come back encrypted, travel with the thread, and are sent again (P18).
+Skipped with a notice: audio, video, images and files of types that it does not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+from aguila.chat import (
+    ChatMessage,
+    ChatUpdate,
+    Content,
+    FunctionCallContent,
+    FunctionResultContent,
+    HostedFileContent,
+    ReasoningContent,
+    TextContent,
+    UriContent,
+    UsageContent,
+)
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
+from aguila.chat.media import Unusable
+from aguila.codec.json import encode
+from aguila.codec.notice import Warn, log_notice
+from aguila.errors import RunFailed
+from aguila.providers._artefact import pack, unpack
+from aguila.providers._media import (
+    IMAGES,
+    PDF,
+    Block,
+    File,
+    address_of,
+    blocks_of,
+    data_uri,
+    filename_of,
+    handle_of,
+    kind_of,
+    media_type_of,
+    result_contents,
+    text_of_file,
+)
+from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
+from aguila.providers._schema import standard_schema
+from aguila.providers._turn import FINISH_REASON
+from aguila.providers._usage import count, token_usage
+
+RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=64)
+
+REASONING = "openai.reasoning"
+"""The kind of the artefact that a thought of this provider is: the item's id and its encrypted content."""
+
+
+def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
+    """The arguments of ``client.responses.create`` for a stream that answers a prompt."""
+    warn = log_notice if warn is None else warn
+    view = View(prompt, RULES, warn) if view is None else view
+    items: list[Block] = []
+    for message in view.messages:
+        items += _items(message, view, warn)
+    items = _without_lonely_thoughts(items)
+    if not any(item.get("role") != "system" for item in items):
+        items.append({"role": "user", "content": [{"type": "input_text", "text": BEGIN}]})
+    made: dict[str, Any] = {
+        "model": model,
+        "input": items,
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+    }
+    if prompt.system_text != "":
+        made["instructions"] = prompt.system_text
+    if view.tools:
+        made["tools"] = [
+            {
+                "type": "function",
+                "name": name,
+                "description": tool.description,
+                "parameters": standard_schema(tool.parameters),
+                "strict": False,
+            }
+            for name, tool in view.tools
+        ]
+    return made
+
+
+def _items(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+    match message.role:
+        case "assistant":
+            return _assistant(message, view, warn)
+        case "tool":
+            return [_output(result, view, warn) for result in message.results]
+        case "system" | "developer":
+            text = message.text
+            role = message.role
+            return [{"role": role, "content": [{"type": "input_text", "text": text}]}] if text.strip() != "" else []
+        case _:
+            blocks = blocks_of(message.contents, _part, warn)
+            return [{"role": "user", "content": blocks}] if blocks else []
+
+
+def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+    items: list[Block] = []
+    for content in message.contents:
+        match content:
+            case ReasoningContent():
+                thought = unpack(content.protected_data, REASONING)
+                if thought is not None and "id" in thought and "encrypted_content" in thought:
+                    summary = [{"type": "summary_text", "text": content.text}] if content.text != "" else []
+                    items.append({"type": "reasoning", "summary": summary, **thought})
+            case FunctionCallContent():
+                items.append(
+                    {
+                        "type": "function_call",
+                        "call_id": view.call_id(content.call_id),
+                        "name": view.name(content.name),
+                        "arguments": encode(object_arguments(content)).decode(),
+                    }
+                )
+            case TextContent():
+                if content.text != "":
+                    items.append({"role": "assistant", "content": content.text})
+            case _:
+                items += [
+                    {"role": "assistant", "content": block["text"]} for block in blocks_of([content], _text_part, warn)
+                ]
+    return items
+
+
+def _without_lonely_thoughts(items: list[Block]) -> list[Block]:
+    """A thought is refused unless what it led to follows; and its id must not come twice."""
+    kept: list[Block] = []
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if item.get("type") == "reasoning":
+            following = next((one for one in items[index + 1 :] if one.get("type") != "reasoning"), None)
+            leads = following is not None and (
+                following.get("role") == "assistant" or following.get("type") == "function_call"
+            )
+            if not leads or item["id"] in seen:
+                continue
+            seen.add(item["id"])
+        kept.append(item)
+    return kept
+
+
+def _output(result: FunctionResultContent, view: View, warn: Warn) -> Block:
+    blocks = blocks_of(result_contents(result, warn), _part, warn)
+    only_text = all(block["type"] == "input_text" for block in blocks)
+    output: Any = "\n".join([block["text"] for block in blocks]) if only_text else blocks
+    return {"type": "function_call_output", "call_id": view.call_id(result.call_id), "output": output}
+
+
+def _text_part(content: TextContent | File) -> Block:
+    text = content.text if isinstance(content, TextContent) else text_of_file(content)
+    if text is None:
+        raise Unusable("only text may stand here")
+    if text == "":
+        raise Unusable("it is empty")
+    return {"type": "input_text", "text": text}
+
+
+def _part(content: TextContent | File) -> Block:
+    if isinstance(content, TextContent):
+        return _text_part(content)
+    kind, media_type = kind_of(content), media_type_of(content)
+    if kind == "image":
+        return {"type": "input_image", "detail": "auto", **_image(content, media_type)}
+    if kind != "document":
+        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+    if isinstance(content, HostedFileContent):
+        return {"type": "input_file", "file_id": handle_of(content, "openai")}
+    if isinstance(content, UriContent):
+        return {"type": "input_file", "file_url": address_of(content)}
+    if media_type == PDF:
+        return {
+            "type": "input_file",
+            "filename": filename_of(content, "document.pdf"),
+            "file_data": data_uri(content),
+        }
+    return _text_part(content)
+
+
+def _image(content: File, media_type: str) -> Block:
+    if isinstance(content, UriContent):
+        return {"image_url": address_of(content)}
+    if isinstance(content, HostedFileContent):
+        return {"file_id": handle_of(content, "openai")}
+    if media_type in IMAGES:
+        return {"image_url": data_uri(content)}
+    raise Unusable(f"an image of type {media_type or 'unknown'!r}")
+
+
+# The answer
+
+
+async def updates(
+    stream: AsyncIterable[Any], *, model: str, provider: str = "openai", view: View | None = None
+) -> AsyncIterator[ChatUpdate]:
+    """Chat updates for the events of a stream. ``view`` is the request's, to read the names of tools by.
+
+    Raises ``RunFailed`` for an error that the stream tells of.
+    """
+    reader = _Reader(model, provider, view)
+    async for event in stream:
+        update = reader.read(event)
+        if update is not None:
+            yield update
+
+
+class _Reader:
+    def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self._model = model
+        self._provider = provider
+        self._view = view
+        self._calls: dict[Any, tuple[str, str]] = {}  # by the item's place: the id and the name
+        self._shown: dict[str, str] = {}  # how much of a thought was shown, by the item's id
+        self._refused = False
+
+    def read(self, event: Any) -> ChatUpdate | None:
+        """What an event adds, or None."""
+        contents: list[Content] = []
+        properties: dict[str, Any] = {}
+        match event.type:
+            case "response.output_text.delta":
+                contents.append(TextContent(event.delta))
+            case "response.refusal.delta":
+                self._refused = True
+                contents.append(TextContent(event.delta))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                contents.append(self._thought(event.item_id, event.delta))
+            case "response.reasoning_summary_part.added":
+                if getattr(event, "summary_index", 0) > 0:
+                    contents.append(self._thought(event.item_id, "\n\n"))
+            case "response.output_item.added":
+                if event.item.type == "function_call":
+                    contents.append(self._begin(event))
+            case "response.function_call_arguments.delta":
+                call_id, name = self._calls[event.output_index]
+                contents.append(FunctionCallContent(call_id, name, event.delta, is_complete=False))
+            case "response.output_item.done":
+                contents += self._end(event)
+            case "response.completed" | "response.incomplete":
+                contents += self._usage(event.response)
+                properties[FINISH_REASON] = self._finish(event.response)
+            case "response.failed":
+                contents += self._usage(event.response)
+                raise_for(getattr(event.response, "error", None))
+            case "error":
+                raise_for(event)
+            case _:
+                return None
+        return ChatUpdate(contents=contents, additional_properties=properties, raw_representation=event)
+
+    def _begin(self, event: Any) -> FunctionCallContent:
+        name = event.item.name if self._view is None else self._view.own_name(event.item.name)
+        self._calls[event.output_index] = (event.item.call_id, name)
+        return FunctionCallContent(event.item.call_id, name, is_complete=False)
+
+    def _end(self, event: Any) -> list[Content]:
+        item = event.item
+        if item.type == "function_call":
+            if event.output_index not in self._calls:
+                self._begin(event)
+            call_id, name = self._calls[event.output_index]
+            return [FunctionCallContent(call_id, name, item.arguments or "")]
+        if item.type == "reasoning":
+            return self._end_thought(item)
+        return []
+
+    def _end_thought(self, item: Any) -> list[Content]:
+        encrypted = getattr(item, "encrypted_content", None)
+        shown = self._shown.get(item.id, "")
+        text = "" if shown != "" else "\n\n".join([part.text for part in getattr(item, "summary", None) or ()])
+        if not isinstance(encrypted, str) or encrypted == "":
+            return [self._thought(item.id, text)] if text != "" else []
+        artefact = pack(REASONING, id=item.id, encrypted_content=encrypted)
+        properties = {CONTENT_ID: item.id, ENCRYPTED_VALUE_TYPE: REASONING}
+        return [ReasoningContent(text, artefact, additional_properties=properties)]
+
+    def _thought(self, item_id: str, text: str) -> ReasoningContent:
+        self._shown[item_id] = self._shown.get(item_id, "") + text
+        return ReasoningContent(text, additional_properties={CONTENT_ID: item_id})
+
+    def _finish(self, response: Any) -> str:
+        if self._refused:
+            return "refusal"
+        reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
+        return {None: "stop", "max_output_tokens": "length"}.get(reason, "content_filter")
+
+    def _usage(self, response: Any) -> list[Content]:
+        usage = getattr(response, "usage", None)
+        if usage is None:
+            return []
+        given, made = getattr(usage, "input_tokens_details", None), getattr(usage, "output_tokens_details", None)
+        # input_tokens has the cached ones in it, output_tokens those of thoughts.
+        found = token_usage(
+            self._provider,
+            self._model,
+            input_tokens=count(usage, "input_tokens"),
+            output_tokens=count(usage, "output_tokens"),
+            reasoning=count(made, "reasoning_tokens"),
+            cached=count(given, "cached_tokens"),
+            cache_written=count(given, "cache_write_tokens"),
+        )
+        return [UsageContent(found)]
+
+
+def raise_for(error: Any) -> None:
+    """Raise what an error in a stream means, in words that may be sent."""
+    code = getattr(error, "code", None)
+    if code == "rate_limit_exceeded":
+        raise RunFailed("The model provider has had too many requests.", code="provider_rate_limit")
+    raise RunFailed("The model provider failed.", code="provider_unavailable")
