@@ -103,7 +103,7 @@ class Consumer:
         while at < count:
             run = self._decoder.feed_run(texts, at)
             at += len(run)
-            is_free = not expander.save()
+            is_free = not expander.is_holding
             for event in run:
                 if is_free and event.__class__ in _PLAIN:  # it stands for itself: what ``feed`` does, without the rest
                     try:
@@ -117,7 +117,7 @@ class Consumer:
                     yield event
                 else:
                     yield from self.feed(event)
-                    is_free = not expander.save()
+                    is_free = not expander.is_holding
             if at < count:
                 yield from self.feed(texts[at])
                 at += 1
