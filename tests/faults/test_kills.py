@@ -64,7 +64,7 @@ async def life(number: int, owner: Worker, survivor: Worker | None) -> list[View
         viewers += [first, second]
         tasks.append(asyncio.create_task(start(first, begun, count=count, pause=pause, size=size)))
         tasks.append(asyncio.create_task(follow(second, begun, (survivor or owner).port)))
-    await watched(tasks, viewers, rng.choice([0, 1, 5, 30, 100, 500, 2000]))
+    await watched(tasks, viewers, rng.choice([0, 1, 3, 10, 30, 100, 300, 500, 2000]))
     await asyncio.to_thread(owner.kill)
     if survivor is None:
         for task in tasks:
@@ -119,7 +119,7 @@ def _fields(body: dict[str, object]) -> dict[str, object]:
 
 
 def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_was_seen(tmp_path: Path) -> None:
-    lives = scaled(3, 48)
+    lives = scaled(3, 56)
     counts: Counter[str] = Counter()
     with workers(tmp_path, app=LEASE) as running:
         for number in range(lives):
