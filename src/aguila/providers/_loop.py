@@ -65,7 +65,7 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         try:
             await _Rounds(run, model, toolbox, told).go(max_rounds)
         except RunFailed as failure:
-            _log.error("run %r: %s", run.run_id, failure)
+            _log.error("run %r failed: %s", run.run_id, failure, exc_info=failure.__cause__)
             await run.emit(RunErrorEvent(message=failure.message, code=failure.code))
 
     return agent

@@ -1,0 +1,298 @@
+"""Any history, however broken, becomes a request that each provider's own rules accept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from provider_checkers import check_anthropic, check_chat, check_gemini, check_responses
+
+from aguila.chat import (
+    ChatMessage,
+    Content,
+    DataContent,
+    ErrorContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    HostedFileContent,
+    ReasoningContent,
+    TextContent,
+    UriContent,
+    as_agui_messages,
+    as_chat_messages,
+    provider_history,
+)
+from aguila.chat.keys import ENCRYPTED_VALUE, PROVIDER
+from aguila.codec.notice import Notice
+from aguila.protocol import Context, Tool
+from aguila.providers import Prompt, anthropic, gemini, openai_chat, openai_responses
+from aguila.providers._artefact import pack
+
+PROVIDERS: dict[str, tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], list[str]]]] = {
+    "openai chat": (openai_chat.request, check_chat),
+    "openai responses": (openai_responses.request, check_responses),
+    "anthropic": (anthropic.request, check_anthropic),
+    "gemini": (gemini.request, check_gemini),
+}
+
+IDS = st.sampled_from(["c1", "c2", "c3", "", " ", "call with spaces", "x" * 90, "ünï", "call:1/2"])
+NAMES = st.sampled_from(["weather", "get weather", "a.b", "", "1st", "n" * 90, "wetter/ü", "get_weather"])
+TEXTS = st.sampled_from(["Hello", "", "   ", "\n", "I call it", "{}"])
+ARGUMENTS = st.sampled_from(['{"city":"Oslo"}', "", "{", "[1]", "null", "text"])
+MEDIA = st.sampled_from(["image/png", "image/bmp", "audio/wav", "audio/ogg", "video/mp4", "application/pdf"])
+ARTEFACTS = st.sampled_from(
+    [
+        None,
+        "somebody else's",
+        pack(openai_responses.REASONING, id="rs_1", encrypted_content="abc"),
+        pack(openai_responses.REASONING, id="rs_2", encrypted_content="def"),
+        pack(anthropic.THINKING, signature="sig"),
+        pack(anthropic.REDACTED, data="hidden"),
+        pack(gemini.SIGNATURE, signature="c2ln"),
+        pack(gemini.SIGNATURE, signature="not base64!"),
+    ]
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> FunctionCallContent:
+    artefact = draw(ARTEFACTS)
+    properties = {} if artefact is None else {ENCRYPTED_VALUE: artefact}
+    return FunctionCallContent(draw(IDS), draw(NAMES), draw(ARGUMENTS), additional_properties=properties)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> Content:
+    media_type = draw(MEDIA | st.sampled_from(["", "text/plain", "application/octet-stream"]))
+    match draw(st.integers(0, 3)):
+        case 0:
+            return DataContent(draw(st.sampled_from([b"", b"abc", b"\xff"])), media_type)
+        case 1:
+            address = draw(st.sampled_from(["https://a.example/x", "file:///etc/passwd", "data:image/png;base64,aGk="]))
+            return UriContent(address, media_type or None)
+        case 2:
+            provider = draw(st.sampled_from(["openai", "anthropic", "google", "aguila"]))
+            return HostedFileContent("file-1", media_type or None, additional_properties={PROVIDER: provider})
+        case _:
+            return HostedFileContent("upload-1", media_type or None)
+
+
+def results() -> st.SearchStrategy[FunctionResultContent]:
+    value = TEXTS | st.lists(files() | TEXTS.map(TextContent), max_size=2) | st.sampled_from([{"a": 1}, 5, None])
+    return st.builds(FunctionResultContent, IDS, value, st.sampled_from([None, None, "it failed"]))
+
+
+def messages() -> st.SearchStrategy[ChatMessage]:
+    thoughts = st.builds(ReasoningContent, TEXTS, ARTEFACTS)
+    texts = TEXTS.map(TextContent)
+    said = st.lists(texts | files(), max_size=3)
+    assistant = st.lists(st.one_of(texts, calls(), calls(), thoughts), max_size=4)
+    odd = st.lists(st.one_of(texts, calls(), results(), st.just(ErrorContent("x"))), max_size=2)
+    return st.one_of(
+        st.builds(ChatMessage, st.sampled_from(["user", "user", "system", "developer"]), said),
+        st.builds(ChatMessage, st.just("assistant"), assistant),
+        st.builds(ChatMessage, st.just("assistant"), assistant),
+        st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
+        st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
+        st.builds(ChatMessage, st.sampled_from(["critic", "user", "tool"]), odd),
+    )
+
+
+def schemas() -> st.SearchStrategy[Any]:
+    leaves = st.sampled_from(
+        [
+            {"type": "string"},
+            {"type": ["integer", "null"]},
+            {"type": "array"},
+            {"enum": ["a", 1, None]},
+            {"const": "x"},
+            {"$ref": "#/$defs/node"},
+            {"$ref": "#/$defs/nowhere"},
+            {"$ref": "https://a.example/schema"},
+            {"type": "string", "format": "uuid", "x-hint": 1},
+            {"type": "nonsense"},
+            True,
+            None,
+            {},
+        ]
+    )
+
+    def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        named = st.dictionaries(st.sampled_from(["a", "b c", "$d", "ü", "e" * 70]), inner, max_size=3)
+        return st.one_of(
+            st.builds(
+                lambda properties, required: {"type": "object", "properties": properties, "required": required},
+                named,
+                st.lists(st.sampled_from(["a", "zz"]), max_size=2),
+            ),
+            st.builds(lambda items: {"type": "array", "items": items}, inner),
+            st.builds(
+                lambda kind, choices: {kind: choices},
+                st.sampled_from(["anyOf", "oneOf", "allOf"]),
+                st.lists(inner, max_size=3),
+            ),
+        )
+
+    whole = st.recursive(leaves, larger, max_leaves=6)
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "value": {"type": "integer"}}}
+    return whole.map(lambda s: {"$schema": "x", "$defs": {"node": node}, **s} if isinstance(s, dict) else s)
+
+
+def tools() -> st.SearchStrategy[list[Tool]]:
+    made = st.builds(lambda name, parameters: Tool(name=name, description="", parameters=parameters), NAMES, schemas())
+    return st.lists(made, max_size=3, unique_by=lambda tool: tool.name)
+
+
+DAMAGE = (
+    "orphan call",
+    "orphan result",
+    "duplicate call id",
+    "reordered result",
+    "interleaved",
+    "empty message",
+    "empty history",
+    "unknown role",
+    "unparsable arguments",
+    "assistant last",
+    "assistant first",
+    "unusable file",
+    "foreign artefact",
+)
+
+
+def damage_of(history: list[ChatMessage]) -> set[str]:
+    """The kinds of damage that a history has."""
+    found: set[str] = set()
+    made: list[str] = []
+    answered: list[str] = []
+    for index, message in enumerate(history):
+        if not message.contents or all(isinstance(one, TextContent) and one.text == "" for one in message.contents):
+            found.add("empty message")
+        if message.role not in ("user", "system", "developer", "assistant", "tool"):
+            found.add("unknown role")
+        for content in message.contents:
+            match content:
+                case FunctionCallContent() if message.role == "assistant":
+                    if content.call_id in made:
+                        found.add("duplicate call id")
+                    made.append(content.call_id)
+                    if content.parsed_arguments is None:
+                        found.add("unparsable arguments")
+                case FunctionResultContent():
+                    if content.call_id not in made:
+                        found.add("reordered result")
+                    answered.append(content.call_id)
+                    before = history[index - 1] if index else None
+                    if before is not None and before.role != "tool" and content.call_id in made and not before.calls:
+                        found.add("interleaved")
+                case DataContent() | HostedFileContent():
+                    found.add("unusable file")
+                case ReasoningContent() if content.protected_data is not None:
+                    found.add("foreign artefact")
+                case _:
+                    pass
+    if set(made) - set(answered):
+        found.add("orphan call")
+    if set(answered) - set(made):
+        found.add("orphan result")
+    if not history:
+        found.add("empty history")
+    else:
+        found |= {"assistant last"} if history[-1].role == "assistant" else set()
+        found |= {"assistant first"} if history[0].role == "assistant" else set()
+    return found
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> None:
+    make, check = PROVIDERS[provider]
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(st.lists(messages(), max_size=8), tools(), st.sampled_from([None, "", "Be brief."]), st.booleans())
+    def holds(history: list[ChatMessage], declared: list[Tool], instructions: str | None, has_context: bool) -> None:
+        seen.update(damage_of(history))
+        notices: list[Notice] = []
+        context = [Context(description="Where", value="Oslo")] if has_context else []
+        prompt = Prompt(messages=history, tools=declared, instructions=instructions, context=context)
+        request = make(prompt, model="m", warn=notices.append)
+        assert check(request) == []
+        if has_context:
+            assert "Where: Oslo" in repr(request)
+
+    holds()
+    missing = [kind for kind in DAMAGE if seen[kind] == 0]
+    assert missing == [], f"{dict(seen)}"
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_whole_history_loses_nothing_but_what_the_provider_cannot_take(provider: str) -> None:
+    make, check = PROVIDERS[provider]
+    history = [
+        ChatMessage("user", "How warm is it?"),
+        ChatMessage("assistant", [TextContent("I look."), FunctionCallContent("c1", "weather", '{"city":"Oslo"}')]),
+        ChatMessage("tool", [FunctionResultContent("c1", "3 degrees")]),
+        ChatMessage("assistant", "3 degrees."),
+        ChatMessage("user", "Thanks."),
+    ]
+    notices: list[Notice] = []
+    request = make(Prompt(messages=history), model="m", warn=notices.append)
+    assert check(request) == []
+    assert notices == []
+    for text in ("How warm is it?", "I look.", "Oslo", "3 degrees", "3 degrees.", "Thanks."):
+        assert text in repr(request)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_was_repaired_is_told_and_the_history_stays_as_it_was(provider: str) -> None:
+    make, check = PROVIDERS[provider]
+    history = [ChatMessage("user", "Hi"), ChatMessage("assistant", [FunctionCallContent("c1", "pick_date")])]
+    before = as_agui_messages(history, new_id=lambda: "m")
+    notices: list[Notice] = []
+    assert check(make(Prompt(messages=history), model="m", warn=notices.append)) == []
+    assert any("dropped_call" in notice.message for notice in notices)
+    assert as_agui_messages(history, new_id=lambda: "m") == before
+    assert as_chat_messages(before)[1].calls[0].call_id == "c1"
+
+
+def test_the_checkers_refuse_what_the_providers_refuse() -> None:
+    """A checker that accepts everything would prove nothing."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    user = {"role": "user", "content": "hi"}
+    assert check_chat({"messages": []})
+    assert check_chat({"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}, user]})
+    assert check_chat({"messages": [{"role": "tool", "tool_call_id": "c", "content": ""}]})
+    assert check_chat({"messages": [user], "tools": [{"function": {"name": "f", "parameters": {"anyOf": []}}}]})
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    assert check_responses({"input": [item]})
+    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}
+    assert check_responses({"input": [thought, {"role": "user", "content": [{"type": "input_text", "text": "x"}]}]})
+    text = [{"type": "text", "text": "hi"}]
+    use = [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]
+    told = {"role": "user", "content": text}
+    assert check_anthropic({"max_tokens": 1, "messages": [told, told]})
+    assert check_anthropic({"max_tokens": 1, "messages": [told, {"role": "assistant", "content": use}, told]})
+    assert check_anthropic({"max_tokens": 1, "messages": [told, {"role": "assistant", "content": text}]})
+    made = {"function_call": {"id": "c", "name": "f", "args": {}}}
+    said = {"role": "user", "parts": [{"text": "hi"}]}
+    assert check_gemini({"contents": [said, {"role": "model", "parts": [made]}, said], "config": {}})
+    bad = {"type": "OBJECT", "properties": {"a": {"type": "STRING", "additionalProperties": False}}}
+    declared = [{"name": "f", "description": "d", "parameters": bad}]
+    assert check_gemini({"contents": [said], "config": {"tools": [{"function_declarations": declared}]}})
+
+
+def test_provider_history_pairs_what_the_generator_breaks() -> None:
+    """The generator is about damage: most of what it makes needs a repair."""
+    repaired: list[bool] = []
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(st.lists(messages(), min_size=2, max_size=8))
+    def generate(history: list[ChatMessage]) -> None:
+        repaired.append(bool(provider_history(history).repairs))
+
+    generate()
+    assert sum(repaired) > len(repaired) / 2
