@@ -241,10 +241,7 @@ class Exchange:
     def _taken_in(self, frames: list[Frame]) -> Iterator[Event]:
         """The events of frames that nobody wants to see before."""
         try:
-            for event in self._consumer.feed_all([frame.data for frame in frames]):
-                yield event
-                if event.__class__ in _BOUNDARIES and self._is_over(event):
-                    return
+            yield from self._consumer.feed_all([frame.data for frame in frames], self._is_over)
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
             return

@@ -3,15 +3,16 @@
 Below: the connection that httpx2 made, and the h11 parser in it. Above: ``httpx2``. Connecting, TLS, proxies, the head,
 reusing and closing stay httpx2's: only the reads in between happen here.
 
-Why: httpx2 hands every HTTP chunk up through a stack of generators, which costs four times what parsing it does, and
-servers send each event as a chunk of its own. And it fixes the time limit of all reads of a body when the first one
-begins; here each read of the sync twin has its own. There are no public names for this: ``connection_of`` looks whether
-everything is where we know it, and where it is not (HTTP/2, another transport, a later httpx2) the body is read through
-the public ones.
+Why: servers send each event as an HTTP chunk of its own, and each chunk costs h11 more than its event costs us, and
+httpx2, which hands it up through a stack of generators, as much again. So chunks that arrived together are made one
+before h11 sees them. And httpx2 fixes the time limit of all reads of a body when the first one begins; here each read
+of the sync twin has its own. There are no public names for this: ``connection_of`` looks whether everything is where we
+know it, and where it is not (HTTP/2, another transport, a later httpx2) the body is read through the public ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import h11
@@ -33,14 +34,91 @@ def connection_of(response: Any) -> Any:
     return found if is_known and hasattr(found, "_network_stream") else None
 
 
+class ChunkMerger:
+    """Chunked bytes with fewer, larger chunks: those that are complete in what was fed become one.
+
+    Nothing is held back, nothing is judged: whatever it does not understand, the last chunk included, it leaves as it
+    is, with all that follows. ``seen`` is where the body begins; it was fed already.
+    """
+
+    def __init__(self, seen: bytes = b"") -> None:
+        self._left = 0  # bytes of the chunk that has begun, the line end after it included
+        self._head = b""  # of a chunk whose size is not complete
+        self._is_passing = False
+        self.feed(seen)
+
+    def feed(self, data: bytes) -> bytes:
+        """The same bytes, or others with the same meaning."""
+        if self._is_passing or not data:
+            return data
+        begun = at = self._finish_begun(data)
+        size_of, pieces, end_of_data = _SIZES.get, list[bytes](), len(data)
+        while at < end_of_data and not self._is_passing:
+            mark = data.find(b"\r\n", at, at + _LONGEST_HEAD)
+            if mark < 0:
+                self._head = data[at:]
+                self._is_passing = len(self._head) >= _LONGEST_HEAD
+                break
+            size = size_of(data[at:mark]) or self._size(data[at:mark])
+            end = mark + 2 + size
+            if size == 0 or data[end : end + 2] not in _MAY_END:
+                self._is_passing = True
+                break
+            if end + 2 > end_of_data:
+                self._left = end + 2 - end_of_data
+                break
+            pieces.append(data[mark + 2 : end])
+            at = end + 2
+        if len(pieces) < 2:
+            return data
+        merged = b"".join(pieces)
+        return b"%b%x\r\n%b\r\n%b" % (data[:begun], len(merged), merged, data[at:])
+
+    def _finish_begun(self, data: bytes) -> int:
+        """Where the first chunk begins that begins in these bytes."""
+        if self._head:
+            head = self._head + data[:_LONGEST_HEAD]
+            mark = head.find(b"\r\n")
+            if mark < 0:
+                self._is_passing = len(head) >= _LONGEST_HEAD
+                self._head = head
+                return len(data)
+            size = self._size(head[:mark])
+            self._left = 0 if size == 0 else mark + 2 + size + 2 - len(self._head)
+            self._is_passing = size == 0
+            self._head = b""
+        at = min(self._left, len(data))
+        self._left -= at
+        return at
+
+    def _size(self, text: bytes) -> int:
+        """The size of a chunk; 0 for the last one, and for what may be anything, such as an extension."""
+        if len(text) > 8 or not _HEX.issuperset(text):
+            return 0
+        size = int(text, 16) if text else 0
+        if size < 4096:
+            _SIZES[bytes(text)] = size
+        return size
+
+
+_LONGEST_HEAD = 18
+_MAY_END = frozenset({b"\r\n", b"\r", b""})  # as far as it has come
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_SIZES: dict[bytes, int] = {}
+"""Sizes that were seen, by how they are written: few, and looking one up is cheaper than reading it."""
+
+
 class _Body:
     """The pieces of a body that h11 holds."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, headers: Mapping[str, str]) -> None:
         self._parser: h11.Connection = connection._h11_state
         self._network = connection._network_stream
         self._is_over = False
         self._failure: TransportFailed | None = None
+        is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        # What came with the head is h11's already, at the beginning of the body.
+        self._merge = ChunkMerger(self._parser.trailing_data[0]).feed if is_chunked else bytes
 
     def _held(self) -> bytes:
         """All that has arrived. Raises ``TransportFailed`` for what is wrong after it, when all was given."""
@@ -75,7 +153,7 @@ class AsyncBody(_Body):
                 received = await self._network.read(_READ, timeout=None)
             except _ERRORS as error:
                 raise failed(error) from error
-            self._parser.receive_data(received)
+            self._parser.receive_data(self._merge(received))
         return data
 
 
@@ -89,7 +167,7 @@ class Body(_Body):
                 received = self._network.read(_READ, timeout=timeout)
             except _ERRORS as error:
                 raise failed(error) from error
-            self._parser.receive_data(received)
+            self._parser.receive_data(self._merge(received))
         return data
 
 

@@ -61,7 +61,7 @@ class _AsyncResponse:
         is_plain = "content-encoding" not in response.headers
         connection = connection_of(response) if is_plain else None
         if connection is not None:
-            self.read = AsyncBody(connection).read
+            self.read = AsyncBody(connection, response.headers).read
             return
         pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
         self._next = pieces.__anext__
@@ -126,7 +126,7 @@ class _Response:
         self._pieces: Iterator[bytes] | None = None
         connection = connection_of(response) if self._is_plain else None
         if connection is not None:
-            self.read = Body(connection).read
+            self.read = Body(connection, response.headers).read
 
     def read(self, timeout: float | None) -> bytes:
         if self._pieces is None:

@@ -187,14 +187,14 @@ class SSEParser:
             ends = data.find(b"\n\n") >= 0 or (data[0] == 10 and rest[-1] == 10)
             rest += data
             if not ends:
-                if len(rest) > self._limit + 1:  # one more: a line end is not part of the frame
+                if len(rest) - (rest[-1] == 10) > self._limit:  # a line end is not part of the frame
                     self._oversize = len(rest)
                 return []
             data = bytes(rest)
         blocks = data.split(b"\n\n")
         if len(data) > self._limit:
             for i, block in enumerate(blocks):
-                if len(block) > self._limit:
+                if len(block) - (block[-1:] == b"\n") > self._limit:
                     self._oversize = len(block)
                     return blocks[:i]
         self._rest = bytearray(blocks.pop())
