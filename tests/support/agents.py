@@ -33,6 +33,8 @@ from aguila.stream.write import EventWriter
 class ListSink:
     """Collects events. Each must be well-formed, as a server would check; ``room`` lets others run now and then."""
 
+    is_full = True  # so that ``room`` is asked every time
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.refuse: Any = None

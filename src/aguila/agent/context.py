@@ -20,6 +20,9 @@ Outcome = Literal["success", "interrupt", "cancelled", "error"]
 class Sink(Protocol):
     """Where a run's events go."""
 
+    is_full: bool
+    """Whether ``room`` has to be awaited before there is more to put. Asked after every event, so it is no call."""
+
     def put(self, events: Sequence[Event]) -> None:
         """Accept events, in order, all of them or none. Never blocks.
 
@@ -29,7 +32,7 @@ class Sink(Protocol):
         ...
 
     async def room(self) -> None:
-        """Return when the run is not too far ahead of what is durable; mostly at once, without suspending."""
+        """Return when the run is not too far ahead of what is durable; at once, without suspending, if it is not."""
         ...
 
 

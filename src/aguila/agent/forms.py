@@ -22,7 +22,7 @@ import functools
 import inspect
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
@@ -57,36 +57,32 @@ def is_async(agent: Agent) -> bool:
             return False
 
 
-async def drive(agent: Agent, run: Run, output: Output, grace: float) -> None:
+def drive(agent: Agent, run: Run, output: Output, grace: float) -> Coroutine[Any, Any, None]:
     """Run an agent to its end, and send what it yields and returns.
 
     Raises what the agent raises, or ``BadOutput``.
     """
-    if is_async(agent):
-        await _drive_async(agent, run, output, grace)
-    else:
-        await _drive_thread(agent, run, output, grace)
+    return (_drive_async if is_async(agent) else _drive_thread)(agent, run, output, grace)
 
 
 async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> None:
+    # All in one coroutine: whenever the agent goes on, the event loop comes through each one above it.
     produced: Any = agent(run)
     if inspect.isawaitable(produced):
         produced = await produced
-    if hasattr(produced, "__anext__") or hasattr(produced, "__aiter__"):
-        await _iterate(produced.__aiter__(), output, grace)
-    else:
+    if not (hasattr(produced, "__anext__") or hasattr(produced, "__aiter__")):
         _take_return(produced, run, output)
-
-
-async def _iterate(values: AsyncIterator[Any], output: Output, grace: float) -> None:
-    accept, room = output.accept, output.room
+        return
+    values: AsyncIterator[Any] = produced.__aiter__()
+    accept, sink = output.accept, output.sink
     try:
         async for value in values:
             try:
                 accept(value)
             except Exception as error:
                 raise BadOutput from error
-            await room()
+            if sink.is_full or output.is_over:
+                await output.room()
     finally:
         close = getattr(values, "aclose", None)
         if close is not None:

@@ -38,6 +38,7 @@ from aguila.protocol import (
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    TextMessageContentEvent,
     TokenUsage,
     replace,
 )
@@ -63,7 +64,7 @@ class Output:
 
     def __init__(self, context: RunContext, sink: Sink) -> None:
         self._context = context
-        self._sink = sink
+        self.sink = sink
         self.writer = context.writer
         self.ids = Ids(context.thread_id, context.root_run_id)
         self.replaying: Replaying | None = None
@@ -108,7 +109,8 @@ class Output:
             await self._refuse()
         self._send_state()
         self._put(make(self.front, *args, **kwargs))
-        await self.room()
+        if self.sink.is_full:
+            await self.room()
 
     async def send_opener(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
         """The same for something that begins: it ends the message that yielded strings go to."""
@@ -124,7 +126,8 @@ class Output:
         if self.state.is_due():
             self._send_state()
         self._put(make(self.front, *args, **kwargs))
-        await self.room()
+        if self.sink.is_full:
+            await self.room()
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the state by operations, without comparing."""
@@ -155,7 +158,7 @@ class Output:
         if self.is_over:
             await self._refuse()
         try:
-            await self._sink.room()
+            await self.sink.room()
         except Exception as error:
             self.failure = error
             raise
@@ -215,7 +218,16 @@ class Output:
             self._put(self.front.start_text(message_id))
         elif self.state.is_due():
             self._send_state()
-        self._put(self.front.write_text(message_id, text))
+        # As ``front.write_text`` and ``_put`` do, without the calls in between: this is most of what a run says.
+        events = self.front._write(TextMessageContentEvent(message_id=message_id, delta=text))
+        if self.replaying is not None or self.failure is not None:
+            self._put(events)
+            return
+        try:
+            self.sink.put(events)
+        except BaseException as error:
+            self.failure = error
+            raise
 
     def _accept_event(self, event: Any) -> None:
         cls = event.__class__
@@ -331,7 +343,7 @@ class Output:
         if self.failure is not None:
             raise self.failure
         try:
-            self._sink.put(events)
+            self.sink.put(events)
         except BaseException as error:
             self.failure = error
             raise

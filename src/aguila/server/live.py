@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
@@ -58,7 +59,11 @@ _TOLD_AFTER = 1.0
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 _strict = EventDecoder(strict=True)
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _decode = msgspec.json.Decoder(Event).decode
+_decode_lines = msgspec.json.Decoder(Event).decode_lines
+
+_DELTAS = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
 
 _PLAIN = frozenset(
     {
@@ -106,13 +111,26 @@ def checked(event: Event) -> bytes:
     return data
 
 
+def checked_deltas(deltas: Sequence[Event]) -> list[bytes]:
+    """What ``checked`` gives for each of these deltas, made together: 0.3 instead of 0.5 us for each.
+
+    Only for those that ``LiveRun.put`` has looked at, so it raises nothing.
+    """
+    try:
+        body = _encode_lines(deltas)
+    except UnicodeError:
+        return [checked(delta) for delta in deltas]  # half a surrogate pair: the codec knows how to write it
+    _decode_lines(body)
+    return body.splitlines()
+
+
 class LiveRun:
     """A run with its lease. ``Sink`` and ``Services`` of its agent."""
 
     __slots__ = (
-        "_cancelling", "_claims", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over", "_last_flush",
-        "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_wait", "_window",
-        "ended", "lease", "root_run_id", "session", "task", "viewers", "watch",
+        "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over",
+        "_last_flush", "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_wait",
+        "_window", "ended", "is_full", "lease", "root_run_id", "session", "task", "viewers", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -140,7 +158,11 @@ class LiveRun:
         self._grace: asyncio.TimerHandle | None = None
         self._unwatched: list[asyncio.Future[None]] = []
         self._pending: list[bytes] = []
+        self._deltas: list[Event] = []  # what comes after those, and is encoded when it is appended
         self._in_flight = 0
+        self._crowd = _FULL  # how many may gather before something has to be done about it
+        self.is_full = False
+        """See ``aguila.agent.Sink``."""
         self._room: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -157,25 +179,46 @@ class LiveRun:
         """See ``aguila.agent.Sink``."""
         if self._refusal is not None:
             raise self._refusal
-        pending = self._pending
-        if len(events) == 1 and events[0].__class__ not in _TERMINAL:  # nearly always
-            pending.append(checked(events[0]))
-        elif events:
+        event: Any = events[0]
+        if (
+            len(events) == 1  # as nearly always
+            and event.__class__ in _DELTAS
+            and event.delta.__class__ is str
+            and len(event.delta) <= SHORT
+            and event.message_id.__class__ is str
+            and event.subagent_run_id is event.metadata is event.raw_event is event.timestamp is None
+        ):
+            # Its members are what its type says: it can wait for others, to be encoded and checked with them.
+            self._deltas.append(event)
+        else:
             lines = [checked(event) for event in events]
+            self._settle_deltas()
             if events[-1].__class__ in _TERMINAL:
                 self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
-            pending += lines
-        if self._flushing is None and pending and (self._timer is None or len(pending) >= _FULL):
+            self._pending += lines
+        if len(self._pending) + len(self._deltas) >= self._crowd:
+            self.is_full = self._count() >= AHEAD
+            self._flush_now()
+        elif self._timer is None and self._flushing is None:
             self._schedule()
 
     async def room(self) -> None:
         """See ``aguila.agent.Sink``."""
-        while len(self._pending) + self._in_flight >= AHEAD:
+        while self.is_full:
             if self._refusal is not None:
                 raise self._refusal
             if self._room is None:
                 self._room = self._loop.create_future()
             await asyncio.shield(self._room)
+
+    def _count(self) -> int:
+        """How far the run is ahead of what is durable."""
+        return len(self._pending) + len(self._deltas) + self._in_flight
+
+    def _settle_deltas(self) -> None:
+        if self._deltas:
+            deltas, self._deltas = self._deltas, []
+            self._pending += checked_deltas(deltas)
 
     # Services
 
@@ -195,25 +238,27 @@ class LiveRun:
 
     def _schedule(self) -> None:
         due = self._last_flush + self._wait
-        if len(self._pending) >= _FULL or self._loop.time() >= due:
+        if self._loop.time() >= due:
             self._flush_now()
-        elif self._timer is None:
+        else:
             self._timer = self._loop.call_at(due, self._flush_now)
 
     def _flush_now(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._flushing is None and self._pending:
-            self._flushing = self._loop.create_task(self._flush(self._loop.time()))
+        if self._flushing is None and (self._pending or self._deltas):
+            # Not the loop's own time: that may be as old as the last time the loop waited.
+            self._flushing = self._loop.create_task(self._flush(monotonic()))
 
     async def _flush(self, asked_at: float) -> None:
         # Wait longer for company while the event loop is busy: about as long as it takes to come round 50 times.
-        lag = self._loop.time() - asked_at
+        lag = monotonic() - asked_at
         self._wait = max(self._window, min(_LONGEST * self._window, 50 * lag))
-        events, self._pending = self._pending, []
-        self._in_flight = len(events)
         try:
+            events = self._take()
+            self._in_flight = len(events)
+            self._crowd = min(_FULL, AHEAD - self._in_flight)
             await self._store.append(self.lease, events)
         except StaleLease as error:
             self.lose(error)
@@ -223,18 +268,34 @@ class LiveRun:
             self._refuse(error if isinstance(error, StoreError) else StoreUnavailable("the log refused the events"))
         finally:
             self._in_flight = 0
+            self._crowd = _FULL
             self._flushing = None
             self._last_flush = self._loop.time()
+            self.is_full = self._count() >= AHEAD
             if self._room is not None:
                 self._room.set_result(None)
                 self._room = None
-        if self._pending and not self._is_over:
-            self._schedule()
+        if not self._is_over:
+            count = self._count()
+            if count >= _FULL:
+                self._flush_now()
+            elif count and self._timer is None:
+                self._schedule()
+
+    def _take(self) -> list[bytes]:
+        """Everything that has gathered, to be appended."""
+        self._settle_deltas()
+        events, self._pending = self._pending, []
+        return events
+
+    def _drop(self) -> None:
+        self._pending = []
+        self._deltas = []
 
     def _refuse(self, error: StoreError) -> None:
         """Nothing more of what the agent says can be kept: stop it."""
         self._refusal = error
-        self._pending = []
+        self._drop()
         self._stop()
 
     # Ending
@@ -302,10 +363,10 @@ class LiveRun:
         if self._refusal is not None:
             events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
         elif ending is None or self._terminal is None:
-            events, end = [*self._pending, _error("The run failed.", "internal")], RunEnd(outcome="error")
+            events, end = [*self._take(), _error("The run failed.", "internal")], RunEnd(outcome="error")
         else:
-            events, end = [*self._pending, self._terminal], self._end(ending)
-        self._pending = []
+            events, end = [*self._take(), self._terminal], self._end(ending)
+        self._drop()
         began = self._loop.time()
         delay = 0.05
         while True:
