@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/migrating-from-ag-ui.md"]
+DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/chat.md", "docs/migrating-from-ag-ui.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GIVES = re.compile(r"^(?P<code>[^#\n]+?)\s+# (?P<value>True|b'.*|\[.*)$")
 

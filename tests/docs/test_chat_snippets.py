@@ -1,0 +1,65 @@
+"""What docs/chat.md and the README say about chat is run, agent and client together."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aguila import App, AsyncClient, ChatClient
+from aguila.client.asgi import ASGITransport
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def names_of(document: str, wanted: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    block = next(one for one in BLOCK.findall((ROOT / document).read_text()) if wanted in one)
+    exec(compile(block, document, "exec"), names)
+    return names
+
+
+def over(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every chat client talk to this app."""
+    original = ChatClient.__init__
+
+    def init(self: Any, url: str) -> None:
+        original(self, AsyncClient(url, transport=ASGITransport(app)))
+
+    async def close(self: Any) -> None:
+        await self.client.close()
+
+    monkeypatch.setattr(ChatClient, "__init__", init)
+    monkeypatch.setattr(ChatClient, "close", close)
+
+
+def test_the_agent_and_the_client_of_the_readme_talk(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = names_of("README.md", "ChatClient(url)")
+    over(App(names["agent"]), monkeypatch)
+    assert asyncio.run(names["ask"]("http://agent.test")) == "You said: Hello"
+
+
+def test_the_agent_of_the_document_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = names_of("docs/chat.md", "look_up")
+    over(App(names["agent"]), monkeypatch)
+
+    async def main() -> str:
+        async with ChatClient("http://agent.test") as client:
+            return (await client.get_response("Hello")).text
+
+    assert asyncio.run(main()) == "Two, after 1 messages."
+
+
+def test_the_client_of_the_document_answers_a_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def agent(run: Any) -> Any:
+        yield "Yes." if await run.ask("Sure?") else "No."
+
+    over(App(agent), monkeypatch)
+    asyncio.run(names_of("docs/chat.md", "get_weather")["talk"]("http://agent.test"))
+    assert capsys.readouterr().out == "Yes."
