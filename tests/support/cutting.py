@@ -14,8 +14,8 @@ class CuttingProxy:
     it is cut, None for all, -1 to cut before the request is passed on, -2 just after."""
 
     def __init__(self, url: str, budget: Callable[[], int | None]) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname, parts.port)
+        self._target: tuple[str | None, int | None] = (None, None)
+        self.lead_to(url)
         self.budget = budget
         self.cuts = 0
         self.port = 0
@@ -38,6 +38,11 @@ class CuttingProxy:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
+
+    def lead_to(self, url: str) -> None:
+        """Where connections go from now on."""
+        parts = urlsplit(url)
+        self._target = (parts.hostname, parts.port)
 
     def cut_now(self) -> None:
         """Break every connection."""

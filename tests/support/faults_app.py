@@ -129,6 +129,23 @@ async def ask(run: Any, props: Any) -> None:
     await reached(props.get("valve"), 3)
 
 
+async def converse(run: Any, props: Any) -> None:
+    """Talks, leaves a call to the front end, and talks on when it is answered."""
+    note("conversed", f"{run.thread_id} {run.run_id}")
+    last = run.messages[-1]
+    is_answer = last.role == "tool"
+    if is_answer:
+        run.state["answers"] = [*run.state.get("answers", []), last.content]
+    beat = Beat(props)
+    async with run.text() as text:
+        for word in TEXT * 3:
+            await beat()
+            await text.write(word + " ")
+            run.state["words"] = run.state.get("words", 0) + 1
+    if not is_answer:
+        await run.tool_call("lookup", {"key": last.content})
+
+
 async def everything_open(run: Any, props: Any) -> None:
     """Leaves everything open that can be open, and waits for ever."""
     async with run.step("outer"), run.step("inner"), run.reasoning() as reasoning:
@@ -143,7 +160,7 @@ async def everything_open(run: Any, props: Any) -> None:
 
 
 ACTS: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
-    act.__name__: act for act in (recorded, talk, counted, ask, everything_open)
+    act.__name__: act for act in (recorded, talk, counted, ask, converse, everything_open)
 }
 
 

@@ -1,0 +1,251 @@
+"""Conversations through a proxy that cuts at random bytes, with a server that is killed and comes back.
+
+Every run ends as without faults, or with an error of ours that says what happened; what the client holds afterwards is
+what the server holds; no tool is called twice. Errors are for runs whose server was killed under them, and for
+protobuf, whose frames have no ids to come back by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cutting import CuttingProxy
+from faults_kit import PATIENCE, Effects, Worker, events_of, report, scaled, terminal, workers
+from serving import check_valid, until
+
+from aguila import AsyncClient, Client
+from aguila.client import Reconnect
+from aguila.client.aiohttp import AiohttpTransport
+from aguila.errors import AguilaError, RunFailed, StreamTruncated, TransportFailed
+
+RUNS = scaled(50, 1000)
+EVERY = 7
+"""One run in so many has its server killed."""
+
+KINDS = ("sync", "async", "aiohttp", "sync", "async", "aiohttp", "sync", "async", "aiohttp", "protobuf")
+LEASE = {"lease": 0.3}
+PROPS = {"act": "converse"}
+
+
+class Faults:
+    """What goes wrong, drawn from a seed: how far connections live, and when the server dies."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.is_on = False
+
+    def budget(self) -> int | None:
+        """Of a connection; see ``CuttingProxy``."""
+        draw = self.draw
+        if not self.is_on or draw.random() < 0.25:
+            return None
+        return draw.choice([-2, -1, 0, draw.randrange(1, 400), draw.randrange(400, 4000), draw.randrange(4000, 20000)])
+
+
+class Stage:
+    """The server behind its proxy, and what was done to it."""
+
+    def __init__(self, folder: Path, running: list[Worker], faults: Faults, proxy: CuttingProxy) -> None:
+        self.folder = folder
+        self.running = running
+        self.faults = faults
+        self.proxy = proxy
+        self.kills = 0
+        self._return: threading.Thread | None = None
+
+    @property
+    def worker(self) -> Worker:
+        return self.running[-1]
+
+    def kill(self) -> None:
+        """``kill -9``; another one comes up on the same file in the meantime."""
+        self.kills += 1
+        self.worker.kill()
+        self._return = threading.Thread(target=self._come_back)
+        self._return.start()
+
+    def settle(self) -> None:
+        """The server is there."""
+        if self._return is not None:
+            self._return.join(PATIENCE)
+            assert not self._return.is_alive()
+            self._return = None
+
+    def _come_back(self) -> None:
+        self.running.append(Worker(self.folder, app=LEASE))
+        self.proxy.lead_to(self.worker.url)
+
+
+class Caller:
+    """One of our clients, as a plain function: runs something, looks at each event, gives the result."""
+
+    def __init__(self, kind: str, url: str, runner: asyncio.Runner) -> None:
+        self.kind = kind
+        self.calls: Counter[str] = Counter()
+        self.on_call: Callable[[], None] = lambda: None
+        self._runner = runner
+        options: dict[str, Any] = {
+            "tools": [self.lookup],
+            "reconnect": Reconnect(attempts=400, initial=0.001, longest=0.02),
+            "headers": {"Connection": "close"},  # so that every request meets the proxy anew
+            "protobuf": kind == "protobuf",
+        }
+        if kind == "aiohttp":
+            self.client: Any = AsyncClient(url, transport=AiohttpTransport(), **options)
+        else:
+            self.client = (Client if kind == "sync" else AsyncClient)(url, options={"verify": False}, **options)
+
+    def lookup(self, key: str) -> str:
+        """Look something up."""
+        self.calls[key] += 1
+        self.on_call()
+        return f"value of {key}"
+
+    def run(self, thread: Any, text: str, look: Callable[[], None]) -> Any:
+        run = thread.run(text, forwarded_props=PROPS)
+        if self.kind == "sync":
+            for _ in run:
+                look()
+            return run.result()
+
+        async def follow() -> Any:
+            async for _ in run:
+                look()
+            return await run
+
+        return self._runner.run(follow())
+
+    def held(self, thread_id: str) -> Any:
+        """The conversation as the server holds it."""
+        return self._wait(self.client.thread(thread_id).refresh())
+
+    def close(self) -> None:
+        self._wait(self.client.close())
+
+    def _wait(self, value: Any) -> Any:
+        async def wait() -> Any:
+            return await value
+
+        return value if self.kind == "sync" else self._runner.run(wait())
+
+
+def meaning(messages: list[Any]) -> list[Any]:
+    """Messages without the ids that differ from run to run."""
+    return [
+        (message.role, message.content, [call.function for call in getattr(message, "tool_calls", None) or ()])
+        for message in messages
+    ]
+
+
+def test_every_run_ends_as_without_faults_or_with_a_clear_error(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    with staged(tmp_path) as (stage, callers):
+        without = {caller.kind: caller.client.thread(f"without-{caller.kind}") for caller in callers}
+        expected: list[Any] = []
+        for caller in callers:  # which also learn here that this server numbers its events
+            caller.run(without[caller.kind], "key", lambda: None)
+            assert caller.calls.pop("key") == 1
+            expected.append((meaning(without[caller.kind].messages), without[caller.kind].state))
+        assert all(one == expected[0] for one in expected)
+        assert len(expected[0][0]) == 5
+        for number in range(RUNS):
+            kind = KINDS[number % len(KINDS)]
+            one_run(stage, next(one for one in callers if one.kind == kind), number, expected[0], counts)
+        cuts, kills = stage.proxy.cuts, stage.kills
+        called = Effects(tmp_path, "conversed").lines()
+    assert len(called) == len({*called}), "an agent was called twice for one run"
+    report("client runs", runs=RUNS, cuts=cuts, kills=kills, agents_called=len(called), **counts)
+    failed = counts["failed"] + counts["cut off"]
+    assert counts["whole"] + failed == RUNS
+    assert kills == RUNS // EVERY
+    assert cuts > RUNS
+    # At most every run whose server was killed, and of the others only those over protobuf, can fail.
+    assert counts["failed"] <= kills
+    assert counts["cut off"] <= RUNS // len(KINDS)
+    assert counts["whole"] >= RUNS * 0.7
+
+
+def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any], counts: Counter[str]) -> None:
+    draw = stage.faults.draw
+    is_killing = number % EVERY == EVERY - 1
+    kills, seen = stage.kills, 0
+    at = draw.randrange(1, 160) if is_killing else 0
+    is_in_tool = is_killing and draw.random() < 0.2
+
+    def look() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == at and stage.kills == kills:
+            stage.kill()
+
+    caller.on_call = lambda: stage.kill() if is_in_tool and stage.kills == kills else None
+    thread = caller.client.thread(f"thread-{number}")
+    stage.faults.is_on = True
+    error: AguilaError | None = None
+    try:
+        result = caller.run(thread, "key", look)
+    except AguilaError as raised:
+        error = raised
+    if is_killing and stage.kills == kills:
+        stage.kill()  # it had ended before the server was to die
+    stage.faults.is_on = False
+    stage.settle()
+    calls = caller.calls.pop("key", 0)
+    assert calls <= 1, f"the tool was called {calls} times"
+    if error is None:
+        assert result.outcome == "success"
+        assert (meaning(thread.messages), thread.state) == expected
+        assert calls == 1
+        counts["whole"] += 1
+    elif isinstance(error, RunFailed):
+        assert (error.code, is_killing) == ("run_lost", True)
+        counts["failed"] += 1
+    else:
+        # Cut off, or not even begun; what became of it is for the application to find out.
+        assert isinstance(error, StreamTruncated | TransportFailed), repr(error)
+        assert caller.kind == "protobuf"
+        counts["cut off"] += 1
+    is_known_whole = error is None or isinstance(error, RunFailed)
+    check_held(stage, caller, thread, is_known_whole=is_known_whole, counts=counts)
+
+
+def check_held(stage: Stage, caller: Caller, thread: Any, *, is_known_whole: bool, counts: Counter[str]) -> None:
+    """The server holds what the client does: no event was lost on the way, none counted twice."""
+    path = f"/threads/{thread.id}"
+    if stage.worker.get(path).status_code == 404:
+        assert not is_known_whole
+        counts["never arrived"] += 1
+        return
+    until(lambda: all(run["status"] != "running" for run in stage.worker.get(path).json()["runs"]), PATIENCE)
+    events = events_of(stage.worker.frames(thread.id))
+    check_valid(events)
+    assert len(terminal(events)) == len([event for event in events if event["type"] == "RUN_STARTED"])
+    held = caller.held(thread.id)
+    if is_known_whole:
+        assert held.messages == thread.messages
+        assert held.state == thread.state
+    else:
+        ids = [message.id for message in held.messages]
+        assert len(ids) == len({*ids})
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[tuple[Stage, list[Caller]]]:
+    faults = Faults(7)
+    with ExitStack() as stack:
+        running = stack.enter_context(workers(folder, app=LEASE))
+        proxy = stack.enter_context(CuttingProxy(running[0].url, faults.budget))
+        runner = stack.enter_context(asyncio.Runner())
+        stage = Stage(folder, running, faults, proxy)
+        stack.callback(stage.settle)
+        callers = [Caller(kind, proxy.url, runner) for kind in dict.fromkeys(KINDS)]
+        for caller in callers:
+            stack.callback(caller.close)
+        yield stage, callers
