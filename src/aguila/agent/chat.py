@@ -21,6 +21,7 @@ from aguila.chat.content import (
     UsageContent,
 )
 from aguila.chat.keys import FILENAME, PROVIDER, REQUIRES_RESOLUTION
+from aguila.chat.media import write_part
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_in import as_chat_messages
 from aguila.codec.notice import Notice, Warn, log_notice
@@ -52,6 +53,32 @@ def is_account(value: Any) -> bool:
 
 def _contents(value: Any) -> Sequence[Content]:
     return (value,) if isinstance(value, Content) else getattr(value, "contents", ())
+
+
+def is_large(value: Any) -> bool:
+    """Whether a chat value brings a file whose encoding would hold up the event loop."""
+    return any(
+        isinstance(part, DataContent) and len(part.data) > _LARGE
+        for content in _contents(value)
+        if isinstance(content, FunctionResultContent) and isinstance(content.result, _ARRAY)
+        for part in cast("list[Any]", content.result)
+    )
+
+
+def with_parts(value: Any) -> Any:
+    """A chat value with the files in its results encoded, which takes long: to be called in a thread."""
+    if isinstance(value, FunctionResultContent):
+        if not isinstance(value.result, _ARRAY):
+            return value
+        parts = cast("list[Any]", value.result)
+        return replace(value, result=[_part(one) if isinstance(one, DataContent) else one for one in parts])
+    if isinstance(value, Content):
+        return value
+    return replace(value, contents=[with_parts(content) for content in value.contents])
+
+
+def _part(content: DataContent) -> Any:
+    return write_part(content, log_notice, "a result")
 
 
 async def read_conversation(

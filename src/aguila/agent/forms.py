@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from aguila.agent.blocking import BlockingRun
 from aguila.agent.bridge import Bridge, Called, Yielded
+from aguila.agent.chat import CHAT, with_parts
 from aguila.agent.output import Output
 from aguila.agent.run import Run
 
@@ -77,6 +78,8 @@ async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> 
     accept, sink = output.accept, output.sink
     try:
         async for value in values:
+            if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
+                value = await asyncio.to_thread(with_parts, value)
             try:
                 accept(value)
             except Exception as error:
@@ -179,6 +182,8 @@ def _pull(values: Any, bridge: Bridge, output: Output) -> Any:
                 value = next(values)
             except StopIteration as stop:
                 return stop.value
+            if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
+                value = with_parts(value)
             if output.state.is_read:
                 # The agent can change the state at any moment, so it waits while the state is compared.
                 bridge.call(functools.partial(_accept, output, value))

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
-from aguila.agent.chat import CHAT, is_account, is_delta
+from aguila.agent.chat import CHAT, is_account, is_delta, is_large
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
@@ -164,6 +164,10 @@ class Output:
             raise
 
     # Yielded and returned
+
+    def is_slow(self, value: Any) -> bool:
+        """Whether a chat value should be encoded in a thread before it is accepted; hooks want it as it is."""
+        return self.hooks is NO_HOOKS and is_large(value)
 
     def accept(self, value: Any) -> None:
         """Take what an agent yielded.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -134,8 +135,10 @@ def _decoded(text: str) -> bytes:
         with suppress(ValueError):  # also what it raises for text that is not ASCII
             if len(text) <= _SLICE:
                 return binascii.a2b_base64(text, strict_mode=True)
-            slices = range(0, len(text), _SLICE)
-            return b"".join([binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True) for i in slices])
+            whole = BytesIO()  # which gives away what it holds, where joining slices would hold all of them twice
+            for i in range(0, len(text), _SLICE):
+                whole.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
+            return whole.getvalue()
     raise Unusable("its data is not base64")
 
 
@@ -226,8 +229,10 @@ def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSou
 
 
 def _data_source(data: bytes, media_type: str | None) -> DataSource:
-    slices = range(0, len(data), 3 * _SLICE // 4)
-    text = "".join([binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False).decode("ascii") for i in slices])
+    text = ""
+    for i in range(0, len(data), 3 * _SLICE // 4):
+        # A string that nobody else holds grows in place, where joining slices would hold all of them twice.
+        text += binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False).decode("ascii")
     return DataSource(value=text, mime_type=OCTET_STREAM if media_type is None else media_type)
 
 

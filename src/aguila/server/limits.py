@@ -5,6 +5,9 @@ Below: ``rejection``. Above: ``routes``.
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 import msgspec
 
 from aguila.codec import encode
@@ -12,14 +15,21 @@ from aguila.codec.text import MAX_SIZE
 from aguila.protocol import RunAgentInput
 from aguila.server.rejection import Rejected
 
+STORED: Final = sys.maxsize
+"""The size cap for what is read from the store: it was checked when it came."""
+
+LARGE: Final = 1 << 20
+"""Bytes from which on work is taken off the event loop, or done in slices: it would be held for milliseconds."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of an app. Sizes are in bytes.
+    """The limits of an app. Sizes are in bytes. ``event`` is for one event that an agent sends.
 
     ``runs_per_scope`` and ``runs`` count runs that are on in this process, for one scope and for all.
     """
 
     body: int = MAX_SIZE
+    event: int = MAX_SIZE
     messages: int = 10_000
     tools: int = 1_000
     state: int = 2 * 1024 * 1024

@@ -22,7 +22,7 @@ import msgspec
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import EventDecoder, encode, encode_event
-from aguila.codec.text import SHORT
+from aguila.codec.text import MAX_SIZE, SHORT, check_size
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import (
     Event,
@@ -40,6 +40,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.server.files import resolve_file
+from aguila.server.limits import LARGE
 from aguila.store import Lease, RunEnd, Store
 
 _log = logging.getLogger("aguila.server")
@@ -90,7 +91,7 @@ class Viewer(Protocol):
         ...
 
 
-def checked(event: Event) -> bytes:
+def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
     """An event as one line of JSON that the strictest reader accepts, so that nothing malformed ever leaves.
 
     Raises ``EncodeError`` or ``DecodeError``.
@@ -107,8 +108,29 @@ def checked(event: Event) -> bytes:
     data = encode_event(event)
     if b"\n" in data:
         data = data.replace(b"\n", b" ")
-    _strict.feed(data)
+    if len(data) > LARGE:
+        # To read back what is mostly one long string holds up the event loop for as long as to write it, and how long
+        # a string is makes no difference to whether it may be there.
+        check_size(data, max_size)
+        _strict.feed(encode_event(msgspec.convert(_shortened(msgspec.to_builtins(event)), event.__class__)))
+    else:
+        _strict.feed(data)
     return data
+
+
+def _shortened(value: Any) -> Any:
+    """JSON with the first character of each long string in its place."""
+    if isinstance(value, str):
+        return value[:1] if len(value) > SHORT else value
+    if isinstance(value, _LIST):
+        return [_shortened(element) for element in value]
+    if isinstance(value, _OBJECT):
+        return {name: _shortened(member) for name, member in value.items()}
+    return value
+
+
+_LIST: Any = list
+_OBJECT: Any = dict
 
 
 def checked_deltas(deltas: Sequence[Event]) -> list[bytes]:
@@ -129,8 +151,9 @@ class LiveRun:
 
     __slots__ = (
         "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over",
-        "_last_flush", "_loop", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer", "_unwatched", "_wait",
-        "_window", "ended", "is_full", "lease", "root_run_id", "session", "task", "viewers", "watch",
+        "_last_flush", "_loop", "_max_event", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer",
+        "_unwatched", "_wait", "_window", "ended", "is_full", "lease", "root_run_id", "session", "task",
+        "viewers", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +164,7 @@ class LiveRun:
         root_run_id: str,
         window: float,
         claims: Sequence[str] = (),
+        max_event: int = MAX_SIZE,
     ) -> None:
         self.lease = lease
         self.root_run_id = root_run_id
@@ -151,6 +175,7 @@ class LiveRun:
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more will be written by this process."""
         self._store = store
+        self._max_event = max_event
         self.session: bytes | None = None
         """The thread's session before this run."""
         self._window = self._wait = window
@@ -191,7 +216,7 @@ class LiveRun:
             # Its members are what its type says: it can wait for others, to be encoded and checked with them.
             self._deltas.append(event)
         else:
-            lines = [checked(event) for event in events]
+            lines = [checked(event, self._max_event) for event in events]
             self._settle_deltas()
             if events[-1].__class__ in _TERMINAL:
                 self._terminal = lines.pop()  # appended when the executor has returned what belongs to it

@@ -42,6 +42,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.limits import STORED
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
 from aguila.stream.rules import ITEMS, SUBAGENT, TOOL_CALL, Item
@@ -252,7 +253,7 @@ class _Thread:
         self._scope = scope
         self._thread_id = thread_id
         self._warn = warn
-        self._decoder = EventDecoder(compat="off", warn=_ignore)
+        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=STORED)
         self._runs: dict[str, _Run] = {}
         self._line = _Line(None, warn)
         self._ends: OrderedDict[str, Projection] = OrderedDict()
@@ -351,7 +352,7 @@ def stored_input(run: RunRecord) -> RunAgentInput:
         is_old = msgspec.json.decode(run.input, type=_Declared).protocol_version is None
     except (msgspec.DecodeError, UnicodeError):
         is_old = True  # odd text, which the decoder below knows how to read
-    return decode(run.input, RunAgentInput, compat="wide" if is_old else "standard", warn=_ignore)
+    return decode(run.input, RunAgentInput, compat="wide" if is_old else "standard", warn=_ignore, max_size=STORED)
 
 
 def _ignore(notice: Notice) -> None:

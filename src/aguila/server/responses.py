@@ -23,6 +23,7 @@ from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent
+from aguila.server.limits import LARGE, STORED
 from aguila.store import Batch, Store
 
 Message = MutableMapping[str, Any]
@@ -32,6 +33,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 Reply = Callable[[Receive, Send], Awaitable[None]]
 """An answer that is ready to be sent."""
 
+_SLICE = 1 << 18
 _ENDINGS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
 # What 1.1 has and 1.0 has not; an event without these bytes is the same in both.
@@ -126,7 +128,7 @@ class SSEFraming(Framing):
             # its quotes would be escaped.
             data = data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)
         elif self.has_newer(data):
-            event = decode_event(data, strict=True)
+            event = decode_event(data, strict=True, max_size=STORED)
             event = None if event is None else self.older(event)
             if event is None:
                 return b""
@@ -153,7 +155,7 @@ class ProtobufFraming(Framing):
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``. Raises ``EncodeError`` for what this wire cannot carry."""
-        decoded = (decode_event(data, strict=True) for data in events)
+        decoded = (decode_event(data, strict=True, max_size=STORED) for data in events)
         return b"".join([self.event(event) for event in decoded if event is not None])
 
     def event(self, event: Event, number: int | None = None) -> bytes:
@@ -234,9 +236,9 @@ class EventStream:
     """
 
     __slots__ = (
-        "_grace", "_headers", "_is_broken", "_is_complete", "_is_sending", "_last_words", "_loop", "_send", "_sent_at",
-        "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing", "is_live", "opening", "replay",
-        "scope", "thread_id", "until",
+        "_grace", "_headers", "_is_broken", "_is_complete", "_is_sending", "_is_torn", "_last_words", "_loop",
+        "_send", "_sent_at", "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing", "is_live",
+        "opening", "replay", "scope", "thread_id", "until",
     )  # fmt: skip
 
     def __init__(
@@ -275,6 +277,7 @@ class EventStream:
         self._is_broken = False
         self._is_complete = False
         self._is_sending = False
+        self._is_torn = False  # a frame was begun and not ended: nothing may follow it
         self._last_words: bytes | None = None
         self._sent_at = 0.0
         self._send: Send | None = None
@@ -312,7 +315,7 @@ class EventStream:
             if not self._is_broken or self._task is None:
                 raise
             self._task.uncancel()  # it was break_off, not somebody above us
-            if self._last_words is not None:
+            if self._last_words is not None and not self._is_torn:
                 await self.write(self._last_words, last=True)
         except (StoreUnavailable, NotFound, CursorExpired, EncodeError) as error:
             await self.write(self._failure(error), last=True)
@@ -371,7 +374,16 @@ class EventStream:
         self._is_complete = self._is_complete or last
         self._sent_at = self._loop.time()
         self._is_sending = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+        if len(body) > LARGE:
+            # In slices: a server copies what it is given at least twice, and whole frames can be very large.
+            self._is_torn = True
+            for at in range(0, len(body), _SLICE):
+                piece = body[at : at + _SLICE]
+                is_more = not last or at + _SLICE < len(body)
+                await self._send({"type": "http.response.body", "body": piece, "more_body": is_more})
+            self._is_torn = False
+        else:
+            await self._send({"type": "http.response.body", "body": body, "more_body": not last})
         self._is_sending = False
 
     # From outside

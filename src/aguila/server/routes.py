@@ -19,14 +19,14 @@ import msgspec
 from aguila.codec import decode, decode_event, encode
 from aguila.codec.compat import Level
 from aguila.codec.negotiate import negotiate
-from aguila.codec.notice import Warn
+from aguila.codec.notice import Notice, Warn
 from aguila.errors import CursorExpired, DecodeError, NotFound, ThreadBusy
 from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities, Event, RunAgentInput
 from aguila.server.auth import Request
 from aguila.server.files import file_response, receive_upload
 from aguila.server.interrupts import open_interrupts
 from aguila.server.join import join
-from aguila.server.limits import Limits
+from aguila.server.limits import LARGE, STORED, Limits
 from aguila.server.live import LiveRun
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import (
@@ -40,7 +40,7 @@ from aguila.server.responses import (
     framing_for,
     json_document,
 )
-from aguila.server.runs import Asked, Runs
+from aguila.server.runs import Asked, Runs, fingerprint
 from aguila.store import RunRecord, Store, ThreadSummary
 from aguila.stream import compact
 
@@ -90,7 +90,7 @@ class Routes:
 
     async def run(self, exchange: Exchange) -> Reply:
         """``POST /``: start a run, or come back to it."""
-        input, body = await self._input(exchange)  # noqa: A001 - the protocol's word for it
+        input, body, digest = await self._input(exchange)  # noqa: A001 - the protocol's word for it
         request = exchange.request
         headers = {name: request.headers[name] for name in self._headers_allowed if name in request.headers}
         with Hearing(exchange.receive) if self.runs.has_queue else nullcontext() as hearing:
@@ -101,6 +101,7 @@ class Routes:
                 principal=exchange.principal,
                 headers=headers,
                 is_gone=bool if hearing is None else hearing.is_gone,
+                digest=digest,
             )
             started = await self.runs.start(asked)
         record = started.record
@@ -119,7 +120,7 @@ class Routes:
 
     async def connect(self, exchange: Exchange) -> Reply:
         """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
-        input, _ = await self._input(exchange)  # noqa: A001
+        input, _, _ = await self._input(exchange)  # noqa: A001
         return await self._join(exchange, input)
 
     async def _join(self, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
@@ -241,7 +242,7 @@ class Routes:
             position = stream.after
             while position < record.last:
                 for batch in await self._store.read(stream.scope, stream.thread_id, position, until=record.last):
-                    decoded = [decode_event(data, strict=True) for data in batch.events]
+                    decoded = [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
                     events += [event for event in decoded if event is not None]
                     position = batch.last
             short = compact(events, warn=self._warn)
@@ -290,7 +291,8 @@ class Routes:
 
     # What they share
 
-    async def _input(self, exchange: Exchange) -> tuple[RunAgentInput, bytes]:
+    async def _input(self, exchange: Exchange) -> tuple[RunAgentInput, bytes, str | None]:
+        """The input, the body it was in, and that body's fingerprint if it is large."""
         request = exchange.request
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
@@ -298,15 +300,25 @@ class Routes:
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
         body = await read_body(request, exchange.receive, self._limits.body)
+        digest: str | None = None
         try:
-            found = decode(
-                body, RunAgentInput, compat=_level(body), warn=self._warn, max_size=max(self._limits.body, 1)
-            )
+            if len(body) <= LARGE:
+                found = self._decoded(body, self._warn)
+            else:
+                notices: list[Notice] = []
+                found, digest = await asyncio.to_thread(
+                    lambda: (self._decoded(body, notices.append), fingerprint(body))
+                )
+                for notice in notices:
+                    self._warn(notice)
         except DecodeError as error:
             code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
             raise Rejected(422, code, error.message, error.path) from None
         self._limits.check(found, len(body))
-        return found, body
+        return found, body, digest
+
+    def _decoded(self, body: bytes, warn: Warn) -> RunAgentInput:
+        return decode(body, RunAgentInput, compat=_level(body), warn=warn, max_size=max(self._limits.body, 1))
 
     async def _record(self, exchange: Exchange) -> RunRecord:
         thread_id, run_id = exchange.params

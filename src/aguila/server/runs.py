@@ -95,11 +95,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     is_gone: Callable[[], bool] = bool
     """Whether the client has hung up: who waits for its turn need not run then."""
+    digest: str | None = None
+    """The fingerprint, from who has made it elsewhere, because the body is large."""
 
     @property
     def fingerprint(self) -> str:
         """What tells one body from another."""
-        return sha256(self.body).hexdigest()
+        return fingerprint(self.body) if self.digest is None else self.digest
 
     def is_same(self, record: RunRecord) -> bool:
         """Whether the run was asked for with this request, whatever the spelling of its JSON."""
@@ -319,7 +321,15 @@ class Runs:
         )
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
         claims = plan.claims if plan.replay is None else ()
-        live = LiveRun(store, lease, root_run_id=plan.root_run_id, window=settings.window, claims=claims)
+        live = LiveRun(
+            store,
+            lease,
+            root_run_id=plan.root_run_id,
+            window=settings.window,
+            claims=claims,
+            max_event=settings.limits.event,
+        )
+        principal, headers = asked.principal, asked.headers  # and not the body, which may be large, for the whole run
 
         async def load() -> RunContext:
             # Not before the run has begun: the run before it may still have been writing its session.
@@ -338,8 +348,8 @@ class Runs:
                 replay=plan.replay,
                 recorded=recorded,
                 session=None if session is None else msgspec.json.decode(session),
-                principal=asked.principal,
-                headers=asked.headers,
+                principal=principal,
+                headers=headers,
                 client_state=state,
                 debug=settings.debug,
             )
@@ -457,6 +467,11 @@ class Runs:
         removed = await self.store.prune(retention)
         if removed:
             _log.info("removed %d threads beyond what is to be kept", removed)
+
+
+def fingerprint(body: bytes) -> str:
+    """What tells one body from another."""
+    return sha256(body).hexdigest()
 
 
 def new_id() -> str:
