@@ -48,9 +48,10 @@ def chat(
     color: bool,
 ) -> int:
     """Talk until the person has had enough, or once in a pipe. Gives the exit status."""
-    # `color` is for those who want none: what is no terminal gets none anyway.
-    answer = Console(no_color=not color, soft_wrap=True, highlight=False)
-    aside = answer if answer.is_terminal else Console(stderr=True, no_color=not color, soft_wrap=True, highlight=False)
+    # None leaves it to the terminal and to NO_COLOR; what is no terminal gets no colours anyway.
+    no_color = None if color else True
+    answer = Console(no_color=no_color, soft_wrap=True, highlight=False)
+    aside = answer if answer.is_terminal else Console(stderr=True, no_color=no_color, soft_wrap=True, highlight=False)
     transcript = Transcript(answer, aside)
 
     def warn(notice: Notice) -> None:

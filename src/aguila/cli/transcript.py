@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from rich.console import Console
 
 from aguila.protocol import (
@@ -87,6 +88,7 @@ class Transcript:
         self._held: dict[str, _Held] = {}  # what waits until the line is free, by message
         self._calls: dict[str, tuple[str, list[str]]] = {}
         self._subagents: dict[str, str] = {}
+        self._known_state: Any = {}  # as it was shown last; not followed through patches
 
     def show(self, event: Event) -> None:
         """Show one event; nothing for those that only mark where something begins or ends."""
@@ -191,9 +193,12 @@ class Transcript:
         self.line(f"← {short(text)}" if error is None else f"← failed: {short(error)}", style="cyan")
 
     def _state(self, event: StateSnapshotEvent) -> None:
-        self.line(f"state {short(event.snapshot)}")
+        if event.snapshot != self._known_state:  # who joins a run is told the state, mostly that there is none
+            self.line(f"state {short(event.snapshot)}")
+        self._known_state = event.snapshot
 
     def _state_changed(self, event: StateDeltaEvent) -> None:
+        self._known_state = UNSET
         self._operations("state", event.delta)
 
     def _activity(self, event: ActivitySnapshotEvent) -> None:

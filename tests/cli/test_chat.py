@@ -1,0 +1,326 @@
+"""``aguila chat``: in a real terminal and in a pipe, against the demo in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command, aguila_serve
+from every_event import aguila, every_event
+from rich.console import Console
+from scripted import Answer, ScriptedServer, finished, frames, started, text
+from serving import until
+from terminal import Terminal
+
+from aguila.cli.chat import ask_for
+from aguila.cli.transcript import Transcript, harmless, short
+from aguila.client import GIVE_UP
+from aguila.protocol import (
+    RunFinishedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallEndEvent,
+)
+from aguila.testing.stored import read_streams
+
+DIM = "\x1b[2m"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    with aguila_serve(tmp_path_factory.mktemp("demo")) as server:
+        yield server
+
+
+def terminal(demo: Command, folder: Path, *arguments: str, **environment: str) -> Terminal:
+    return Terminal([sys.executable, "-m", "aguila", "chat", demo.url, *arguments], folder, **environment)
+
+
+# In a terminal
+
+
+def test_in_a_terminal_a_person_talks_asks_for_things_and_leaves(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path) as screen:
+        screen.expect("/help says what else there is")
+        screen.expect("> ")
+        screen.type("show me text")
+        screen.expect("everybody who watches sees it grow.")
+        screen.expect("> ")
+        screen.type("show me the state")
+        screen.expect('state {"recipe":{"title":"Soup","ingredients":[]}}')
+        screen.expect("state /recipe/ingredients/2 = thyme")
+        screen.expect("Now with thyme.")
+        screen.expect("> ")
+        screen.type("/state")
+        screen.expect('{"recipe":{"title":"Soup","ingredients":["leek","potato","thyme"]}}')
+        screen.expect("> ")
+        screen.type("/quit")
+        assert screen.ended() == 0
+
+
+def test_reasoning_is_dim_italic_and_the_answer_is_not(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path, "-m", "show reasoning") as screen:
+        assert screen.ended() == 0
+        assert "\x1b[2;3mSix\x1b[0m" in screen.screen
+        assert screen.plain.splitlines() == ["Six times seven: six sevens are forty-two.", "42."]
+        assert screen.screen.endswith("42.\r\n")
+
+
+def test_without_colours_there_are_none(demo: Command, tmp_path: Path) -> None:
+    for arguments, environment in ((("--no-color",), {}), ((), {"NO_COLOR": "1"})):
+        with terminal(demo, tmp_path, "-m", "show tools", *arguments, **environment) as screen:
+            assert screen.ended() == 0
+            assert "\x1b[36m" not in screen.screen
+            assert '→ get_weather {"city": "Oslo"}' in screen.plain
+
+
+def test_a_question_is_asked_member_by_member_and_asked_again_if_the_answer_does_not_fit(
+    demo: Command, tmp_path: Path
+) -> None:
+    with terminal(demo, tmp_path, "--thread", "asked") as screen:
+        screen.expect("> ")
+        screen.type("an interrupt, please")
+        screen.expect("? Which colour shall it have?")
+        screen.expect("colour (string): ")
+        screen.type("green")
+        screen.expect("It will be green.")
+        screen.expect("> ")
+        screen.type("another interrupt")
+        screen.expect("colour (string): ")
+        screen.type("")
+        screen.expect("Then I choose for you: blue.")
+        screen.expect("> ")
+        screen.press(b"\x04")
+        assert screen.ended() == 0
+
+
+def test_an_approval_can_be_given_refused_and_given_with_other_arguments(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path) as screen:
+        screen.expect("> ")
+        for keys, outcome in (
+            (["y"], "Sent to ada@example.com."),
+            (["what?", "n", "not today"], "Nothing was sent."),
+            (["e", "no json", "e", '{"to": "bob@example.com", "subject": "Owls"}'], "Sent to bob@example.com."),
+            (["g"], "Nothing was sent."),
+        ):
+            screen.type("ask for approval")
+            screen.expect('→ send_mail {"to":"ada@example.com","subject":"Eagles"}')
+            screen.expect("? Allow the call of send_mail?")
+            for key in keys:
+                screen.expect(": ")
+                if key.startswith("{"):
+                    screen.expect(": ")
+                screen.type(key)
+            screen.expect(outcome)
+            screen.expect("> ")
+
+
+def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path, "--thread", "stopped") as screen:
+        screen.expect("> ")
+        screen.type("something slow")
+        screen.expect(" 4 ")
+        screen.press(b"\x03")
+        screen.expect("cancelled")
+        screen.expect("> ")
+        until(lambda: [run["status"] for run in demo.get("/threads/stopped").json()["runs"]] == ["cancelled"])
+        screen.type("help")
+        screen.expect("- approval: ")
+        screen.expect("> ")
+        screen.press(b"\x03")
+        assert screen.ended() == 0
+
+
+def test_a_thread_is_taken_up_where_it_was_with_the_question_that_is_open(demo: Command, tmp_path: Path) -> None:
+    done = aguila("chat", demo.url, "--thread", "later", folder=tmp_path, stdin=b"an interrupt, please")
+    assert done.returncode == 3
+    assert b"answer in a terminal, with --thread later" in done.stderr
+    with terminal(demo, tmp_path, "--thread", "later") as screen:
+        screen.expect("> an interrupt, please\nLet me ask you something.")
+        screen.expect("? Which colour shall it have?")
+        screen.expect("colour (string): ")
+        screen.type("red")
+        screen.expect("It will be red.")
+
+
+def test_a_run_that_is_on_is_joined(demo: Command, tmp_path: Path) -> None:
+    with demo.run(thread_id="joined", run_id="r", messages=[{"id": "m", "role": "user", "content": "slow"}]) as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        stream.next()
+    with terminal(demo, tmp_path, "--attach", "joined") as screen:
+        shown = screen.expect(" 12 ")
+        assert shown.startswith("> slow\n1 2")
+        assert shown.split("\n")[1].split() == [str(number) for number in range(1, 12)]
+        screen.press(b"\x03")
+        screen.expect("cancelled")
+    until(lambda: demo.status_of("joined", "r") == "cancelled")
+
+
+# In a pipe
+
+
+def test_in_a_pipe_the_answer_is_all_there_is_on_the_standard_output(demo: Command, tmp_path: Path) -> None:
+    done = aguila("chat", demo.url, folder=tmp_path, stdin=b"call your tools\n")
+    assert done.returncode == 0
+    assert done.stdout == b"It is 24 degrees in Lisbon and 11 in Oslo.\n"
+    shown = done.stderr.decode().splitlines()
+    assert '→ get_weather {"city": "Lisbon"}' in shown
+    assert '← {"city":"Oslo","degrees":11}' in shown
+    assert "\x1b" not in done.stderr.decode()
+
+
+def test_in_a_pipe_the_exit_status_says_how_it_went(demo: Command, tmp_path: Path) -> None:
+    def status(url: str, *arguments: str, say: bytes = b"Hello") -> tuple[int, str]:
+        done = aguila("chat", url, *arguments, folder=tmp_path, stdin=say)
+        return done.returncode, done.stderr.decode()
+
+    assert status(demo.url) == (0, "")
+    code, said = status(demo.url, say=b"an error")
+    assert code == 1
+    assert said.startswith("error: The agent failed. Reference: ")
+    assert status(f"{demo.url}/nowhere")[0] == 2
+    assert status("http://127.0.0.1:9")[0] == 2
+    assert status(demo.url, "--header", "nonsense")[0] == 2
+    assert status(demo.url, "--thread", "a", "--attach", "b")[0] == 2
+    assert status(demo.url, say=b"  ") == (0, "")
+
+
+def test_a_cut_off_answer_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
+    with ScriptedServer(Answer([frames([started("r", "t"), *text("m", "Half")[:2]])])) as server:
+        done = aguila("chat", server.url, "-m", "Hi", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"Half\n")
+    assert b"error: the run was cut off" in done.stderr
+
+
+def test_what_goes_over_the_wire_can_be_recorded_and_tolerated_things_are_shown(tmp_path: Path) -> None:
+    def answer(asked: Any) -> Answer:
+        run, thread = asked.json["runId"], asked.json["threadId"]
+        return Answer([frames([started(run, thread), {"type": "WINGS"}, *text("m", "Hi"), finished(run, thread)])])
+
+    with ScriptedServer(answer) as server:
+        done = aguila("chat", server.url, "-m", "Fly", "-H", "X-Who: me", "--record", "kept.jsonl", folder=tmp_path)
+        assert server.requests[0].headers["x-who"] == "me"
+    assert (done.returncode, done.stdout) == (0, b"Hi\n")
+    assert b"! WINGS: dropped an event of an unknown type" in done.stderr
+    (stream,) = read_streams((tmp_path / "kept.jsonl").read_bytes(), "jsonl")
+    assert len(stream.events) == 6
+    assert stream.input["messages"][0]["content"] == "Fly"
+
+
+# What is shown
+
+
+def shown(*events: Any, width: int = 200) -> str:
+    out = StringIO()
+    console = Console(file=out, width=width, soft_wrap=True, highlight=False)
+    transcript = Transcript(console, console)
+    for event in events:
+        transcript.show(event)
+    transcript.end()
+    return out.getvalue()
+
+
+def delta(message_id: str, words: str, owner: str | None = None) -> TextMessageContentEvent:
+    return TextMessageContentEvent(message_id=message_id, delta=words, subagent_run_id=owner)
+
+
+def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
+    a, b = (TextMessageStartEvent(message_id=one) for one in "ab")
+    end_a, end_b = (TextMessageEndEvent(message_id=one) for one in "ab")
+    lines = "one two\nuno due\n"
+    assert (
+        shown(a, delta("a", "one"), b, delta("b", "uno"), delta("a", " two"), end_a, delta("b", " due"), end_b) == lines
+    )
+    assert shown(a, delta("a", "one"), b, delta("b", "uno due"), end_b, delta("a", " two"), end_a) == lines
+    finish = RunFinishedEvent(thread_id="t", run_id="r")
+    assert shown(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
+
+
+def test_control_characters_are_shown_and_not_obeyed() -> None:
+    evil = "\x1b]0;owned\x07 \x1b[2J \x9b31m \r over \x08 ok\ttab\nline"
+    assert harmless(evil) == r"\x1b]0;owned\x07 \x1b[2J \x9b31m \x0d over \x08 ok" + "\ttab\nline"
+    assert "\x1b" not in shown(TextMessageStartEvent(message_id="m"), delta("m", evil))
+    patch = [{"op": "add", "path": "/\x1b[2J", "value": {"\x1b": "\x1b"}}]
+    assert "\x1b" not in shown(StateDeltaEvent(delta=patch))
+    assert "\x1b" not in shown(TextMessageStartEvent(message_id="m"), delta("m", "x", owner="\x1b[2J"))
+
+
+def test_nothing_that_is_sent_is_taken_for_markup_or_broken_into_lines() -> None:
+    assert shown(delta("m", "[bold]x[/bold] [link=http://x]"), width=10) == "[bold]x[/bold] [link=http://x]\n"
+    assert shown(delta("m", "word " * 40), width=20) == "word " * 40 + "\n"
+
+
+def test_every_event_type_can_be_shown() -> None:
+    from aguila.stream.chunks import expand_chunks
+
+    assert shown(*expand_chunks(every_event())).count("\n") > 50
+    assert shown(ToolCallEndEvent(tool_call_id="never started")) == "→  \n"
+
+
+def test_a_state_that_is_known_is_not_shown_again() -> None:
+    empty, full = StateSnapshotEvent(snapshot={}), StateSnapshotEvent(snapshot={"a": 1})
+    changed = StateDeltaEvent(delta=[{"op": "remove", "path": "/a"}])
+    assert shown(empty, full, full, changed, full) == 'state {"a":1}\nstate /a removed\nstate {"a":1}\n'
+
+
+def test_long_values_are_cut() -> None:
+    assert len(short({"a": "x" * 1000})) == 160
+    assert short("line\nline") == "line line"
+
+
+# Answers
+
+
+def asked(schema: Any, *typed: str) -> Any:
+    answers = iter(typed)
+    return ask_for(schema, "", lambda prompt: next(answers))
+
+
+def test_answers_become_what_the_schema_asks_for() -> None:
+    members = {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tall": {"type": "boolean"},
+        "size": {"enum": ["S", "M"]},
+    }
+    schema = {"type": "object", "properties": members, "required": ["name"]}
+    assert asked(schema, "42", "7", "y", "M") == {"name": "42", "age": 7, "tall": True, "size": "M"}
+    assert asked(schema, "Ada", "", "no", "") == {"name": "Ada", "tall": False}
+    assert asked(schema, "") is GIVE_UP
+    assert asked({"type": "string"}, "12") == "12"
+    assert asked({"type": "number"}, "1.5") == 1.5
+    assert asked({"type": "number"}, "much") == "much"  # which the client will refuse, saying why
+    assert asked(None, '{"a": 1}') == {"a": 1}
+    assert asked(None, "just words") == "just words"
+    assert asked(None, " ") is GIVE_UP
+    assert asked({"type": "object", "properties": {"deep": {"type": "object"}}}, '{"deep": {}}') == {"deep": {}}
+
+
+def test_the_prompts_say_what_is_wanted() -> None:
+    prompts: list[str] = []
+
+    def read(prompt: str) -> str:
+        prompts.append(prompt)
+        return "y"
+
+    members = {"ok": {"type": "boolean"}, "size": {"enum": ["S", "M"]}}
+    ask_for({"type": "object", "properties": members, "required": ["ok"]}, "  ", read)
+    assert prompts == ["  ok (y/n): ", "  size (S | M), may be empty: "]
+
+
+def test_help_explains_each_command() -> None:
+    command = [sys.executable, "-m", "aguila"]
+    for name in ("chat", "check", "record", "replay", "compact", "convert"):
+        done = subprocess.run([*command, name, "--help"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0
+        assert "Usage: aguila" in done.stdout
+        assert json.dumps(name)[1:-1] in done.stdout

@@ -1,0 +1,96 @@
+"""A command in a real pseudo-terminal: what it shows is read as it comes, what a person types is written to it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from serving import DEADLINE
+
+_STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Terminal:
+    """A context manager. ``screen`` is all that was shown, ``plain`` the same without colours and bell."""
+
+    def __init__(self, command: Sequence[str], folder: Path, **environment: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment},
+            start_new_session=True,
+            preexec_fn=lambda: _take_terminal(slave),
+        )
+        os.close(slave)
+        self.screen = ""
+        self._seen = 0
+
+    @property
+    def plain(self) -> str:
+        return _STYLE.sub("", self.screen).replace("\r\n", "\n").replace("\r", "")
+
+    def expect(self, text: str) -> str:
+        """Wait until this is shown, after what was expected before. Gives what was shown up to it."""
+        deadline = time.monotonic() + DEADLINE
+        while (found := self.plain.find(text, self._seen)) < 0:
+            assert time.monotonic() < deadline, f"{text!r} was not shown:\n{self.plain[self._seen :]}"
+            assert self._read(0.1) or self.process.poll() is None, f"it ended without {text!r}:\n{self.plain}"
+        before = self.plain[self._seen : found]
+        self._seen = found + len(text)
+        return before
+
+    def type(self, line: str) -> None:
+        os.write(self._master, line.encode() + b"\n")
+
+    def press(self, key: bytes) -> None:
+        os.write(self._master, key)
+
+    def ended(self) -> int:
+        """Wait for the end; gives the exit status."""
+        deadline = time.monotonic() + DEADLINE
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"it did not end:\n{self.plain}"
+            self._read(0.05)
+        while self._read(0):
+            pass
+        return self.process.returncode
+
+    def _read(self, patience: float) -> bool:
+        if not select.select([self._master], [], [], patience)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # Linux says so when nobody has the other end any more
+            return False
+        self.screen += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(DEADLINE)
+        os.close(self._master)
+
+
+def _take_terminal(slave: int) -> None:
+    """Make it the controlling terminal of the new session: only so does Ctrl-C mean anything."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
