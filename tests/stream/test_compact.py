@@ -9,8 +9,10 @@ from aguila.protocol import (
     ActivitySnapshotEvent,
     AssistantMessage,
     CustomEvent,
+    FunctionCall,
     MessagesSnapshotEvent,
     RawEvent,
+    ReasoningMessageChunkEvent,
     ReasoningMessageContentEvent,
     ReasoningMessageEndEvent,
     ReasoningMessageStartEvent,
@@ -26,7 +28,9 @@ from aguila.protocol import (
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
+    ToolCall,
     ToolCallArgsEvent,
+    ToolCallChunkEvent,
     ToolCallEndEvent,
     ToolCallResultEvent,
     ToolCallStartEvent,
@@ -34,6 +38,7 @@ from aguila.protocol import (
     replace,
 )
 from aguila.stream.compact import compact
+from aguila.stream.lineage import Lineage
 from aguila.stream.reduce import reduce
 from aguila.stream.verify import verify
 
@@ -358,6 +363,123 @@ def test_the_echo_keeps_a_message_that_says_whose_an_item_is():
     grow = [OPEN, say("a", subagent_run_id="s"), CLOSE]
     assert compact([*first, begin(mine), *grow, FINISH]) == [*first, begin(mine), *grow, FINISH]
     assert compact([*first, begin(mine), FINISH]) == [*first, begin(), FINISH]
+
+
+# branches
+
+
+def same(log, **options):
+    """What is left of a log, which means the same in a row and along every branch."""
+    compacted = compact(log, warn=lambda _: None)
+    assert compact(compacted, warn=lambda _: None) == compacted
+    verify(compacted)
+    assert reduce(compacted, warn=lambda _: None, **options) == reduce(log, warn=lambda _: None, **options)
+    for run in Lineage(log).runs:
+        before, after = (
+            Lineage(events).reduce_along(run.run_id, warn=lambda _: None, **options) for events in (log, compacted)
+        )
+        assert before == after
+    return compacted
+
+
+def branch(run_id, parent, *events, messages=(), state=None):
+    echo = RunAgentInput(thread_id="t", run_id=run_id, messages=list(messages), state=state)
+    begin = RunStartedEvent(thread_id="t", run_id=run_id, parent_run_id=parent, input=echo)
+    return [begin, *events, RunFinishedEvent(thread_id="t", run_id=run_id)]
+
+
+def write(id, delta="x"):
+    return [TextMessageStartEvent(message_id=id), say(delta, id), TextMessageEndEvent(message_id=id)]
+
+
+def test_the_echo_keeps_what_only_another_branch_has_brought():
+    asked = [user("u1"), AssistantMessage(id="a1", content="x"), user("u2")]
+    log = [
+        *branch("r0", None, *write("a1"), messages=asked[:1]),
+        *branch("r1", "r0", *write("a2"), messages=asked),
+        *branch("r2", "r0", *write("a3"), messages=asked),
+        *branch("r3", None, *write("a4"), messages=[*asked, AssistantMessage(id="a3", content="x"), user("u3")]),
+    ]
+    compacted = same(log)
+    assert [m.id for m in Lineage(compacted).reduce_along("r2").messages] == ["u1", "a1", "u2", "a3"]
+    echoes = [[m.id for m in e.input.messages] for e in compacted if isinstance(e, RunStartedEvent)]
+    assert echoes == [["u1"], ["u2"], ["u2"], ["u3"]]
+
+
+def test_the_message_of_a_call_is_known_on_its_branch_by_the_call():
+    asked = AssistantMessage(id="p", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments=""))])
+    call = [
+        ToolCallStartEvent(tool_call_id="c", tool_call_name="f", parent_message_id="p"),
+        ToolCallEndEvent(tool_call_id="c"),
+    ]
+    log = [*branch("r0", None), *branch("r1", "r0", *call), *branch("r2", "r0"), *branch("r3", "r1", messages=[asked])]
+    assert same(log)[-2].input.messages == []
+
+
+def test_deltas_are_joined_by_the_state_of_their_branch():
+    change = StateDeltaEvent(delta=[{"op": "replace", "path": "/x", "value": 2}])
+    first = [*branch("r0", None, StateSnapshotEvent(snapshot={})), *branch("r1", "r0", add("/x"))]
+    apart = same([*first, *branch("r2", "r0", change, add("/y"))])
+    assert Lineage(apart).reduce_along("r2", warn=lambda _: None).state == {"y": 1}
+    assert len(same([*first, *branch("r2", "r0", add("/y"), add("/z"))])) == len([*first, 0, 0, 0])
+
+
+def test_deltas_stay_apart_where_only_another_branch_knows_the_state():
+    root = StateDeltaEvent(delta=[{"op": "replace", "path": "", "value": {}}])
+    log = [
+        *branch("r0", None),
+        *branch("r1", "r0", StateSnapshotEvent(snapshot={})),
+        *branch("r2", "r0", add("/y"), root),
+    ]
+    assert same(log, state=5) == log
+
+
+def test_deltas_are_joined_where_the_input_tells_the_state_that_both_readings_have():
+    change = StateDeltaEvent(delta=[{"op": "replace", "path": "/x", "value": 2}])
+    snapshots = [StateSnapshotEvent(snapshot={}), StateSnapshotEvent(snapshot={"x": 1})]
+    first = [*branch("r0", None, snapshots[0]), *branch("r1", "r0", snapshots[1])]
+    assert len(same([*first, *branch("r2", "r0", change, add("/y"), state={"x": 1})])) == len(first) + 3
+    apart = [*first, *branch("r2", "r0", change, add("/y"), state={"x": 0})]
+    assert same(apart) == apart
+
+
+def test_a_message_that_only_another_branch_still_has_after_a_snapshot_is_not_joined_across_a_call():
+    think = [ReasoningMessageStartEvent(message_id="m"), ReasoningMessageEndEvent(message_id="m")]
+    call = [
+        ToolCallStartEvent(tool_call_id="c", tool_call_name="f", parent_message_id="m"),
+        ToolCallEndEvent(tool_call_id="c"),
+    ]
+    heard_or_not = [OPEN, MessagesSnapshotEvent(messages=[]), say("x"), *call, say("y"), CLOSE]
+    log = [*branch("r0", None), *branch("r1", "r0", *think), *branch("r2", "r0", *heard_or_not)]
+    assert same(log) == log
+
+
+def test_a_message_that_is_a_tool_message_on_its_branch_is_not_joined_across_a_call():
+    result = ToolCallResultEvent(message_id="m", tool_call_id="other", content="")
+    call = [ToolCallStartEvent(tool_call_id="m", tool_call_name="f"), ToolCallEndEvent(tool_call_id="m")]
+    log = [
+        *branch("r0", None),
+        *branch("r1", "r0", *write("m")),
+        *branch("r2", "r0", result, OPEN, say("x"), *call, say("y"), CLOSE),
+    ]
+    assert same(log) == log
+
+
+def test_an_end_from_outside_its_lane_leaves_the_chunks_of_an_item_as_they_are():
+    chunk = ReasoningMessageChunkEvent(message_id="a", delta="1", subagent_run_id="s")
+    ended = [ReasoningMessageEndEvent(message_id="a"), ReasoningMessageStartEvent(message_id="a")]
+    stream = [START, chunk, *ended, replace(chunk, delta="2")]
+    assert same(stream) == stream
+    more = [replace(chunk, delta="3"), CustomEvent(name="n", value=1, subagent_run_id="s")]
+    assert len(same([*stream, *more])) == 8
+
+
+def test_a_run_that_was_cut_off_in_chunks_ends_where_its_branch_does():
+    chunk = ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", delta="{")
+    log = [replace(START, run_id="r0"), chunk, chunk, replace(START, run_id="r1", parent_run_id="r0"), FINISH]
+    compacted = compact(log)
+    assert Lineage(compacted).reduce_along("r0") == Lineage(log).reduce_along("r0")
+    assert reduce(compacted) == reduce(log)
 
 
 # losses

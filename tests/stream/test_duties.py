@@ -105,6 +105,7 @@ BROKEN = [
     ("VER-2", [start(protocol_version=None), finish()]),
     ("VER-3", [start(protocol_version="draft"), finish()]),
     ("VER-3", [start(protocol_version="1.0.0"), finish()]),
+    ("VER-3", [start(protocol_version="1." + "9" * 5000), finish()]),
     ("IN-3", [start(), finish(thread_id="other")]),
     ("IN-3", [start(), finish(run_id="other")]),
     ("IN-3", [start(), finish(), start("r2", "other"), finish("r2", "other")]),

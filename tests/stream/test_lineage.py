@@ -121,3 +121,24 @@ def test_an_empty_log_has_no_runs():
 def test_a_run_that_is_not_there_is_a_key_error():
     with pytest.raises(KeyError):
         Lineage(TREE).path("z")
+
+
+def test_a_run_starts_from_the_state_that_its_input_echoes_SNAP_4():
+    def echo(run_id, state):
+        return RunAgentInput(thread_id="t", run_id=run_id, messages=[], state=state)
+
+    runs = log(run("a", input=echo("a", {"x": 0})), run("b"), run("c", "a", input=echo("c", {"edited": 1})))
+    lineage = Lineage(runs)
+    assert lineage.reduce_along("a").state == {"x": 0, "a": True}
+    assert lineage.reduce_along("b", state={"not": "this"}).state == {"x": 0, "a": True, "b": True}
+    assert lineage.reduce_along("c").state == {"edited": 1, "c": True}
+    # Who reads the one stream has sent the states, and holds them.
+    assert reduce(runs).state == {"a": True, "b": True, "c": True}
+
+
+def test_a_false_state_is_a_state_IN_11():
+    change = StateDeltaEvent(delta=[{"op": "test", "path": "", "value": 0}])
+    start = RunStartedEvent(
+        thread_id="t", run_id="a", input=RunAgentInput(thread_id="t", run_id="a", messages=[], state=0)
+    )
+    assert Lineage([start, change]).reduce_along("a", state={"x": 1}).state == 0

@@ -1,9 +1,12 @@
 """Layer: stream. ``compact``: the shortest stream with the same meaning.
 
-Below: the reducer, which defines the meaning and is asked about it while compacting. Above: stores that keep less and
-servers that replay faster. Never changes what a stream reduces to, never fabricates a snapshot, never reorders starts
-and ends, and never touches an unfinished item or a failed run: somebody may want to know what exactly happened, and
-the stream may go on.
+Below: the reducer, which defines the meaning and is asked about it while compacting, and ``branches``. Above: stores
+that keep less and servers that replay faster. Never changes what a stream reduces to, never fabricates a snapshot,
+never reorders starts and ends, and never touches an unfinished item or a failed run: somebody may want to know what
+exactly happened, and the stream may go on.
+
+A log of several runs has two readings, in a row as ``reduce`` and along the branch of a run as ``Lineage``. Both keep
+their meaning: what is dropped or joined is so by the right of both, and where they part, more is kept.
 
 For a run that finished, per item:
 
@@ -69,10 +72,10 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.stream.branches import Branch, branches_of
 from aguila.stream.chunks import SHORTHANDS, ChunkExpander
 from aguila.stream.growing import join_deltas
-from aguila.stream.patch import same_json
-from aguila.stream.reduce import Reducer
+from aguila.stream.past import Past
 
 _STARTS = {TextMessageStartEvent, ReasoningMessageStartEvent, ToolCallStartEvent}
 _CONTENTS = {TextMessageContentEvent, ReasoningMessageContentEvent, ToolCallArgsEvent}
@@ -94,10 +97,14 @@ def compact(events: Iterable[Event], *, state: State = UNSET, warn: Warn = log_n
 
     Raises SequenceError for a chunk that cannot be expanded.
     """
-    past = _Past(state)
+    runs = list(_split(events))
+    branches = branches_of([run.expanded for run in runs])
+    past = Past(state, is_branched=not all(branch.is_straight for branch in branches))
     compacted: list[Event] = []
-    for run in _split(events):
-        compacted.extend(_CompactRun(run, past, warn).events())
+    for run, branch in zip(runs, branches, strict=True):
+        past.enter(branch)
+        compacted.extend(_CompactRun(run, past, branch, warn).events())
+        past.leave()
     return compacted
 
 
@@ -117,12 +124,10 @@ def _split(events: Iterable[Event]) -> Iterable[_Run]:
     for event in events:
         long_form = expander.feed(event)
         if event.__class__ is RunStartedEvent:
-            # The ends of what the last run left in chunks belong to that run.
-            run.expanded.extend(long_form[:-1])
-            run.origins.extend([len(run.original)] * (len(long_form) - 1))
             if run.original:
                 yield run
             run = _Run()
+            # Before it, ends of what the last run left open in chunks. Along a branch they come later or never.
             long_form = long_form[-1:]
         elif event.__class__ is RunErrorEvent:
             run.has_failed = True
@@ -131,21 +136,6 @@ def _split(events: Iterable[Event]) -> Iterable[_Run]:
         run.original.append(event)
     if run.original:
         yield run
-
-
-class _Past:
-    """What the stream so far amounts to, and whether its state is what a consumer has."""
-
-    def __init__(self, state: State) -> None:
-        self.notices: list[Notice] = []
-        self.reducer = Reducer(state=state, warn=self.notices.append)
-        self.knows_state = state is not UNSET
-
-    def feed(self, event: Event) -> bool:
-        """Take in an event; says whether a patch in it did not apply."""
-        self.notices.clear()
-        self.reducer.feed(event)
-        return bool(self.notices) and self.notices[-1].rule in ("SNAP-9", "ACT-8")
 
 
 class _Item:
@@ -177,9 +167,10 @@ class _Fold:
 class _CompactRun:
     """Compacts one run. ``out`` has a place for each expanded event; what is not needed any more becomes None there."""
 
-    def __init__(self, run: _Run, past: _Past, warn: Warn) -> None:
+    def __init__(self, run: _Run, past: Past, branch: Branch, warn: Warn) -> None:
         self.run = run
         self.past = past
+        self.branch = branch
         self.warn = warn
         self.out: list[Event | None] = list(run.expanded)
         self.items: dict[_ItemKey, _Item] = {}
@@ -188,6 +179,7 @@ class _CompactRun:
         self.has_snapshot = False
         self.unfinished: dict[_ItemKey, int] = {}
         self.writer: dict[str, int] = {}  # which kind of item last wrote to a message
+        self.started: set[str] = set()  # messages that surely are there, on any branch, since they were started
 
     def events(self) -> Sequence[Event]:
         run = self.run
@@ -196,8 +188,6 @@ class _CompactRun:
         if run.has_failed:
             for event in run.expanded:
                 self.past.feed(event)
-                if event.__class__ is StateSnapshotEvent:
-                    self.past.knows_state = True
             return run.original
         self._find_unfinished()
         for at, event in enumerate(run.expanded):
@@ -214,6 +204,7 @@ class _CompactRun:
             else:
                 if cls is MessagesSnapshotEvent:
                     self._separate()
+                    self.started.clear()
                 elif cls is ToolCallResultEvent:
                     self._leave_message(cast("ToolCallResultEvent", event).message_id)
                 self.past.feed(event)
@@ -227,9 +218,10 @@ class _CompactRun:
         if echo is None:
             return
         past = self.past
-        if past.knows_state and echo.state is not None and not same_json(echo.state, past.reducer.state):
-            past.knows_state = False  # the application changed it between the runs
+        if echo.state is not None:
+            past.start_from(echo.state)
         if self.run.has_failed:
+            past.note_messages(echo.messages)
             return
         needed = _mentioned_ids(self.run.expanded)
         seen: set[str] = set()
@@ -239,24 +231,39 @@ class _CompactRun:
             is_owner = message.subagent_run_id is not None and (
                 message.id in needed or any(call.id in needed for call in getattr(message, "tool_calls", None) or ())
             )
-            is_known = message.id in seen or past.reducer.role_of(message.id) is not None
+            is_known = message.id in seen or (
+                past.reducer.role_of(message.id) is not None
+                and (self.branch.is_straight or message.id in self.branch.known)
+            )
             if is_owner or not is_known:
                 messages.append(message)
             seen.add(message.id)
+        past.note_messages(messages)
         if len(messages) != len(echo.messages):
             self.out[0] = replace(event, input=replace(echo, messages=messages))
 
     # Items
 
     def _find_unfinished(self) -> None:
-        """Where the items start that are still open when the run's events end."""
+        """Where the items start that are open when the run's events end, or that chunks could still continue."""
         unfinished = self.unfinished
+        original, origins = self.run.original, self.run.origins
+        chunked: dict[_ItemKey, int] = {}
         for at, event in enumerate(self.run.expanded):
             cls = event.__class__
             if cls in _STARTS:
-                unfinished[_key(event)] = at
+                key = _key(event)
+                unfinished[key] = at
+                if original[origins[at]].__class__ in _CHUNKS:
+                    chunked[key] = at
             elif cls in _ENDS:
-                unfinished.pop(_key(event), None)
+                key = _key(event)
+                unfinished.pop(key, None)
+                if event is not original[origins[at]]:
+                    chunked.pop(key, None)
+        # An end from outside its lane ends an item and not its chunks: the next one goes on with it unasked (CHK-8).
+        for key, at in chunked.items():
+            unfinished[key] = at
 
     def _item_event(self, at: int, event: Any) -> None:
         key = _key(event)
@@ -266,6 +273,8 @@ class _CompactRun:
             self._leave_message(item_id)
         if kind != _TOOL_CALL:
             self.writer[item_id] = kind
+            if event.__class__ in _STARTS:
+                self.started.add(item_id)
         if key in self.unfinished and at >= self.unfinished[key]:
             self._settle(key)
             self._keep_spelling(at, event)
@@ -298,9 +307,18 @@ class _CompactRun:
 
     def _call_starts(self, event: ToolCallStartEvent) -> None:
         """The call may bring a message of its own, and what was in vain under that id before would now be heard."""
+        item = self.items.get(_key(event))
+        if item is not None and self._reopens(item, event):
+            return  # it has its message, and this start may be left out
         for message_id in (event.tool_call_id, event.parent_message_id):
-            if message_id is not None and self.past.reducer.role_of(message_id) in (None, "tool"):
+            if message_id is not None and (
+                self.past.reducer.role_of(message_id) in (None, "tool") or not self._is_there(message_id)
+            ):
                 self._leave_message(message_id)
+
+    def _is_there(self, message_id: str) -> bool:
+        """Whether the branch, too, surely has this message, and that it is no tool message."""
+        return self.branch.is_straight or (message_id in self.started and message_id not in self.past.tool_ids)
 
     def _reopens(self, item: _Item, event: Any) -> bool:
         """Whether a start continues the item: it ended in this stretch, and was started in the same words."""
@@ -311,10 +329,11 @@ class _CompactRun:
 
     def _keep_spelling(self, at: int, event: Event) -> None:
         """Leave an event of an unfinished item as it came: chunks may follow that continue a chunk."""
-        origin = self.run.origins[at]
-        chunk = self.run.original[origin] if origin < len(self.run.original) else event
+        origins = self.run.origins
+        chunk = self.run.original[origins[at]]
         if chunk.__class__ in _CHUNKS:
-            is_second = event.__class__ in _CONTENTS and at > 0 and self.out[at - 1] is chunk
+            # The chunk that opens an item is a start and a content event: it takes the place of the first.
+            is_second = event.__class__ in _CONTENTS and origins[at - 1] == origins[at]
             self.out[at] = None if is_second else chunk
 
     def _leave_message(self, message_id: str) -> None:
@@ -355,7 +374,8 @@ class _CompactRun:
         message_id: str = event.message_id
         role = self.past.reducer.role_of(message_id)
         replaces = event.__class__ is ActivitySnapshotEvent and event.replace is not False
-        if replaces and role is not None and role != "activity":
+        may_be_another = not self.branch.is_straight and message_id in self.past.plain_ids
+        if replaces and (role not in (None, "activity") or may_be_another):
             # It takes the place of a message, and of the calls that it may have made.
             self._separate()
         first = self.activities.get(message_id)
@@ -384,7 +404,7 @@ class _CompactRun:
         failed = past.feed(event)
         last = self.folds[-1] if self.folds else None
         if event.__class__ is StateSnapshotEvent:
-            past.knows_state = self.has_snapshot = True
+            self.has_snapshot = True
             metadata = event.metadata
             for fold in reversed(self.folds):  # all of them are spent (SNAP-1)
                 self.out[fold.at] = None

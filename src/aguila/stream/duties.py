@@ -11,7 +11,6 @@ with the input. ``check`` only looks; ``note`` remembers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -34,12 +33,11 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from aguila.stream.version import parse_version
 
 Owner = str | None
 Fault = tuple[str, str]
 """A rule id, and a sentence about how it was broken."""
-
-_VERSION = re.compile(r"[0-9]+\.[0-9]+\Z")
 
 
 class _Message(NamedTuple):
@@ -110,7 +108,7 @@ class Duties:
     def _check_run_started(self, event: RunStartedEvent) -> Iterable[Fault]:
         if event.protocol_version is None:
             yield "VER-2", "RUN_STARTED declares no protocolVersion; declare the version this producer speaks"
-        elif _VERSION.match(event.protocol_version) is None:
+        elif parse_version(event.protocol_version) is None:
             yield "VER-3", f"protocolVersion {event.protocol_version!r} is not MAJOR.MINOR, such as '1.1'"
         if self.thread_id is not None and event.thread_id != self.thread_id:
             yield "IN-3", f"a run on thread {event.thread_id!r} in a stream of thread {self.thread_id!r}"

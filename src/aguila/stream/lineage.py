@@ -11,15 +11,17 @@ one by one, since events do not say which run they belong to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import msgspec
 from msgspec import UNSET
 
 from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.protocol import Event, Message, RunStartedEvent, State
+from aguila.protocol import Event, Message, RunStartedEvent, State, StateSnapshotEvent
+from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
-from aguila.stream.reduce import reduce
+from aguila.stream.reduce import Reducer
 
 
 class LineageRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,22 @@ class LineageRun(msgspec.Struct, frozen=True, kw_only=True):
     children: list[str]
     events: list[Event]
     start: int
+
+
+def parent_of(
+    event: RunStartedEvent, positions: Mapping[str, int], latest: int | None
+) -> tuple[int | None, str | None]:
+    """The run that a new one continues, by its position, and the parent that it names if that is not to be found.
+
+    ``positions`` are those of the runs before it by their ids, ``latest`` that of the last of them.
+    """
+    parent_id = event.parent_run_id
+    if parent_id is None and event.input is not None:
+        parent_id = event.input.parent_run_id
+    if parent_id is None:
+        return latest, None
+    parent = positions.get(parent_id)
+    return parent, parent_id if parent is None else None
 
 
 class Lineage:
@@ -68,17 +86,11 @@ class Lineage:
         return cls((event for run in runs for event in run), warn=warn)
 
     def _add(self, event: RunStartedEvent, index: int, warn: Warn) -> list[Event]:
-        run_id, parent_id = event.run_id, event.parent_run_id
-        if parent_id is None and event.input is not None:
-            parent_id = event.input.parent_run_id
-        parent: int | None = None
-        if parent_id is None:
-            parent = len(self._runs) - 1 if self._runs else None
-        else:
-            parent = self._position.get(parent_id)
-            if parent is None:
-                message = f"run {run_id!r} names the parent {parent_id!r}, which is not in the log; it starts anew"
-                warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
+        run_id = event.run_id
+        parent, missing = parent_of(event, self._position, len(self._runs) - 1 if self._runs else None)
+        if missing is not None:
+            message = f"run {run_id!r} names the parent {missing!r}, which is not in the log; it starts anew"
+            warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
         if run_id in self._position:
             message = f"two runs have the id {run_id!r}; it means the later one"
             warn(Notice(rule="ENV-11", message=message, path="/runId", event_type=str(event.type)))
@@ -136,8 +148,20 @@ class Lineage:
         state: State = UNSET,
         warn: Warn = log_notice,
     ) -> Conversation:
-        """The conversation as it was after this run, as if no other branch had been; raises as ``path``."""
-        return reduce(self.events_along(run_id), messages=messages, state=state, warn=warn)
+        """The conversation as it was after this run, as if no other branch had been; raises as ``path``.
+
+        A run whose input is echoed with a state started from that state (SNAP-4, IN-11), whatever the run before it
+        had left: the application may have changed it in between. ``messages`` and ``state`` are what there was before
+        the root.
+        """
+        reducer = Reducer(messages, state, warn=warn)
+        for event in expand_chunks(self.events_along(run_id)):
+            reducer.feed(event)
+            if event.__class__ is RunStartedEvent:
+                echo = cast("RunStartedEvent", event).input
+                if echo is not None and echo.state is not None:
+                    reducer.feed(StateSnapshotEvent(snapshot=echo.state))  # which says just this
+        return reducer.conversation
 
     def _path(self, run_id: str) -> list[LineageRun]:
         path: list[LineageRun] = []

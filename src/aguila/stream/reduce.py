@@ -91,6 +91,10 @@ class Reducer:
 
     ``messages`` and ``state`` are what there was before the stream; a state not given is ``{}``. ``warn`` receives a
     notice for everything that was tolerated. Events are taken in their long spelling: a chunk raises TypeError.
+
+    The messages of an input echoed on RUN_STARTED are taken in, its state is not: who reads a stream has sent that
+    state, and holds it already or gives it as ``state`` (SNAP-4). To read a log of runs that others sent, along a
+    branch and from the states that were sent, see ``Lineage.reduce_along``.
     """
 
     __slots__ = (

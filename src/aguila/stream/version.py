@@ -8,7 +8,8 @@ from typing import Final
 from aguila.codec.notice import Notice
 from aguila.protocol import PROTOCOL_VERSION
 
-_GRAMMAR: Final = re.compile("([0-9]+)\\.([0-9]+)")
+# Bounded, because a peer chooses the digits and int() refuses thousands of them.
+_GRAMMAR: Final = re.compile("([0-9]{1,18})\\.([0-9]{1,18})")
 
 
 def parse_version(text: str) -> tuple[int, int] | None:
