@@ -6,7 +6,7 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
     from aguila import App
     from aguila.providers import anthropic
 
-    app = App(anthropic.agent(AsyncAnthropic(), model="claude-sonnet-4-5", tools=[weather], instructions="Be brief."))
+    app = App(anthropic.agent(AsyncAnthropic(), model="claude-sonnet-5-5", tools=[weather], instructions="Be brief."))
 
 ``request`` gives what ``client.messages.create`` is called with, ``updates`` reads what it streams. Messages there take
 turns, begin and end with the user, and hold nothing empty; results stand at the beginning of the user's turn after the

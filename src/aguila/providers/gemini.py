@@ -6,7 +6,7 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
     from aguila import App
     from aguila.providers import gemini
 
-    app = App(gemini.agent(Client(), model="gemini-2.5-flash", tools=[weather], instructions="Be brief."))
+    app = App(gemini.agent(Client(), model="gemini-3.8-flash", tools=[weather], instructions="Be brief."))
 
 ``request`` gives what ``client.aio.models.generate_content_stream`` is called with, ``updates`` reads what it streams.
 Contents there take turns between ``user`` and ``model``, begin and end with the user, and results stand in one turn

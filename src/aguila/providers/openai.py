@@ -6,7 +6,7 @@ Below: ``openai_chat`` and ``openai_responses`` (requests and answers), ``_loop`
     from aguila import App
     from aguila.providers import openai
 
-    app = App(openai.agent(AsyncOpenAI(), model="gpt-5-mini", tools=[weather], instructions="Be brief."))
+    app = App(openai.agent(AsyncOpenAI(), model="gpt-5.4-mini", tools=[weather], instructions="Be brief."))
 """
 
 from __future__ import annotations

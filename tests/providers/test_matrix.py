@@ -1,0 +1,498 @@
+"""Scenario by provider: the official SDKs against aimock, and against recorded-style streams for what it lacks.
+
+Every cell of the table in docs/providers.md is a test here, and the last test holds the page to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream
+from provider_checkers import check_anthropic, check_chat, check_responses
+from serving import REPOSITORY, Server, check_valid, serving, text_of, types
+
+from aguila import App
+from aguila.providers import tool
+from aguila.stream import consume
+
+pytestmark = [
+    # What google-genai does with aiohttp, where that is installed.
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
+    # aimock ends Gemini's calls with a reason that the SDK does not know.
+    pytest.mark.filterwarnings("ignore:FUNCTION_CALL is not a valid FinishReason:UserWarning"),
+]
+
+Json = dict[str, Any]
+Events = list[Json]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+PICK_DATE = {
+    "name": "pick_date",
+    "description": "Lets the user pick a date",
+    "parameters": {"type": "object", "properties": {"month": {"type": "string"}}},
+}
+USAGE = {
+    "openai chat": {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 5},
+    },
+    "openai responses": {
+        "input_tokens": 100,
+        "output_tokens": 20,
+        "total_tokens": 120,
+        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "output_tokens_details": {"reasoning_tokens": 5},
+    },
+    # Anthropic counts what was cached beside the rest, Gemini its thoughts and what tools brought (USE-3).
+    "anthropic": {
+        "input_tokens": 30,
+        "output_tokens": 20,
+        "cache_read_input_tokens": 60,
+        "cache_creation_input_tokens": 10,
+        "output_tokens_details": {"thinking_tokens": 5},
+    },
+    "gemini": {
+        "promptTokenCount": 90,
+        "toolUsePromptTokenCount": 10,
+        "cachedContentTokenCount": 60,
+        "candidatesTokenCount": 15,
+        "thoughtsTokenCount": 5,
+        "totalTokenCount": 999,
+    },
+}
+VENDOR = {"openai chat": "openai", "openai responses": "openai", "anthropic": "anthropic", "gemini": "google"}
+CHECKERS: dict[str, Callable[[Json], list[str]]] = {
+    "openai chat": check_chat,
+    "openai responses": check_responses,
+    "anthropic": check_anthropic,
+}
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"{city}: 3 degrees"
+
+
+paid: list[float] = []
+
+
+@tool(needs_approval=True)
+def pay(amount: float) -> str:
+    """Pay an amount."""
+    paid.append(amount)
+    return f"paid {amount:g}"
+
+
+TOOLS = [weather, pay]
+
+
+def user(text: str) -> Json:
+    return {"id": "m1", "role": "user", "content": text}
+
+
+def of_type(events: Events, type_: str) -> Events:
+    return [event for event in events if event["type"] == type_]
+
+
+def played(server: Server, **members: Any) -> Events:
+    events = server.events(**members)
+    check_valid(events)
+    return events
+
+
+# aimock
+
+
+def fixtures() -> list[Json]:
+    made: list[Json] = [
+        {"match": {"userMessage": "hello"}, "response": {"content": "Hi there, friend!"}},
+        {"match": {"userMessage": "think"}, "response": {"content": "42.", "reasoning": "Let me think."}},
+        {"match": {"userMessage": "look"}, "response": {"content": "A single blue pixel."}},
+        {
+            "match": {"userMessage": "fail"},
+            "response": {
+                "error": {"message": "key sk-123 is over its limit", "type": "rate_limit_error"},
+                "status": 429,
+            },
+        },
+    ]
+    called = {
+        "weather in one": [("weather", {"city": "Oslo"})],
+        "weather in two": [("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"})],
+        "pay": [("pay", {"amount": 900})],
+        "date": [("pick_date", {"month": "May"})],
+        "mixed": [("weather", {"city": "Oslo"}), ("pick_date", {"month": "May"}), ("pay", {"amount": 900})],
+    }
+    for said, calls in called.items():
+        asked = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in calls]
+        made.append({"match": {"userMessage": said, "hasToolResult": False}, "response": {"toolCalls": asked}})
+        made.append({"match": {"userMessage": said, "hasToolResult": True}, "response": {"content": "That is done."}})
+    for provider, model in MODELS.items():
+        plain = {name: value for name, value in USAGE[provider].items() if isinstance(value, int)}
+        match = {"userMessage": "count", "model": model}
+        made.append({"match": match, "response": {"content": "One, two.", "usage": plain}})
+    return made
+
+
+@pytest.fixture(scope="module")
+def mock_url() -> Iterator[str]:
+    with aimock(fixtures()) as url:
+        yield url
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def mocked(provider: str, mock_url: str) -> Iterator[Server]:
+    with serving(App(agent_for(provider, mock_url, tools=TOOLS, instructions="Be brief."))) as server:
+        yield server
+
+
+def test_aimock_text(mocked: Server) -> None:
+    events = played(mocked, messages=[user("hello")])
+    assert text_of(events) == "Hi there, friend!"
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
+def test_aimock_tools(mocked: Server) -> None:
+    events = played(mocked, messages=[user("weather in one")])
+    assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
+    assert text_of(events) == "That is done."
+
+
+def test_aimock_parallel_tools(mocked: Server) -> None:
+    events = played(mocked, messages=[user("weather in two")])
+    results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
+    assert results == ["Oslo: 3 degrees", "Rome: 3 degrees"]
+    assert len({event["parentMessageId"] for event in of_type(events, "TOOL_CALL_START")}) == 1
+    assert text_of(events) == "That is done."
+
+
+def test_aimock_frontend_tools(mocked: Server) -> None:
+    first = played(mocked, messages=[user("date")], tools=[PICK_DATE])
+    (call,) = of_type(first, "TOOL_CALL_START")
+    assert of_type(first, "TOOL_CALL_RESULT") == []
+    assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["toolCallId"]]}
+    history = json.loads(_messages(first, "date"))
+    answer = {"id": "t1", "role": "tool", "toolCallId": call["toolCallId"], "content": "12 May"}
+    second = played(mocked, run_id="r2", messages=[*history, answer], tools=[PICK_DATE])
+    assert text_of(second) == "That is done."
+
+
+def test_aimock_approval(mocked: Server) -> None:
+    paid.clear()
+    first = played(mocked, messages=[user("pay")])
+    (interrupt,) = first[-1]["outcome"]["interrupts"]
+    (call,) = of_type(first, "TOOL_CALL_START")
+    assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", call["toolCallId"])
+    assert paid == []
+    answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    second = played(mocked, run_id="r2", messages=[user("pay")], resume=answer)
+    assert paid == [900]
+    assert [event["content"] for event in of_type(second, "TOOL_CALL_RESULT")] == ["paid 900"]
+    assert of_type(second, "TOOL_CALL_START") == []
+    assert text_of(second) == "That is done."
+
+
+def test_aimock_images(mocked: Server) -> None:
+    source = {"type": "data", "value": base64.b64encode(PIXEL).decode(), "mimeType": "image/png"}
+    parts = [{"type": "text", "text": "look"}, {"type": "image", "source": source}]
+    events = played(mocked, messages=[{"id": "m1", "role": "user", "content": parts}])
+    assert text_of(events) == "A single blue pixel."
+
+
+def test_aimock_reasoning(mocked: Server) -> None:
+    events = played(mocked, messages=[user("think")])
+    assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "Let me think."
+    assert text_of(events) == "42."
+
+
+def test_aimock_usage(mocked: Server, provider: str) -> None:
+    events = played(mocked, messages=[user("count")])
+    (usage,) = events[-1]["usage"]
+    assert (usage["provider"], usage["model"]) == (VENDOR[provider], MODELS[provider])
+    assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
+    assert usage["inputTokens"] in (30, 90, 100)
+    assert usage["outputTokens"] in (15, 20)
+
+
+def test_aimock_error(mocked: Server, caplog: pytest.LogCaptureFixture) -> None:
+    events = played(mocked, messages=[user("fail")])
+    assert events[-1]["type"] == "RUN_ERROR"
+    assert events[-1]["code"] == "provider_rate_limit"
+    assert "sk-123" not in json.dumps(events)
+    assert "sk-123" in caplog.text  # who runs it may know
+
+
+def test_aimock_mixed_tools_in_one_turn(mocked: Server) -> None:
+    """Backend, front end and approval at once: results first, then the question, and only then the front end's call."""
+    paid.clear()
+    first = played(mocked, messages=[user("mixed")], tools=[PICK_DATE])
+    assert [event["toolCallName"] for event in of_type(first, "TOOL_CALL_START")] == ["weather", "pay"]
+    (interrupt,) = first[-1]["outcome"]["interrupts"]
+    payload = {"approved": False, "reason": "too much"}
+    answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]
+    second = played(mocked, run_id="r2", messages=[user("mixed")], tools=[PICK_DATE], resume=answer)
+    assert paid == []
+    (told,) = of_type(second, "TOOL_CALL_RESULT")
+    assert "too much" in told["content"]
+    (call,) = of_type(second, "TOOL_CALL_START")
+    assert call["toolCallName"] == "pick_date"
+    assert second[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["toolCallId"]]}
+
+
+def _messages(events: Events, said: str) -> str:
+    """The conversation after some events, as a client sends it again."""
+    from aguila.codec import decode, encode
+    from aguila.protocol import UserMessage
+
+    first = decode(json.dumps(user(said)), UserMessage)
+    return encode(consume(events, messages=[first]).messages).decode()
+
+
+# Recorded-style streams
+
+
+@pytest.fixture
+def answering(provider: str) -> Iterator[Callable[..., tuple[Server, Recorded]]]:
+    """Starts a model server that answers with these turns, and an agent in front of it."""
+    with ExitStack() as stack:
+
+        def start(*answers: Any, **options: Any) -> tuple[Server, Recorded]:
+            made = [stream(provider, **one) if isinstance(one, dict) else one for one in answers]
+            recorded = stack.enter_context(Recorded(made))
+            agent = agent_for(provider, recorded.url, **{"tools": TOOLS, **options})
+            return stack.enter_context(serving(App(agent))), recorded
+
+        yield start
+
+
+Start = Callable[..., tuple[Server, Recorded]]
+
+
+def check_request(provider: str, request: Json) -> None:
+    """What arrived at the provider is what its rules accept. Gemini's SDK renames members, so it is checked before."""
+    if provider in CHECKERS:
+        assert CHECKERS[provider](request) == []
+
+
+def test_recorded_text(answering: Start, provider: str) -> None:
+    server, recorded = answering({"text": "Hello world"}, instructions="Be brief.")
+    context = [{"description": "Where the user is", "value": "Oslo"}]
+    events = played(server, messages=[user("Hi")], context=context)
+    assert text_of(events) == "Hello world"
+    check_request(provider, recorded.requests[0])
+    sent = json.dumps(recorded.requests[0])
+    assert "Be brief." in sent
+    assert "Where the user is: Oslo" in sent
+    assert "Be brief." not in json.dumps(events)  # instructions are the model's alone
+
+
+def test_recorded_tools(answering: Start, provider: str) -> None:
+    call = ("call_0", "weather", {"city": "Oslo"})
+    server, recorded = answering({"text": "I look.", "calls": [call]}, {"calls": [call]}, {"text": "3 degrees."})
+    events = played(server, messages=[user("Weather?")])
+    started = of_type(events, "TOOL_CALL_START")
+    assert len({event["toolCallId"] for event in started}) == 2  # a server that repeats its ids is no reason to fail
+    assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"] * 2
+    for request in recorded.requests:
+        check_request(provider, request)
+    assert "Oslo: 3 degrees" in json.dumps(recorded.requests[1])
+    assert "I look." in json.dumps(recorded.requests[1])
+
+
+def test_recorded_parallel_tools(answering: Start, provider: str) -> None:
+    calls = [("c1", "weather", {"city": "Oslo"}), ("c2", "weather", {"city": "Rome"}), ("c3", "nobody", {})]
+    server, recorded = answering({"calls": calls}, {"text": "Done."})
+    events = played(server, messages=[user("Weather?")])
+    results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
+    assert results == ["Oslo: 3 degrees", "Rome: 3 degrees", "There is no tool named 'nobody'."]
+    check_request(provider, recorded.requests[1])
+    assert text_of(events) == "Done."
+
+
+def test_recorded_frontend_tools(answering: Start) -> None:
+    calls = [("c1", "pick_date", {"month": "May"}), ("c2", "weather", {"city": "Oslo"})]
+    server, recorded = answering({"calls": calls}, tools=[weather])
+    events = played(server, messages=[user("When?")], tools=[PICK_DATE])
+    (result,) = of_type(events, "TOOL_CALL_RESULT")
+    assert result["content"] == "Oslo: 3 degrees"
+    (picked,) = [one for one in of_type(events, "TOOL_CALL_START") if one["toolCallName"] == "pick_date"]
+    assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked["toolCallId"]]}
+    assert len(recorded.requests) == 1
+    assert "pick_date" in json.dumps(recorded.requests[0])
+
+
+def test_recorded_approval(answering: Start, provider: str) -> None:
+    """Two calls need approval: one question each, in one run; the model is not asked again on resumption."""
+    paid.clear()
+    calls = [("c1", "pay", {"amount": 1}), ("c2", "weather", {"city": "Oslo"}), ("c3", "pay", {"amount": 2})]
+    server, recorded = answering(
+        {"text": "I pay.", "calls": calls, "usage": USAGE[provider]}, {"text": "Paid.", "usage": USAGE[provider]}
+    )
+    first = played(server, messages=[user("Pay")])
+    interrupts = first[-1]["outcome"]["interrupts"]
+    assert len(interrupts) == 2
+    assert first[-1]["usage"][0]["inputTokens"] == 100
+    payloads = [{"approved": True, "editedArgs": {"amount": 10}}, {"approved": False}]
+    answers = [
+        {"interruptId": one["id"], "status": "resolved", "payload": payload}
+        for one, payload in zip(interrupts, payloads, strict=True)
+    ]
+    second = played(server, run_id="r2", messages=[user("Pay")], resume=answers)
+    assert paid == [10]
+    assert len(recorded.requests) == 2
+    assert text_of(second) == "Paid."
+    assert second[-1]["usage"][0]["inputTokens"] == 100  # only its own calls (USE-9)
+    results = {event["toolCallId"]: event["content"] for event in of_type(second, "TOOL_CALL_RESULT")}
+    assert results == {
+        interrupts[0]["toolCallId"]: "paid 10",
+        interrupts[1]["toolCallId"]: "The user did not allow this call.",
+    }
+    check_request(provider, recorded.requests[1])
+
+
+def test_recorded_images(answering: Start, provider: str) -> None:
+    """By data and by address; what the model cannot take is skipped and the run goes on (IN-6)."""
+    data = base64.b64encode(PIXEL).decode()
+    parts = [
+        {"type": "text", "text": "Look"},
+        {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}},
+        {"type": "image", "source": {"type": "url", "value": "https://a.example/x.png", "mimeType": "image/png"}},
+        {"type": "document", "source": {"type": "data", "value": "JVBERg==", "mimeType": "application/pdf"}},
+        {"type": "image", "source": {"type": "file", "value": "foreign-handle", "provider": "elsewhere"}},
+        {"type": "document", "source": {"type": "data", "value": "AAAA", "mimeType": "application/x-unknown"}},
+    ]
+    server, recorded = answering({"text": "A pixel."})
+    assert text_of(played(server, messages=[{"id": "m1", "role": "user", "content": parts}])) == "A pixel."
+    sent = json.dumps(recorded.requests[0])
+    check_request(provider, recorded.requests[0])
+    assert data in sent
+    assert "https://a.example/x.png" in sent
+    assert "JVBERg==" in sent
+    assert "foreign-handle" not in sent
+    assert "x-unknown" not in sent
+
+
+def test_recorded_reasoning(answering: Start, provider: str) -> None:
+    """Thoughts are told, and what the model wants back goes back: within the run, and with the next turn (P18)."""
+    call = ("c1", "weather", {"city": "Oslo"})
+    signature = "c2lnbmF0dXJl"
+    server, recorded = answering(
+        {"thought": ("I wonder.", signature), "calls": [call]},
+        {"thought": ("I see.", signature), "text": "Cold."},
+        {"text": "Bye."},
+    )
+    events = played(server, messages=[user("Weather?")])
+    assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "I wonder.I see."
+    history = json.loads(_messages(events, "Weather?"))
+    played(server, run_id="r2", messages=[*history, {"id": "m9", "role": "user", "content": "Thanks"}])
+    for request in recorded.requests:
+        check_request(provider, request)
+    if provider == "openai chat":
+        return  # it takes no thoughts back
+    assert signature in json.dumps(recorded.requests[1])
+    assert json.dumps(recorded.requests[2]).count(signature) >= (1 if provider == "openai responses" else 2)
+
+
+def test_recorded_usage(answering: Start, provider: str) -> None:
+    """Totals include their parts, whatever the provider's own do (USE-2, USE-3, USE-4)."""
+    server, _ = answering({"text": "One.", "usage": USAGE[provider]})
+    (usage,) = played(server, messages=[user("Count")])[-1]["usage"]
+    expected = {
+        "provider": VENDOR[provider],
+        "model": MODELS[provider],
+        "inputTokens": 100,
+        "outputTokens": 20,
+        "totalTokens": 120,
+        "reasoningTokens": 5,
+        "cachedInputTokens": 60,
+        "cacheWriteInputTokens": 10,
+    }
+    if provider == "gemini":
+        del expected["cacheWriteInputTokens"]  # it does not say, and unknown is not zero (USE-5)
+    assert usage == expected
+
+
+def test_recorded_refusal(answering: Start) -> None:
+    server, _ = answering({"refusal": "I will not do that."})
+    events = played(server, messages=[user("Do it")])
+    assert text_of(events) == "I will not do that."
+    (custom,) = of_type(events, "CUSTOM")
+    assert custom["name"] == "aguila.finish_reason"
+    assert custom["value"]["reason"] in ("refusal", "content_filter")
+
+
+def test_recorded_length(answering: Start) -> None:
+    server, _ = answering({"text": "Once upon", "finish": "length"})
+    events = played(server, messages=[user("Tell")])
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "provider_rejected"),
+        (401, "provider_auth"),
+        (404, "provider_not_found"),
+        (429, "provider_rate_limit"),
+        (500, "provider_unavailable"),
+    ],
+)
+def test_recorded_error(answering: Start, status: int, code: str) -> None:
+    body = json.dumps({"error": {"message": "secret sk-123", "type": "x", "code": status}}).encode()
+    server, _ = answering((status, body))
+    events = played(server, messages=[user("Hi")])
+    assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
+    assert events[-1]["code"] == code
+    assert "sk-123" not in json.dumps(events)
+
+
+def test_an_error_after_tools_has_the_usage_until_then(answering: Start, provider: str) -> None:
+    call = ("c1", "weather", {"city": "Oslo"})
+    server, _ = answering({"calls": [call], "usage": USAGE[provider]}, (500, b'{"error": {"message": "no"}}'))
+    last = played(server, messages=[user("Weather?")])[-1]
+    assert (last["type"], last["usage"][0]["totalTokens"]) == ("RUN_ERROR", 120)
+
+
+def test_an_agent_stops_after_its_rounds(answering: Start) -> None:
+    turn = {"calls": [("c1", "weather", {"city": "Oslo"})]}
+    server, recorded = answering(turn, turn, turn, max_rounds=2)
+    last = played(server, messages=[user("Weather?")])[-1]
+    assert (last["type"], last["code"]) == ("RUN_ERROR", "max_rounds")
+    assert len(recorded.requests) == 2
+
+
+# The table
+
+SCENARIOS = ("text", "tools", "parallel tools", "frontend tools", "approval", "images", "reasoning", "usage", "error")
+
+
+def test_the_table_in_the_docs_has_a_test_for_every_cell() -> None:
+    page = (REPOSITORY / "docs" / "providers.md").read_text()
+    rows = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[0] in (*SCENARIOS, "refusal", "cut off", "mixed tools"):
+            rows[cells[0]] = cells[1:]
+    assert set(rows) == {*SCENARIOS, "refusal", "cut off", "mixed tools"}
+    for scenario, cells in rows.items():
+        name = {"cut off": "length", "mixed tools": "mixed_tools_in_one_turn"}.get(scenario, scenario.replace(" ", "_"))
+        for cell in cells:
+            assert cell != ""
+            for server in ("aimock", "recorded"):
+                assert (server in cell) == (f"test_{server}_{name}" in globals()), (scenario, cell)

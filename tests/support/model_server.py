@@ -1,0 +1,326 @@
+"""Model servers on the loopback, and agents of every provider that talk to them.
+
+``aimock`` is a server that nobody here wrote. ``Recorded`` answers with streams in each provider's format, written
+after its documentation, for what aimock lacks; it keeps the requests that came.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from node import FOLDER, node_path
+
+from aguila.providers import anthropic, gemini, openai
+
+PROVIDERS = ("openai chat", "openai responses", "anthropic", "gemini")
+MODELS = {
+    "openai chat": "gpt-5.4-mini",
+    "openai responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-5-5",
+    "gemini": "gemini-3.8-flash",
+}
+
+Json = dict[str, Any]
+Answer = tuple[int, bytes]
+
+
+def agent_for(provider: str, url: str, **options: Any) -> Any:
+    """An agent of a provider, over its official SDK, that talks to the server at ``url``.
+
+    Each run has a client of its own, closed with it: a test leaves no connection behind.
+    """
+    model = MODELS[provider]
+
+    async def agent(run: Any) -> None:
+        match provider:
+            case "anthropic":
+                from anthropic import AsyncAnthropic
+
+                async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0) as client:
+                    await anthropic.agent(client, model=model, **options)(run)
+            case "gemini":
+                from google.genai import Client
+
+                genai = Client(api_key="key", http_options={"base_url": url, "api_version": "v1beta"})
+                async with genai.aio:
+                    await gemini.agent(genai, model=model, **options)(run)
+            case _:
+                from openai import AsyncOpenAI
+
+                async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client:
+                    await openai.agent(client, model=model, api=provider.split()[1], **options)(run)
+
+    return agent
+
+
+@contextmanager
+def aimock(fixtures: list[Json]) -> Iterator[str]:
+    """The address of an aimock with these fixtures."""
+    command = [node_path(), str(FOLDER / "aimock.mjs")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=FOLDER) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"fixtures": fixtures}) + "\n")
+        process.stdin.flush()
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), url
+        try:
+            yield url
+        finally:
+            process.stdin.close()
+            process.wait(10)
+
+
+class Recorded:
+    """Answers requests in order with what it was given, and keeps the requests."""
+
+    def __init__(self, answers: list[Answer]) -> None:
+        self.requests: list[Json] = []
+        self._answers = list(answers)
+        recorded = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                recorded.requests.append(json.loads(body))
+                status, answer = recorded._answers.pop(0)
+                self.send_response(status)
+                kind = "text/event-stream" if status == 200 else "application/json"
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def __enter__(self) -> Recorded:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+# Streams as each provider sends them
+
+
+def sse(events: list[Json], *, named: bool = False, done: bool = False) -> Answer:
+    lines = [
+        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" if named else f"data: {json.dumps(event)}\n\n"
+        for event in events
+    ]
+    return 200, ("".join(lines) + ("data: [DONE]\n\n" if done else "")).encode()
+
+
+def stream(provider: str, **turn: Any) -> Answer:
+    """A turn in a provider's format: a thought (text and signature), text, calls, a refusal, how it ended, usage."""
+    return {"openai chat": _chat, "openai responses": _responses, "anthropic": _anthropic, "gemini": _gemini}[provider](
+        **turn
+    )
+
+
+Calls = list[tuple[str, str, Json]]
+
+
+def _chat(
+    *,
+    thought: tuple[str, str] | None = None,
+    text: str = "",
+    calls: Calls = [],  # noqa: B006
+    refusal: str = "",
+    finish: str = "stop",
+    usage: Json | None = None,
+) -> Answer:
+    def chunk(delta: Json, reason: str | None = None) -> Json:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return {"id": "same", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+    events = [chunk({"role": "assistant", "content": ""})]
+    if thought is not None:
+        events.append(chunk({"reasoning_content": thought[0]}))
+    events += [chunk({"content": piece}) for piece in _pieces(text)]
+    events += [chunk({"refusal": piece}) for piece in _pieces(refusal)]
+    pieces = [(index, _pieces(json.dumps(arguments))) for index, (_, _, arguments) in enumerate(calls)]
+    for index, (call_id, name, _) in enumerate(calls):
+        begun = {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
+        events.append(chunk({"tool_calls": [begun]}))
+    for place in range(max([len(found) for _, found in pieces], default=0)):  # interleaved, as some servers do
+        for index, found in pieces:
+            if place < len(found):
+                events.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": found[place]}}]}))
+    events.append(chunk({}, "tool_calls" if calls else finish))
+    if usage is not None:
+        events.append({**chunk({}), "choices": [], "usage": usage})
+    return sse(events, done=True)
+
+
+def _pieces(text: str) -> list[str]:
+    half = len(text) // 2
+    return [piece for piece in (text[:half], text[half:]) if piece != ""]
+
+
+def _responses(
+    *,
+    thought: tuple[str, str] | None = None,
+    text: str = "",
+    calls: Calls = [],  # noqa: B006
+    refusal: str = "",
+    finish: str = "stop",
+    usage: Json | None = None,
+) -> Answer:
+    events: list[Json] = []
+    place = 0
+
+    def response(status: str, **more: Any) -> Json:
+        made = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": status}
+        return {**made, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **more}
+
+    events.append({"type": "response.created", "response": response("in_progress")})
+    if thought is not None:
+        item = {"id": "rs_1", "type": "reasoning", "summary": []}
+        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
+        for piece in _pieces(thought[0]):
+            events.append(
+                {
+                    "type": "response.reasoning_summary_text.delta",
+                    "item_id": "rs_1",
+                    "output_index": place,
+                    "summary_index": 0,
+                    "delta": piece,
+                }
+            )
+        done = {**item, "summary": [{"type": "summary_text", "text": thought[0]}], "encrypted_content": thought[1]}
+        events.append({"type": "response.output_item.done", "output_index": place, "item": done})
+        place += 1
+    for kind, said in (("output_text", text), ("refusal", refusal)):
+        if said == "":
+            continue
+        item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
+        for piece in _pieces(said):
+            events.append(
+                {
+                    "type": f"response.{kind}.delta",
+                    "item_id": "msg_1",
+                    "output_index": place,
+                    "content_index": 0,
+                    "delta": piece,
+                    "logprobs": [],
+                }
+            )
+        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
+        place += 1
+    for call_id, name, arguments in calls:
+        item = {"id": f"fc_{place}", "type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
+        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
+        for piece in _pieces(json.dumps(arguments)):
+            events.append(
+                {
+                    "type": "response.function_call_arguments.delta",
+                    "item_id": item["id"],
+                    "output_index": place,
+                    "delta": piece,
+                }
+            )
+        whole = {**item, "arguments": json.dumps(arguments), "status": "completed"}
+        events.append({"type": "response.output_item.done", "output_index": place, "item": whole})
+        place += 1
+    if finish == "length":
+        last = response("incomplete", usage=usage, incomplete_details={"reason": "max_output_tokens"})
+        events.append({"type": "response.incomplete", "response": last})
+    else:
+        events.append({"type": "response.completed", "response": response("completed", usage=usage)})
+    return sse([{**event, "sequence_number": number} for number, event in enumerate(events)], named=True)
+
+
+def _anthropic(
+    *,
+    thought: tuple[str, str] | None = None,
+    hidden: str | None = None,
+    text: str = "",
+    calls: Calls = [],  # noqa: B006
+    refusal: str = "",
+    finish: str = "stop",
+    usage: Json | None = None,
+) -> Answer:
+    counts = {"input_tokens": 0, "output_tokens": 0} if usage is None else usage
+    message = {"id": "same", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": counts}
+    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}}]
+    place = 0
+
+    def block(start: Json, deltas: list[Json]) -> None:
+        nonlocal place
+        events.append({"type": "content_block_start", "index": place, "content_block": start})
+        events.extend({"type": "content_block_delta", "index": place, "delta": delta} for delta in deltas)
+        events.append({"type": "content_block_stop", "index": place})
+        place += 1
+
+    if thought is not None:
+        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(thought[0])]
+        signature = {"type": "signature_delta", "signature": thought[1]}
+        block({"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signature])
+    if hidden is not None:
+        block({"type": "redacted_thinking", "data": hidden}, [])
+    if text or refusal:
+        deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(text or refusal)]
+        block({"type": "text", "text": ""}, deltas)
+    events.append({"type": "ping"})
+    for call_id, name, arguments in calls:
+        deltas = [
+            {"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(json.dumps(arguments)))
+        ]
+        block({"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas)
+    reason = "tool_use" if calls else {"stop": "end_turn", "length": "max_tokens"}[finish]
+    reason = "refusal" if refusal else reason
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": delta, "usage": counts})
+    events.append({"type": "message_stop"})
+    return sse(events, named=True)
+
+
+def _gemini(
+    *,
+    thought: tuple[str, str] | None = None,
+    text: str = "",
+    calls: Calls = [],  # noqa: B006
+    refusal: str = "",
+    finish: str = "stop",
+    usage: Json | None = None,
+) -> Answer:
+    def response(parts: list[Json], reason: str | None = None) -> Json:
+        candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
+        if reason is not None:
+            candidate["finishReason"] = reason
+        made: Json = {"candidates": [candidate], "responseId": "same", "modelVersion": "m"}
+        return made if usage is None else {**made, "usageMetadata": usage}
+
+    events: list[Json] = []
+    if thought is not None:
+        events.append(response([{"text": thought[0], "thought": True}]))
+    events += [response([{"text": piece}]) for piece in _pieces(text)]
+    parts: list[Json] = []
+    for index, (_, name, arguments) in enumerate(calls):
+        part: Json = {"functionCall": {"name": name, "args": arguments}}
+        if index == 0 and thought is not None:
+            part["thoughtSignature"] = thought[1]
+        parts.append(part)
+    if parts:
+        events.append(response(parts))
+    if thought is not None and not calls:
+        events.append(response([{"text": "", "thoughtSignature": thought[1]}]))
+    reason = "SAFETY" if refusal else {"stop": "STOP", "length": "MAX_TOKENS"}[finish]
+    events.append(response([{"text": refusal}] if refusal else [{"text": ""}], reason))
+    return sse(events)
