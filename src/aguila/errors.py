@@ -148,14 +148,26 @@ class StreamTruncated(AguilaError):
 
 
 class HTTPRejected(AguilaError):
-    """The server refused the request before any stream began (SSE-9)."""
+    """The server refused the request before any stream began (SSE-9).
 
-    def __init__(self, status: int, *, code: str | None = None, message: str = "", body: Any = None) -> None:
+    ``retry_after`` is how many seconds to wait before asking again, if it said so.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        *,
+        code: str | None = None,
+        message: str = "",
+        body: Any = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(f"HTTP {status}" + (f" {code}" if code else "") + (f": {message}" if message else ""))
         self.status = status
         self.code = code
         self.message = message
         self.body = body
+        self.retry_after = retry_after
 
 
 class TransportFailed(AguilaError):

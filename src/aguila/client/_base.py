@@ -19,7 +19,7 @@ from aguila.client.effects import Program
 from aguila.client.exchange import Reconnect, fetch, join_url, merge_headers
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
-from aguila.client.tools import AnyTool, Toolbox
+from aguila.client.tools import AnyTool, Confirm, Toolbox
 from aguila.client.transport import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, kw_only=True):
     peer_version: str | None
     compat: Level
     tools: Toolbox
+    confirm: Confirm | None
     middleware: tuple[Middleware, ...]
     max_rounds: int
     refresh_stale: bool
@@ -75,12 +76,12 @@ class ClientBase:
 
     ``url`` is the agent's endpoint: runs are POSTed to exactly this address, our server's other routes are below it.
     ``headers`` go with every request; ``auth`` is asked for more before every attempt, reconnecting included: a
-    function that gives headers, or a token to send as ``Bearer``. ``tools`` are offered in every run. ``middleware``
-    sees every input and raw event. ``protobuf`` asks for the binary transport; either is read. ``peer_version`` is for
-    an older server: what it is sent has that version's form. ``compat`` says how much of older forms is understood.
-    ``reconnect`` is None for never. ``max_rounds`` limits how often a run is continued with tool results.
-    ``refresh_stale`` fetches the thread after a run in which a state patch did not apply. ``warn`` receives a notice
-    for everything tolerated (default: the ``aguila`` logger).
+    function that gives headers, or a token to send as ``Bearer``. ``tools`` are offered in every run; ``confirm`` is
+    asked before each call of one (see ``tool``). ``middleware`` sees every input and raw event. ``protobuf`` asks for
+    the binary transport; either is read. ``peer_version`` is for an older server: what it is sent has that version's
+    form. ``compat`` says how much of older forms is understood. ``reconnect`` is None for never. ``max_rounds`` limits
+    how often a run is continued with tool results. ``refresh_stale`` fetches the thread after a run in which a state
+    patch did not apply. ``warn`` receives a notice for everything tolerated (default: the ``aguila`` logger).
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ClientBase:
         headers: Mapping[str, str] | None = None,
         auth: Callable[[], Any] | None = None,
         tools: Iterable[AnyTool] = (),
+        confirm: Confirm | None = None,
         middleware: Sequence[Middleware] = (),
         protobuf: bool = False,
         peer_version: str | None = None,
@@ -116,6 +118,7 @@ class ClientBase:
             peer_version=peer_version,
             compat=compat,
             tools=Toolbox(tools),
+            confirm=confirm,
             middleware=tuple(middleware),
             max_rounds=max_rounds,
             refresh_stale=refresh_stale,

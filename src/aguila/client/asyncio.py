@@ -280,6 +280,8 @@ class _Driver:
         if kind is Sleep:
             return await asyncio.sleep(effect.seconds)
         assert kind is CallTools  # noqa: S101
+        for planned in effect.calls:
+            await _ask(planned)
         return await asyncio.gather(*(_call(planned) for planned in effect.calls))
 
     async def close(self) -> None:
@@ -339,6 +341,17 @@ class _Watch:
             return
         self._has_fired = True
         self._task.cancel()
+
+
+async def _ask(planned: PlannedCall) -> None:
+    if planned.confirm is None:
+        return
+    try:
+        allowed = await asyncio.to_thread(planned.ask)  # it may well be ``input``
+        if not (await allowed if isawaitable(allowed) else allowed):
+            planned.decline()
+    except Exception as error:  # noqa: BLE001 - whatever happens there, it is no consent
+        planned.decline(error)
 
 
 async def _call(planned: PlannedCall) -> ToolMessage:

@@ -15,6 +15,8 @@ How a dropped stream is taken up again, exactly once:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -42,22 +44,31 @@ _LINGER = 5.0
 """Seconds that a stream may stay open after its run has ended: a late RUN_ERROR may come (LIFE-15), or nothing."""
 
 _WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NOT_NOW = frozenset({429, 503})  # the request was not carried out, and Retry-After says when it may be
 
 
 class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
     """How often a dropped stream is taken up again. The budget is whole again with every event that arrives.
 
-    The pauses grow from ``initial`` by ``factor`` up to ``longest`` seconds, each shortened at random by up to half.
+    The pauses grow from ``initial`` by ``factor`` up to ``longest`` seconds, each shortened at random by up to half. A
+    server that says ``Retry-After`` is obeyed if that is no more than ``patience`` seconds: then the pause is at least
+    as long, and a run that it refuses to begin with 429 or 503 is asked for again. It is an ``HTTPRejected`` otherwise.
     """
 
     attempts: int = 8
     initial: float = 0.25
     factor: float = 2.0
     longest: float = 15.0
+    patience: float = 30.0
 
     def delay(self, attempt: int, random: float) -> float:
         """The pause before an attempt, from 0."""
         return min(self.longest, self.initial * self.factor**attempt) * (1.0 - random / 2)
+
+    def asked_pause(self, error: Exception | None) -> float | None:
+        """The pause that the server asked for when it refused, None if none that we are willing to make."""
+        asked = error.retry_after if isinstance(error, HTTPRejected) else None
+        return None if asked is None or asked > self.patience else asked
 
 
 # Requests
@@ -99,7 +110,7 @@ def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
     head = yield from open_answer(settings, request, timeout)
     body = yield from read_answer(head, timeout)
     if not 200 <= head.status < 300:
-        raise rejection(head, body)
+        raise rejection(head, body, settings.now())
     return head, body
 
 
@@ -112,7 +123,7 @@ def merge_headers(*layers: Mapping[str, str | None] | Mapping[str, str] | None) 
     return {name: value for name, value in merged.values() if value is not None}
 
 
-def rejection(head: Head, body: bytes, message: str = "") -> HTTPRejected:
+def rejection(head: Head, body: bytes, now: datetime, message: str = "") -> HTTPRejected:
     """A refusal in words: ours says code and message, FastAPI's ``detail``, others whatever they like."""
     text = body.decode("utf-8", "replace")
     value: Any = text
@@ -131,7 +142,21 @@ def rejection(head: Head, body: bytes, message: str = "") -> HTTPRejected:
         message = message or (found if isinstance(found, str) else "")
     else:
         message = message or text.strip()[:200]
-    return HTTPRejected(head.status, code=code if isinstance(code, str) else None, message=message, body=value)
+    wait = seconds_of(head.headers.get("retry-after"), now)
+    code = code if isinstance(code, str) else None
+    return HTTPRejected(head.status, code=code, message=message, body=value, retry_after=wait)
+
+
+def seconds_of(value: str | None, now: datetime) -> float | None:
+    """A ``Retry-After``: seconds, or a date. None for anything else."""
+    if value is None:
+        return None
+    if value.strip().isascii() and value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+    except (ValueError, TypeError):  # no date, or one without a zone
+        return None
 
 
 # Streams
@@ -172,7 +197,7 @@ class Exchange:
         """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""
         dropped: Exception | None
         try:
-            reader = yield from self._open(request)
+            reader = yield from self._open_when_possible(request)
         except TransportFailed as error:
             if not self._settings.memory.gives_ids or self._settings.reconnect is None:
                 raise
@@ -182,6 +207,21 @@ class Exchange:
         while not self._consumer.is_ended:
             reader = yield from self._come_back(request, dropped)
             dropped = yield from self._read(reader)
+
+    def _open_when_possible(self, request: Request) -> Program[Reader]:
+        """Send the request, again if the server asks for that and soon enough."""
+        policy, attempts = self._settings.reconnect, 0
+        while True:
+            try:
+                return (yield from self._open(request))
+            except HTTPRejected as error:
+                if policy is None or attempts >= policy.attempts or error.status not in _NOT_NOW:
+                    raise
+                pause = policy.asked_pause(error)
+                if pause is None:
+                    raise
+            yield Sleep(pause)
+            attempts += 1
 
     def _open(self, request: Request) -> Program[Reader]:
         settings = self._settings
@@ -193,8 +233,8 @@ class Exchange:
             body = yield from read_answer(head, settings.timeouts.answer)
             if 200 <= head.status < 300:
                 found = head.headers.get("content-type", "nothing")
-                raise rejection(head, body, f"expected a stream of events, got {found}")
-            raise rejection(head, body)
+                raise rejection(head, body, settings.now(), f"expected a stream of events, got {found}")
+            raise rejection(head, body, settings.now())
         self._accepted()
         return reader
 
@@ -315,7 +355,7 @@ class Exchange:
                 raise self._truncated(dropped)
             if self._attempts >= policy.attempts:
                 raise self._truncated(dropped, f"; gave up after {self._attempts} attempts")
-            yield Sleep(policy.delay(self._attempts, settings.random()))
+            yield Sleep(max(policy.asked_pause(dropped) or 0.0, policy.delay(self._attempts, settings.random())))
             self._attempts += 1
             self._is_resumed = True
             try:

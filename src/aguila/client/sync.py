@@ -276,10 +276,23 @@ class _Driver:
 
 
 def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
+    for planned in calls:
+        _ask(planned)
     if len(calls) == 1:
         return [_call(calls[0])]
     with ThreadPoolExecutor(min(len(calls), _MAX_PARALLEL), "aguila-tool") as pool:
         return [done.result() for done in [pool.submit(copy_context().run, _call, planned) for planned in calls]]
+
+
+def _ask(planned: PlannedCall) -> None:
+    if planned.confirm is None:
+        return
+    try:
+        allowed = planned.ask()
+        if not (_awaited(allowed) if isawaitable(allowed) else allowed):
+            planned.decline()
+    except Exception as error:  # noqa: BLE001 - whatever happens there, it is no consent
+        planned.decline(error)
 
 
 def _call(planned: PlannedCall) -> ToolMessage:

@@ -338,7 +338,7 @@ class ThreadBase:
         ]
         if not calls:
             return
-        planned = [tools.plan(call, self._settings.new_id()) for call in calls]
+        planned = [tools.plan(call, self._settings.new_id(), self._settings.confirm) for call in calls]
         if was_cancelled:
             for plan in planned:
                 plan.tool, plan.problem = None, "not executed: the run was cancelled"

@@ -25,6 +25,12 @@ _log = logging.getLogger("aguila.client")
 _PARTS = get_args(ContentPart)
 
 
+Confirm = Callable[[str, dict[str, Any]], Any]
+"""Asked with a tool's name and arguments whether it may be called: gives a truth, or an awaitable of one."""
+
+_NOBODY_TO_ASK = "not executed: it needs the user's consent, and this client has no way to ask for it"
+
+
 class ToolError(Exception):
     """Raise it in a tool to answer with an error: its text is the answer."""
 
@@ -43,10 +49,12 @@ class FunctionTool:
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        confirm: Confirm | bool | None = None,
     ) -> None:
         if name is None and getattr(function, "__name__", None) == "<lambda>":
             raise TypeError("a tool needs a name: tool(name=...)")
         self.function = function
+        self.confirm = confirm
         self.__doc__ = function.__doc__
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
@@ -99,6 +107,7 @@ def tool(
     description: str | None = ...,
     parameters: Mapping[str, Any] | None = ...,
     metadata: Mapping[str, Any] | None = ...,
+    confirm: Confirm | bool | None = ...,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -108,16 +117,24 @@ def tool(
     description: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    confirm: Confirm | bool | None = None,
 ) -> Any:
     """Make a function a tool; with or without arguments, as a decorator or called.
 
     Name, description and parameters come from the function: its name, its docstring (Google, NumPy or Sphinx style),
     its annotations. ``parameters`` is a JSON Schema to use instead. Raises TypeError for a signature that cannot be
     advertised: positional-only or variadic parameters, or annotations that have no JSON form.
+
+    ``confirm`` is asked before every call, with the tool's name and its arguments: only if it gives something true, or
+    an awaitable of that, is the function called (SEC-1). True is for the client's ``confirm``, False for none; without
+    it a tool is confirmed if the client has a ``confirm``. Calls that come together are asked about one by one, before
+    any of them is made.
     """
 
     def make(function: Callable[..., Any]) -> FunctionTool:
-        return FunctionTool(function, name=name, description=description, parameters=parameters, metadata=metadata)
+        return FunctionTool(
+            function, name=name, description=description, parameters=parameters, metadata=metadata, confirm=confirm
+        )
 
     return make if function is None else make(function)
 
@@ -152,15 +169,19 @@ class Toolbox:
         """Whether calls of this tool are answered by the application."""
         return name in self.declared and name not in self.functions
 
-    def plan(self, call: ToolCall, message_id: str) -> PlannedCall:
-        """What there is to do about a call."""
+    def plan(self, call: ToolCall, message_id: str, confirm: Confirm | None = None) -> PlannedCall:
+        """What there is to do about a call; ``confirm`` is the client's."""
         found = self.functions.get(call.function.name)
         if found is None:
             return PlannedCall(call.id, message_id, problem=f"there is no tool {call.function.name!r}")
         try:
-            return PlannedCall(call.id, message_id, tool=found, arguments=found.bind(call.function.arguments))
+            planned = PlannedCall(call.id, message_id, tool=found, arguments=found.bind(call.function.arguments))
         except ToolError as error:
             return PlannedCall(call.id, message_id, problem=str(error))
+        planned.confirm = confirm if found.confirm is None or found.confirm is True else found.confirm or None
+        if found.confirm is True and confirm is None:
+            planned.tool, planned.problem = None, _NOBODY_TO_ASK
+        return planned
 
 
 Toolbox.EMPTY = Toolbox()
@@ -183,6 +204,19 @@ class PlannedCall:
         self.tool = tool
         self.arguments = arguments or {}
         self.problem = problem
+        self.confirm: Confirm | None = None
+
+    def ask(self) -> Any:
+        """Whether the user lets the call be made, or an awaitable of that (SEC-1)."""
+        is_asked = self.tool is not None and self.confirm is not None
+        return self.confirm(self.tool.declaration.name, dict(self.arguments)) if is_asked else True  # type: ignore[misc, union-attr]
+
+    def decline(self, error: Exception | None = None) -> None:
+        """The user did not allow the call, or could not be asked: then it is not made either."""
+        self.tool, self.problem = None, "not executed: the user declined this call"
+        if error is not None:
+            _log.warning("nobody could be asked about the tool call %s", self.call_id, exc_info=error)
+            self.problem = "not executed: the user could not be asked"
 
     def answer(self, value: Any) -> ToolMessage:
         """The answer that the function gave: text and parts as they are, anything else as JSON."""
