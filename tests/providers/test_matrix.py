@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream
+from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream, turn_fixtures
 from provider_checkers import check_anthropic, check_chat, check_responses
 from serving import REPOSITORY, Server, check_valid, serving, text_of, types
 
@@ -113,30 +113,8 @@ def played(server: Server, **members: Any) -> Events:
 # aimock
 
 
-def fixtures() -> list[Json]:
-    made: list[Json] = [
-        {"match": {"userMessage": "hello"}, "response": {"content": "Hi there, friend!"}},
-        {"match": {"userMessage": "think"}, "response": {"content": "42.", "reasoning": "Let me think."}},
-        {"match": {"userMessage": "look"}, "response": {"content": "A single blue pixel."}},
-        {
-            "match": {"userMessage": "fail"},
-            "response": {
-                "error": {"message": "key sk-123 is over its limit", "type": "rate_limit_error"},
-                "status": 429,
-            },
-        },
-    ]
-    called = {
-        "weather in one": [("weather", {"city": "Oslo"})],
-        "weather in two": [("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"})],
-        "pay": [("pay", {"amount": 900})],
-        "date": [("pick_date", {"month": "May"})],
-        "mixed": [("weather", {"city": "Oslo"}), ("pick_date", {"month": "May"}), ("pay", {"amount": 900})],
-    }
-    for said, calls in called.items():
-        asked = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in calls]
-        made.append({"match": {"userMessage": said, "hasToolResult": False}, "response": {"toolCalls": asked}})
-        made.append({"match": {"userMessage": said, "hasToolResult": True}, "response": {"content": "That is done."}})
+def usage_fixtures() -> list[Json]:
+    made: list[Json] = []
     for provider, model in MODELS.items():
         plain = {name: value for name, value in USAGE[provider].items() if isinstance(value, int)}
         match = {"userMessage": "count", "model": model}
@@ -146,7 +124,7 @@ def fixtures() -> list[Json]:
 
 @pytest.fixture(scope="module")
 def mock_url() -> Iterator[str]:
-    with aimock(fixtures()) as url:
+    with aimock([*turn_fixtures(), *usage_fixtures()]) as url:
         yield url
 
 

@@ -40,9 +40,10 @@ def agent_for(provider: str, url: str, **options: Any) -> Any:
     async def agent(run: Any) -> None:
         match provider:
             case "anthropic":
-                from anthropic import AsyncAnthropic
+                from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-                async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0) as client:
+                plain = DefaultAsyncHttpxClient(verify=False)  # loading certificates takes longer than the test
+                async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0, http_client=plain) as client:
                     await anthropic.agent(client, model=model, **options)(run)
             case "gemini":
                 from google.genai import Client
@@ -51,12 +52,42 @@ def agent_for(provider: str, url: str, **options: Any) -> Any:
                 async with genai.aio:
                     await gemini.agent(genai, model=model, **options)(run)
             case _:
-                from openai import AsyncOpenAI
+                from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-                async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client:
+                plain = DefaultAsyncHttpxClient(verify=False)
+                address = f"{url}/v1"
+                async with AsyncOpenAI(base_url=address, api_key="key", max_retries=0, http_client=plain) as client:
                     await openai.agent(client, model=model, api=provider.split()[1], **options)(run)
 
     return agent
+
+
+def turn_fixtures() -> list[Json]:
+    """What aimock answers, by what the user says."""
+    made: list[Json] = [
+        {"match": {"userMessage": "hello"}, "response": {"content": "Hi there, friend!"}},
+        {"match": {"userMessage": "think"}, "response": {"content": "42.", "reasoning": "Let me think."}},
+        {"match": {"userMessage": "look"}, "response": {"content": "A single blue pixel."}},
+        {
+            "match": {"userMessage": "fail"},
+            "response": {
+                "error": {"message": "key sk-123 is over its limit", "type": "rate_limit_error"},
+                "status": 429,
+            },
+        },
+    ]
+    called = {
+        "weather in one": [("weather", {"city": "Oslo"})],
+        "weather in two": [("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"})],
+        "pay": [("pay", {"amount": 900})],
+        "date": [("pick_date", {"month": "May"})],
+        "mixed": [("weather", {"city": "Oslo"}), ("pick_date", {"month": "May"}), ("pay", {"amount": 900})],
+    }
+    for said, calls in called.items():
+        asked = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in calls]
+        made.append({"match": {"userMessage": said, "hasToolResult": False}, "response": {"toolCalls": asked}})
+        made.append({"match": {"userMessage": said, "hasToolResult": True}, "response": {"content": "That is done."}})
+    return made
 
 
 @contextmanager
