@@ -52,10 +52,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if value == "" and path != "/parentRunId":
                 raise Rejected(422, "malformed_input", "an id must not be empty", path)
+            if not value.isascii() and not _is_text(value):
+                raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
             if len(value) > self.id_length:
                 raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
         if size > self.state and input.state is not None and len(encode(input.state)) > self.state:
             raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can hold it: JSON can escape half a character, which no store and no event can."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _at_most(most: int, count: int, what: str, path: str) -> None:
