@@ -84,6 +84,7 @@ async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> 
                 accept(value)
             except Exception as error:
                 raise BadOutput from error
+            value = None  # it may be large, and the agent may take its time over the next
             if sink.is_full or output.is_over:
                 await output.room()
     finally:

@@ -1,0 +1,101 @@
+"""A server that measures itself: how long its event loop was held, and how much its memory grew.
+
+Run as a program it serves ``PORT``, with the threads in ``STORE``. ``POST /measure`` gives the figures since the last
+time, and begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from aguila import App
+from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
+from aguila.server import Limits
+
+TICK = 0.002
+
+
+class Probe:
+    """Watches the event loop from within, and the memory of the process."""
+
+    def __init__(self) -> None:
+        self._watching: asyncio.Task[None] | None = None
+        self.reset()
+
+    def start(self) -> None:
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    def reset(self) -> None:
+        self.late = self.worked = 0.0
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+        self.base = _memory("VmRSS")
+
+    async def _watch(self) -> None:
+        while True:
+            asked, used = time.monotonic(), time.thread_time()
+            await asyncio.sleep(TICK)
+            self.late = max(self.late, time.monotonic() - asked - TICK)
+            self.worked = max(self.worked, time.thread_time() - used)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "late": self.late,
+            "worked": self.worked,
+            "grown": _memory("VmHWM") - self.base,
+            "threads": threading.active_count(),
+        }
+
+
+def _memory(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(name)
+
+
+async def agent(run: Any) -> Any:
+    """Looks at every file it is sent; sends one back, as a result, if it is asked to."""
+    message = (await run.chat_messages())[-1]
+    sizes = [len(content.data) for content in message.contents if isinstance(content, DataContent)]
+    yield json.dumps(sizes)
+    size = run.forwarded_props["back"] if isinstance(run.forwarded_props, dict) else 0
+    if size:
+        yield ChatUpdate(contents=[FunctionCallContent("c", "paint", "{}")])
+        yield ChatMessage("tool", [FunctionResultContent("c", [DataContent(bytes(size), "image/png")])])
+
+
+def build() -> Any:
+    limits = Limits(body=1 << 30, event=1 << 30)
+    app = App(agent, store=os.environ.get("STORE"), limits=limits)
+    probe = Probe()
+
+    async def measured(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] != "/measure":
+            await app(scope, receive, send)
+            return
+        probe.start()
+        body = json.dumps(probe.figures()).encode()
+        probe.reset()
+        await asyncio.sleep(0)  # what the reset took is no request's fault
+        probe.late = probe.worked = 0.0
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": body})
+
+    return measured
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    uvicorn.run(build(), port=int(os.environ["PORT"]), log_level="warning", lifespan="off")
