@@ -241,6 +241,9 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
         shown(a, delta("a", "one"), b, delta("b", "uno"), delta("a", " two"), end_a, delta("b", " due"), end_b) == lines
     )
     assert shown(a, delta("a", "one"), b, delta("b", "uno due"), end_b, delta("a", " two"), end_a) == lines
+    c = TextMessageStartEvent(message_id="c")
+    later = shown(a, delta("a", "one two"), b, delta("b", "uno due"), end_b, end_a, c, delta("c", "then"))
+    assert later == lines + "then\n"
     finish = RunFinishedEvent(thread_id="t", run_id="r")
     assert shown(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
 

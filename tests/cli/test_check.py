@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,11 +13,15 @@ from xml.etree import ElementTree
 import pytest
 from scripted import Answer, ScriptedServer, finished, frames, started, text
 
-from aguila.cli.check import check_file
+from aguila.cli import demo
+from aguila.cli.check import check_file, check_url
 from aguila.cli.report import as_junit, as_text
+from aguila.client import on_event
 from aguila.codec import encode_event
 from aguila.codec.protobuf import ProtobufEncoder
+from aguila.errors import RunFailed
 from aguila.protocol import RunFinishedEvent, RunStartedEvent
+from aguila.testing import sync_client_for
 from aguila.testing.judging import judge
 
 Raw = dict[str, Any]
@@ -414,8 +419,8 @@ def test_an_agent_is_run_with_an_input_from_a_file(tmp_path: Path) -> None:
 def test_what_an_http_answer_can_do_wrong_is_found() -> None:
     def rules(answer: Any) -> list[str]:
         with ScriptedServer(answer) as server:
-            report = json.loads(check(server.url, "--format", "json").stdout)
-            return [finding["rule"] for finding in report["findings"]]
+            found = check_url(server.url, message=None, input_file=None, headers=(), protobuf=False, patience=20.0)
+            return [finding.rule for finding in found.findings]
 
     assert rules(lambda asked: answering(asked, content_type="text/plain")) == ["SSE-3"]
     assert rules(lambda asked: answering(asked, status=201)) == ["SSE-3"]
@@ -442,3 +447,22 @@ def test_a_refusal_and_nobody_there_is_that_it_could_not_run() -> None:
 def test_typed_events_are_judged_as_their_json() -> None:
     assert judge(TYPED) == []
     assert [finding.rule for finding in judge([encode_event(TYPED[0]), TYPED[0]])] == ["LIFE-17", "ENV-11", "TRN-3"]
+
+
+@pytest.mark.parametrize("keyword", sorted(demo.FEATURES))
+def test_nothing_is_found_in_what_our_own_demo_says(keyword: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo.say, "__defaults__", (0,))
+    monkeypatch.setattr(demo.write, "__defaults__", (0,))
+    if keyword == "slow":
+        monkeypatch.setattr(demo, "say", lambda run, words, pace: run.say(words))
+    raw: list[Raw] = []
+
+    def keep(one: Raw) -> Raw:
+        raw.append(one)
+        return one
+
+    ending = pytest.raises(RunFailed) if keyword == "error" else nullcontext()
+    with sync_client_for(demo.agent, middleware=[on_event(keep)]) as client, ending:
+        client.thread().run(f"show {keyword}").result()
+    assert len(raw) >= 3
+    assert judge(raw) == []

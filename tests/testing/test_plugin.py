@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +152,15 @@ def test_rules_can_be_ignored() -> None:
     with pytest.raises(AssertionError, match="VER-2"):
         assert_stream(stream)
     assert_stream(stream, ignore=["VER-2"])
+
+
+def test_the_python_in_the_document_is_true(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    status, output = run_pytest(tmp_path, blocks[0])
+    assert status == 0, output
+    assert "1 passed" in output
+    names: dict[str, object] = {}
+    for block in blocks[1:]:
+        exec(compile(block, "docs/testing.md", "exec"), names)
