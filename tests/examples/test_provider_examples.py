@@ -1,0 +1,81 @@
+"""The examples whose agents are models, started as their docstrings say, with aimock for the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import example
+from model_server import aimock
+from serving import REPOSITORY, check_valid, text_of
+
+Json = dict[str, Any]
+
+CITIES = [{"name": "temperature", "arguments": json.dumps({"city": city})} for city in ("Lisbon", "Oslo")]
+TRANSFER = [
+    {"name": "balance", "arguments": "{}"},
+    {"name": "transfer", "arguments": json.dumps({"amount": 900, "to": "the landlord"})},
+]
+FIXTURES: list[Json] = [
+    {"match": {"userMessage": "warmer", "hasToolResult": False}, "response": {"toolCalls": CITIES}},
+    {"match": {"userMessage": "warmer", "hasToolResult": True}, "response": {"content": "It is warmer in Lisbon."}},
+    {"match": {"userMessage": "rent", "hasToolResult": False}, "response": {"toolCalls": TRANSFER}},
+    {"match": {"userMessage": "rent", "hasToolResult": True}, "response": {"content": "That is settled."}},
+]
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with aimock(FIXTURES) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+        yield
+
+
+def user(text: str) -> Json:
+    return {"id": "m1", "role": "user", "content": text}
+
+
+def results(events: list[Json]) -> list[str]:
+    check_valid(events)
+    return sorted(event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT")
+
+
+def test_14_openai_compatible_agent_asks_both_cities_at_once(tmp_path: Path) -> None:
+    with example("14_openai_compatible_agent.py", tmp_path) as server:
+        events = server.events(messages=[user("Is it warmer in Lisbon or in Oslo?")])
+    assert results(events) == ['{"celsius":11}', '{"celsius":24}']
+    assert text_of(events) == "It is warmer in Lisbon."
+    assert events[-1]["usage"][0]["provider"] == "openai"
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        ({"approved": True}, "Transferred 900.0 to the landlord: transfer 1."),
+        ({"approved": False}, "The user did not allow this call."),
+        (
+            {"approved": True, "editedArgs": {"amount": 850, "to": "the landlord"}},
+            "Transferred 850.0 to the landlord: transfer 1.",
+        ),
+    ],
+)
+def test_15_anthropic_agent_with_approval(tmp_path: Path, payload: Json, told: str) -> None:
+    with example("15_anthropic_agent_with_approval.py", tmp_path) as server:
+        first = server.events(messages=[user("Pay the rent")])
+        assert results(first) == ["1200"]
+        (interrupt,) = first[-1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]
+        second = server.events(run_id="r2", messages=[user("Pay the rent")], resume=resume)
+    assert results(second) == [told]
+    assert text_of(second) == "That is settled."
+
+
+@pytest.mark.parametrize("name", ["14_openai_compatible_agent.py", "15_anthropic_agent_with_approval.py"])
+def test_they_are_short(name: str) -> None:
+    assert len((REPOSITORY / "examples" / name).read_text().splitlines()) <= 60
