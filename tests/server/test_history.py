@@ -24,6 +24,7 @@ from aguila.protocol import (
 )
 from aguila.server.history import Prepared, prepare
 from aguila.server.projection import Projections
+from aguila.server.rejection import Rejected
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio
@@ -141,9 +142,17 @@ async def test_a_parent_run_says_from_where_to_go_on(open_store: Store) -> None:
     assert ids(prepared) == ["u1", "a1", "u3"]
 
 
-async def test_an_unknown_parent_starts_anew_with_a_notice(open_store: Store) -> None:
+@pytest.mark.parametrize("history", ["client", "server"])
+async def test_an_unknown_parent_is_refused_on_a_thread_that_is_known(open_store: Store, history: Any) -> None:
     await two_turns(open_store)
-    prepared = await seen(open_store, request("r3", user("u3"), parent_run_id="elsewhere"))
+    with pytest.raises(Rejected) as refused:
+        await seen(open_store, request("r3", user("u3"), parent_run_id="elsewhere"), history=history)
+    assert (refused.value.status, refused.value.code, refused.value.path) == (422, "unknown_parent", "/parentRunId")
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+async def test_a_parent_on_a_thread_that_is_not_there_is_told_by_a_notice(open_store: Store, history: Any) -> None:
+    prepared = await seen(open_store, request("r3", user("u3"), parent_run_id="lost"), history=history)
     assert ids(prepared) == ["u3"]
     assert rules(prepared) == ["LIFE-2"]
 

@@ -162,6 +162,23 @@ def test_a_branch_goes_on_from_the_run_it_names(store: Any) -> None:
         assert [message["content"] for message in other["messages"]] == ["Hello", "1: Hello", "Again", "3: Again"]
 
 
+@pytest.mark.parametrize("history", ["client", "server"])
+@pytest.mark.parametrize("path", ["/", "/connect"])
+def test_a_run_that_the_thread_does_not_have_cannot_be_gone_on_from(store: Any, history: Any, path: str) -> None:
+    with serving(App(echo, store=store, history=history)) as server:
+        # Nothing is known of the thread, as after the loss of a store: whoever knows it better is let in, and back.
+        lost = run_input(run_id="1", parentRunId="lost", messages=[user("u1", "Hello")])
+        assert server.post(path, json=lost).status_code == 200
+        assert server.post("/", json=lost).status_code == 200
+        assert server.post(path, json=lost).status_code == 200
+        before = server.get("/threads/thread").json()
+        refused = server.post(path, json=run_input(run_id="2", parentRunId="no", messages=[user("u2", "Instead")]))
+        assert refused.status_code == 422
+        error = refused.json()["error"]
+        assert (error["code"], error["path"]) == ("unknown_parent", "/parentRunId")
+        assert server.get("/threads/thread").json() == before
+
+
 # Interrupts
 
 

@@ -35,6 +35,8 @@ from aguila.codec.notice import Notice
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.projection import INSTRUCTING_ROLES, Projection, Projections
+from aguila.server.rejection import Rejected
+from aguila.store import Store
 from aguila.stream.patch import same_json
 
 History = Literal["client", "server"]
@@ -60,18 +62,40 @@ async def prepare(
     scope: str,
     allow_system_messages: bool = False,
 ) -> Prepared:
-    """What an agent is to see of a request. The log is read only where it matters."""
+    """What an agent is to see of a request. The log is read only where it matters.
+
+    Raises ``Rejected`` as ``check_parent`` does, and ``StoreUnavailable``.
+    """
     view: Projection | None = None
-    lost: list[Notice] = []
+    lost = await check_parent(input, projections.store, scope)
     if history == "server" or _needs_the_log(input, allow_system_messages):
         try:
             view = await projections.of(scope, input.thread_id, input.parent_run_id)
         except NotFound:
-            if history == "server" and input.parent_run_id is not None:
-                message = f"this thread has no run {input.parent_run_id!r} to continue; the run starts anew"
-                lost.append(Notice(rule="LIFE-2", message=message, path="/parentRunId"))
+            view = None  # nobody has written to the thread
     prepared = combine(input, view, history=history, allow_system_messages=allow_system_messages)
-    return replace(prepared, notices=[*lost, *prepared.notices])
+    return replace(prepared, notices=[*lost, *prepared.notices]) if lost else prepared
+
+
+async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[Notice]:  # noqa: A002
+    """Raise ``Rejected`` if the thread has no such run as the one to go on from: what came of it would be the tip.
+
+    On a thread that nobody has written to this gives a notice: the store may have lost it, and its clients are to get
+    on all the same.
+    """
+    if input.parent_run_id is None:
+        return []
+    try:
+        await store.run(scope, input.thread_id, input.parent_run_id)
+    except NotFound:
+        message = f"this thread has no run {input.parent_run_id!r} to continue"
+    else:
+        return []
+    try:
+        await store.thread(scope, input.thread_id)
+    except NotFound:
+        return [Notice(rule="LIFE-2", message=f"{message}, and no other; the run starts anew", path="/parentRunId")]
+    raise Rejected(422, "unknown_parent", message, "/parentRunId")
 
 
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002

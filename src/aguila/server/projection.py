@@ -91,7 +91,7 @@ class Projections:
     """The views of all threads of a store. At most ``max_threads`` are kept, the most recently used."""
 
     def __init__(self, store: Store, *, max_threads: int = 256, warn: Warn = log_notice) -> None:
-        self._store = store
+        self.store = store
         self._max_threads = max_threads
         self._warn = warn
         self._threads: OrderedDict[tuple[str, str], _Thread] = OrderedDict()
@@ -109,7 +109,7 @@ class Projections:
             return await self._read(scope, thread_id, run_id)
 
     async def _read(self, scope: str, thread_id: str, run_id: str | None) -> Projection:
-        summary = await self._store.thread(scope, thread_id)
+        summary = await self.store.thread(scope, thread_id)
         thread = self._thread(scope, thread_id, summary.created_at, summary.last)
         async with thread.lock:
             await thread.catch_up(summary.last)
@@ -120,7 +120,7 @@ class Projections:
         thread = self._threads.get(key)
         # A thread of the same id that was begun anew is another thread.
         if thread is None or thread.created_at != created_at or thread.last > last:
-            thread = self._threads[key] = _Thread(self._store, scope, thread_id, created_at, self._warn)
+            thread = self._threads[key] = _Thread(self.store, scope, thread_id, created_at, self._warn)
         self._threads.move_to_end(key)
         while len(self._threads) > self._max_threads:
             self._threads.popitem(last=False)

@@ -24,6 +24,7 @@ from aguila.errors import CursorExpired, DecodeError, NotFound, ThreadBusy
 from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities, Event, RunAgentInput
 from aguila.server.auth import Request
 from aguila.server.files import file_response, receive_upload
+from aguila.server.history import check_parent
 from aguila.server.interrupts import open_interrupts
 from aguila.server.join import join
 from aguila.server.limits import LARGE, STORED, Limits
@@ -121,6 +122,11 @@ class Routes:
     async def connect(self, exchange: Exchange) -> Reply:
         """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
         input, _, _ = await self._input(exchange)  # noqa: A001
+        try:
+            await self._store.run(exchange.scope, input.thread_id, input.run_id)
+        except NotFound:  # else it is that run which is told about, wherever it went on from
+            for notice in await check_parent(input, self._store, exchange.scope):
+                self._warn(notice)
         return await self._join(exchange, input)
 
     async def _join(self, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
