@@ -440,6 +440,38 @@ def test_recorded_error(answering: Start, status: int, code: str) -> None:
     assert "sk-123" not in json.dumps(events)
 
 
+IN_THE_STREAM = {
+    "openai chat": {"error": {"message": "sk-123", "code": "x"}},
+    "openai responses": {"type": "error", "code": "server_error", "message": "sk-123", "sequence_number": 9},
+    "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "sk-123"}},
+    "gemini": {"error": {"code": 503, "message": "sk-123", "status": "UNAVAILABLE"}},
+}
+
+
+def _cut(answer: tuple[int, bytes]) -> list[bytes]:
+    """The frames of an answer, without those that end it."""
+    return [frame + b"\n\n" for frame in answer[1].split(b"\n\n") if b"Once" in frame or b"upon" in frame]
+
+
+def test_an_error_in_the_stream_ends_the_run_after_what_was_said(answering: Start, provider: str) -> None:
+    frames = _cut(stream(provider, text="Once upon"))
+    error = IN_THE_STREAM[provider]
+    named = f"event: {error['type']}\n" if "type" in error else ""
+    frames.append(f"{named}data: {json.dumps(error)}\n\n".encode())
+    server, _ = answering((200, b"".join(frames)))
+    events = played(server, messages=[user("Tell")])
+    assert text_of(events) == "Once upon"
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_unavailable")
+    assert "sk-123" not in json.dumps(events)
+
+
+def test_a_stream_that_breaks_off_is_no_success(answering: Start, provider: str) -> None:
+    server, _ = answering((200, b"".join(_cut(stream(provider, text="Once upon")))))
+    events = played(server, messages=[user("Tell")])
+    assert text_of(events) == "Once upon"
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_truncated")
+
+
 def test_an_error_after_tools_has_the_usage_until_then(answering: Start, provider: str) -> None:
     call = ("c1", "weather", {"city": "Oslo"})
     server, _ = answering({"calls": [call], "usage": USAGE[provider]}, (500, b'{"error": {"message": "no"}}'))

@@ -136,6 +136,8 @@ class _Rounds:
         return await teller.end()
 
     async def _check_end(self, turn: Turn) -> None:
+        if turn.finish_reason is None:  # a connection that was cut ends like one that was not
+            raise RunFailed("The model's answer broke off.", code="provider_truncated")
         problem = FinishProblem.of(turn.finish_reason)
         if problem is None:
             return

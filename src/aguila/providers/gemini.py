@@ -273,7 +273,7 @@ class _Reader:
         self._view = view
         self._calls = 0
         self._usage: Any = None
-        self._finish = "stop"
+        self._finish: str | None = None
 
     def read(self, response: Any) -> ChatUpdate | None:
         """What a response adds, or None."""
@@ -341,4 +341,5 @@ class _Reader:
                     )
                 )
             )
-        return ChatUpdate(contents=contents, additional_properties={FINISH_REASON: self._finish})
+        properties = {} if self._finish is None else {FINISH_REASON: self._finish}
+        return ChatUpdate(contents=contents, additional_properties=properties)

@@ -260,7 +260,9 @@ class _Reader:
     def end(self) -> list[ChatUpdate]:
         """What is known at the end: usage, and why it ended."""
         last: list[ChatUpdate] = []
-        reason = "refusal" if self._refused else _FINISH.get(self._finish or "", "stop")
+        properties: dict[str, Any] = {}
+        if self._finish is not None:
+            properties[FINISH_REASON] = "refusal" if self._refused else _FINISH.get(self._finish, "stop")
         usage = self._usage
         contents: list[Content] = []
         if usage is not None:
@@ -280,7 +282,7 @@ class _Reader:
                     )
                 )
             )
-        last.append(ChatUpdate(contents=contents, additional_properties={FINISH_REASON: reason}))
+        last.append(ChatUpdate(contents=contents, additional_properties=properties))
         return last
 
 
