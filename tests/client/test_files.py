@@ -3,9 +3,12 @@
 import base64
 
 import pytest
+from serving import serving
 
+from aguila import App
 from aguila.client import part
 from aguila.client.files import mime_type_of, uploaded_part
+from aguila.errors import EncodeError
 
 
 @pytest.mark.parametrize(
@@ -67,3 +70,25 @@ def test_what_the_server_says_of_an_upload_makes_the_part():
     assert uploaded_part({"id": "f2"}, "application/pdf", None).source.value == "f2"
     with pytest.raises(ValueError, match="what it calls"):
         uploaded_part({}, "image/png", None)
+
+
+def test_a_large_file_inline_is_written_off_the_event_loop_and_arrives_whole(twin):
+    seen = []
+
+    async def agent(run):
+        seen.append(len(await run.file(run.messages[-1].content[1])))
+
+    with serving(App(agent)) as server:
+        result = twin.result(
+            twin.client(server.url).thread().run(["Look", part(bytes(2 << 20), mime_type="image/png")])
+        )
+        assert result.outcome == "success"
+    assert seen == [2 << 20]
+
+
+def test_what_cannot_be_sent_is_an_error_however_large_it_is(twin):
+    with serving(App(lambda run: None)) as server:
+        thread = twin.client(server.url).thread()
+        large = part(bytes(2 << 20), mime_type="image/png")
+        with pytest.raises(EncodeError):
+            twin.result(thread.run(["Look", large], forwarded_props={"n": float("nan")}))

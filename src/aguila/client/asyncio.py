@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from weakref import ref
 
 from aguila.client._base import ClientBase, auth_headers
-from aguila.client.effects import Authorize, CallTools, Close, Head, Open, Program, Read, Sleep
+from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.files import FileLike
 from aguila.client.outgoing import Content
 from aguila.client.thread import RunBase, RunResult, ThreadBase
@@ -279,6 +279,8 @@ class _Driver:
             return auth_headers(await given if isawaitable(given) else given)
         if kind is Sleep:
             return await asyncio.sleep(effect.seconds)
+        if kind is Compute:
+            return await asyncio.to_thread(effect.work)
         assert kind is CallTools  # noqa: S101
         for planned in effect.calls:
             await _ask(planned)

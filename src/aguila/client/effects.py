@@ -7,7 +7,7 @@ follows a run also yields generators of events, which are for the caller; they r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,6 +50,12 @@ class Sleep(msgspec.Struct, frozen=True):
     """Wait."""
 
     seconds: float
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """Do something that takes long, off the event loop if there is one; gives what it returns."""
+
+    work: Callable[[], Any]
 
 
 class CallTools(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from weakref import ref
 
 from aguila.client._base import ClientBase, auth_headers
-from aguila.client.effects import Authorize, CallTools, Close, Head, Open, Program, Read, Sleep
+from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.files import FileLike
 from aguila.client.outgoing import Content
 from aguila.client.thread import RunBase, RunResult, ThreadBase
@@ -266,6 +266,8 @@ class _Driver:
             return auth_headers(None if self._auth is None else self._auth())
         if kind is Sleep:
             return time.sleep(effect.seconds)
+        if kind is Compute:
+            return effect.work()
         assert kind is CallTools  # noqa: S101
         return _call_all(effect.calls)
 

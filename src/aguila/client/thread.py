@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Iterable, Mapping
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import msgspec
 
 from aguila.client._base import Settings, json_headers
-from aguila.client.effects import CallTools, Program
+from aguila.client.effects import CallTools, Compute, Program
 from aguila.client.exchange import Exchange, fetch, merge_headers
 from aguila.client.interrupts import resume_entries
 from aguila.client.middleware import Chain
-from aguila.client.outgoing import Content, enforced_body, messages_of
+from aguila.client.outgoing import Content, enforced_body, is_large, messages_of
 from aguila.client.tools import AnyTool, Toolbox
 from aguila.client.transport import Request
 from aguila.codec import decode
@@ -260,7 +261,11 @@ class ThreadBase:
         )
         chain = Chain(settings.middleware)
         try:
-            body = enforced_body(chain.input(wanted), settings)
+            told = chain.input(wanted)
+            if is_large(told):
+                body: bytes = yield Compute(partial(enforced_body, told, settings))
+            else:
+                body = enforced_body(told, settings)
             self._run_id = run_id
             self._advertised = frozenset(ask.tools.declared)
             new = ask.messages
