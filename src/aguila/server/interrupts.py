@@ -91,7 +91,7 @@ async def plan_resume(
     _refuse_duplicates(entries)
     thread_id = input.thread_id
     if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
-        return _ordinary(input, [], frozenset())  # as most are: without a look at the log
+        return ordinary_plan(input)  # as most are: without a look at the log
     try:
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
@@ -137,6 +137,11 @@ async def plan_resume(
         original=seen.input,
         notices=judge.notices,
     )
+
+
+def ordinary_plan(input: RunAgentInput) -> ResumePlan:  # noqa: A002
+    """The plan of a run that answers nothing, on a thread where nothing waits for an answer."""
+    return _ordinary(input, [], frozenset())
 
 
 async def open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:

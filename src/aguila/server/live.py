@@ -48,7 +48,7 @@ _log = logging.getLogger("aguila.server")
 AHEAD = 64
 """How many events a run may be ahead of what is durable."""
 
-_FULL = AHEAD // 2
+_FULL = AHEAD * 3 // 4
 """How many gathered events are appended without waiting for the window to end: the agent can go on meanwhile."""
 
 _LONGEST = 4
@@ -277,9 +277,9 @@ class LiveRun:
             self._flushing = self._loop.create_task(self._flush(monotonic()))
 
     async def _flush(self, asked_at: float) -> None:
-        # Wait longer for company while the event loop is busy: about as long as it takes to come round 50 times.
+        # Wait longer for company while the event loop is busy: about as long as a full run takes to gather.
         lag = monotonic() - asked_at
-        self._wait = max(self._window, min(_LONGEST * self._window, 50 * lag))
+        self._wait = max(self._window, min(_LONGEST * self._window, AHEAD * lag))
         try:
             events = self._take()
             self._in_flight = len(events)

@@ -295,6 +295,7 @@ class EventStream:
         listening: asyncio.Task[None] | None = None
         try:
             await self._begin(send)
+            await asyncio.sleep(0)  # some event loops send what was written only when they have come round
             listening = self._loop.create_task(self._listen(receive))
             await self._stored()
             if self.is_live and not self._is_complete:

@@ -41,9 +41,9 @@ from aguila.errors import (
     ThreadBusy,
     ThreadMoved,
 )
-from aguila.protocol import RunAgentInput, RunErrorEvent
+from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent
 from aguila.server.history import History, Prepared, prepare
-from aguila.server.interrupts import ResumePlan, plan_resume
+from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
 from aguila.server.projection import Projections, stored_input
@@ -222,9 +222,12 @@ class Runs:
             del self._admitted[scope]
 
     async def _start(self, asked: Asked) -> Started:
+        # Without answers, on a thread where none are awaited, there is nothing to plan; and ``begin`` tells if some
+        # are. So the first try is made without reading anything, and everything is looked at only if it fails.
+        is_guess = not asked.input.resume
         while True:
             try:
-                prepared, plan = await self._plan(asked)
+                prepared, plan = await self._plan(asked, is_guess)
             except Rejected:
                 found = await self._found(asked)
                 if found is None:
@@ -233,30 +236,40 @@ class Runs:
             if plan is None:
                 return Started(is_hydration=True)
             try:
-                return await self._begin(asked, prepared, plan)
+                started = await self._begin(asked, prepared, plan)
+                if is_guess:
+                    for notice in prepared.notices:
+                        self._warn(notice)
+                return started
             except RunExists as error:
                 record = error.run
-                if not asked.is_same(record):
+                if asked.is_same(record):
+                    return Started(record=record)
+                if not is_guess:
                     message = "this run id was used on this thread for another request"
                     raise Rejected(409, "run_exists", message, "/runId") from None
-                return Started(record=record)
             except ThreadBusy as error:
-                try:
-                    await self._make_way(error.run)
-                except Rejected as refusal:
-                    if refusal.code != "thread_busy" or not plan.taken:
-                        raise
-                    message = f"interrupt {plan.taken[0]} is being answered by run {error.run.run_id}"
-                    raise Rejected(409, "interrupt_taken", message, "/resume") from None
+                if not is_guess:  # else see first whether this one could run at all
+                    await self._wait_for(error.run, plan)
             except ThreadMoved:
-                continue  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
+                pass  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
             except InterruptTaken as error:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
+            is_guess = False
             if self.is_draining:
                 raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
             if asked.is_gone():
                 raise Disconnected
+
+    async def _wait_for(self, run: RunRecord, plan: ResumePlan) -> None:
+        try:
+            await self._make_way(run)
+        except Rejected as refusal:
+            if refusal.code != "thread_busy" or not plan.taken:
+                raise
+            message = f"interrupt {plan.taken[0]} is being answered by run {run.run_id}"
+            raise Rejected(409, "interrupt_taken", message, "/resume") from None
 
     async def _found(self, asked: Asked) -> Started | None:
         """The run that this request started before, if it did."""
@@ -266,7 +279,8 @@ class Runs:
             return None
         return Started(record=record) if asked.is_same(record) else None
 
-    async def _plan(self, asked: Asked) -> tuple[Prepared, ResumePlan | None]:
+    async def _plan(self, asked: Asked, is_guess: bool) -> tuple[Prepared, ResumePlan | None]:
+        """What the agent will see, and what the run may begin with. A guess tells no notices: it may not come true."""
         settings = self._settings
         prepared = await prepare(
             asked.input,
@@ -277,6 +291,8 @@ class Runs:
         )
         if prepared.is_hydration:
             return prepared, None
+        if is_guess:
+            return prepared, ordinary_plan(prepared.input)
         plan = await plan_resume(
             prepared.input,
             store=self.store,
@@ -295,17 +311,14 @@ class Runs:
         seen = prepared.input
         thread_id, run_id = seen.thread_id, seen.run_id
         state: Any = {} if seen.state is None else seen.state
-        writer = EventWriter(
-            thread_id,
-            run_id,
-            new_id=new_id,
+        started = RunStartedEvent(
+            thread_id=thread_id,
+            run_id=run_id,
+            protocol_version=PROTOCOL_VERSION,
             parent_run_id=seen.parent_run_id,
             input=asked.input if settings.echo_input else None,
-            state=state,
         )
-        first_events = writer.start()
-        for event in prepared.prelude:
-            first_events += writer.emit(event)
+        prelude: list[Event] = [started, *prepared.prelude]
         lease, first = await store.begin(
             scope,
             thread_id,
@@ -314,7 +327,7 @@ class Runs:
             lease_seconds=settings.lease,
             input=asked.body,
             fingerprint=asked.fingerprint,
-            events=[checked(event) for event in first_events],
+            events=[checked(event) for event in prelude],
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
             waiting=plan.waiting,
@@ -332,6 +345,10 @@ class Runs:
         principal, headers = asked.principal, asked.headers  # and not the body, which may be large, for the whole run
 
         async def load() -> RunContext:
+            # The writer is made here, since until now the client was waiting for the first event.
+            writer = EventWriter(thread_id, run_id, new_id=new_id, parent_run_id=seen.parent_run_id, state=state)
+            for event in prelude:
+                writer.emit(event)
             # Not before the run has begun: the run before it may still have been writing its session.
             live.session = session = await store.session(scope, thread_id)
             recorded: Mapping[str, bytes] = {}
