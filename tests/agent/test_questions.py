@@ -10,6 +10,7 @@ from agents import Outcome, Thread, run_agent
 
 from aguila import protocol
 from aguila.agent import Interrupt, InterruptCancelled, Question, is_replayed
+from aguila.chat import ChatUpdate, UsageContent
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -22,6 +23,8 @@ from aguila.protocol import (
     TextMessageChunkEvent,
     TextMessageContentEvent,
     TextMessageStartEvent,
+    TokenUsage,
+    Tool,
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
@@ -322,6 +325,61 @@ def test_of_several_answers_those_that_were_given_are_on_the_exception() -> None
     assert asyncio.run(main()).last.result == [None, 2]
 
 
+async def leaves_it_at_that(run: Any) -> None:
+    async with run.step("asking"):
+        await run.ask("?")
+
+
+def leaves_it_at_that_in_a_thread(run: Any) -> None:
+    run.ask("?")
+
+
+async def asks_from_a_group(run: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.ask("?"))
+
+
+@pytest.mark.parametrize("agent", [leaves_it_at_that, leaves_it_at_that_in_a_thread, asks_from_a_group])
+def test_a_question_that_everybody_gave_up_cancels_the_run_life_8(agent: Any, caplog: Any) -> None:
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.give_up(agent)
+
+    outcome = asyncio.run(main())
+    assert outcome.ending.outcome == "cancelled"
+    assert outcome.last.outcome.type == "cancelled"
+    assert caplog.records == []
+
+
+# Usage
+
+
+async def counts(run: Any) -> None:
+    run.add_usage(TokenUsage(model="m", input_tokens=6, output_tokens=4))
+    await run.emit(ChatUpdate(contents=[UsageContent(TokenUsage(model="m", input_tokens=4, output_tokens=3))]))
+    await run.ask("?")
+    run.add_usage(TokenUsage(model="m", input_tokens=1, output_tokens=1))
+    await run.emit(ChatUpdate(contents=[UsageContent(TokenUsage(model="m", input_tokens=1, output_tokens=2))]))
+
+
+def counts_in_a_thread(run: Any) -> None:
+    run.add_usage(TokenUsage(model="m", input_tokens=10, output_tokens=7))
+    run.ask("?")
+    run.add_usage(TokenUsage(model="m", input_tokens=2, output_tokens=3))
+
+
+@pytest.mark.parametrize("agent", [counts, counts_in_a_thread])
+def test_a_resumed_run_tells_only_what_it_used_itself_use_9(agent: Any) -> None:
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        return await thread.run(agent), await thread.resume(agent, 1)
+
+    first, second = asyncio.run(main())
+    assert [(one.input_tokens, one.output_tokens) for one in first.last.usage] == [(10, 7)]
+    assert [(one.input_tokens, one.output_tokens) for one in second.last.usage] == [(2, 3)]
+
+
 # Signals
 
 
@@ -451,6 +509,19 @@ def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_
     assert [interrupt.id for interrupt in first.ending.interrupts] == ["mine"]
     assert not is_replayed("mine")
     assert second.last.result == {"answer": 5, "kept": {"step": 1}}
+
+
+@pytest.mark.parametrize(
+    ("ids", "rule"),
+    [(["int_mine"], "int_"), (["a", "int_b"], "int_"), (["a", "a"], "INT-3"), (["a", "b", "a"], "INT-3")],
+)
+def test_interrupts_of_an_agents_own_that_could_not_be_answered_are_refused(ids: list[str], rule: str) -> None:
+    async def agent(run: Any) -> None:
+        raise Interrupt(*(protocol.Interrupt(id=each, reason="approval") for each in ids))
+
+    outcome = run_agent(agent)
+    assert outcome.last.code == "agent_output"
+    assert rule in str(outcome.ending.error)
 
 
 def test_a_session_changed_before_a_question_is_changed_once() -> None:
@@ -718,6 +789,18 @@ def deletes_in_a_thread(run: Any) -> Any:
     else:
         approval.call.result("refused")
     return {"approved": approval.approved, "arguments": approval.arguments, "reason": approval.reason}
+
+
+@pytest.mark.parametrize("agent", [deletes, deletes_in_a_thread])
+def test_an_approved_call_is_the_agents_to_answer_also_if_the_front_end_has_such_a_tool(agent: Any) -> None:
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread(tools=[Tool(name="delete", description="Deletes.")])
+        return await thread.run(agent), await thread.resume(agent, True)
+
+    first, second = asyncio.run(main())
+    assert second.types == ["RUN_STARTED", "TOOL_CALL_RESULT", "RUN_FINISHED"]
+    assert second.events[1].tool_call_id == first.ending.interrupts[0].tool_call_id
+    assert second.last.outcome.pending_tool_call_ids is None
 
 
 CASES: list[tuple[Any, bool, str, str | None]] = [

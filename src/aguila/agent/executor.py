@@ -9,6 +9,7 @@ The agent runs in one task of its own, from its first line to its last. ``execut
 the agent returned                                  RUN_FINISHED, success
 the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents of a chat
 it asked something, also if it swallowed that       RUN_FINISHED, interrupt
+the user gave up a question, and so did the agent   RUN_FINISHED, cancelled (LIFE-8)
 ``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
                                                     is not done after the grace period is left behind, unheard
 it raised anything else                             RUN_ERROR, ``agent_error``
@@ -24,12 +25,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from typing import Any
+from typing import Any, cast
 
 from aguila.agent.context import Ending, RunContext, Services, Sink
 from aguila.agent.forms import Agent, BadOutput, drive
 from aguila.agent.output import Output
-from aguila.agent.questions import interrupts_in, is_replayed
+from aguila.agent.questions import InterruptCancelled, interrupts_in, is_replayed
 from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
@@ -143,7 +144,10 @@ class _End:
             if asked or (error is None and self._run._questions.raised):
                 if error is None:
                     self._warn("the agent went on after it had asked; the question stands")
+                self._check_own(asked)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
+            if _is_given_up(error) and output.ending is None:
+                return self._cancel()
             if error is not None and not cancelled:
                 return self._fail(error)
             if output.replaying is not None and not output.replaying.has_spoken:
@@ -179,6 +183,19 @@ class _End:
             self._output.send_last_state()
         except Exception as failure:  # noqa: BLE001 - a state that cannot be sent must not keep the run open
             self._log("the last state could not be sent", failure, reference)
+
+    def _check_own(self, asked: list[Interrupt]) -> None:
+        """Refuse interrupts that an agent raised itself and that nobody could answer."""
+        seen: set[str] = set()
+        for interrupt in asked:
+            if interrupt.id in self._run._questions.raised:
+                continue
+            if is_replayed(interrupt.id):
+                # Its answer would be taken for one to ``ask``: a replay, which raises it again, and so on.
+                raise IllegalStep(f"an id of the agent's own must not begin with 'int_': {interrupt.id!r}", rule="ask")
+            if interrupt.id in seen:
+                raise IllegalStep(f"two interrupts have the id {interrupt.id!r}", rule="INT-3")
+            seen.add(interrupt.id)
 
     def _interrupt(self, raised: list[Interrupt]) -> Ending:
         interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
@@ -267,6 +284,14 @@ class _End:
 
     def _warn(self, message: str) -> None:
         log_notice(Notice(rule="ask", message=f"run {self._context.run_id!r}: {message}"))
+
+
+def _is_given_up(error: BaseException | None) -> bool:
+    """Whether the user gave up a question and the agent left it at that."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(_is_given_up, group.exceptions))
+    return isinstance(error, InterruptCancelled)
 
 
 def _told(told: RunFinishedEvent, session: Any) -> Ending:

@@ -92,6 +92,11 @@ class Output:
         self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
 
     @property
+    def is_muted(self) -> bool:
+        """Whether what is said here and now was said by an earlier run."""
+        return self.replaying is not None and self.replaying.is_muted
+
+    @property
     def usage(self) -> list[TokenUsage]:
         """What chat contents said was used."""
         return [] if self._chat is None else self._chat.usage
@@ -287,6 +292,7 @@ class Output:
                 self.front.set_state(self.state.value)
         elif self.state.is_due():
             self._send_state()
+        chat.counts_usage = not self.is_muted
         try:
             events = chat.feed(value)
         except Exception:

@@ -39,7 +39,8 @@ class Interrupt(BaseException):
     """Raised in an agent to end the run with questions. ``run.ask`` raises it; an agent may raise it itself.
 
     An agent that raises it itself is not replayed: it is invoked with the next input and reads ``run.resume``. Ids of
-    its own must not begin with ``int_``. Raises ``ValueError`` without interrupts.
+    its own must not begin with ``int_``, and each is there once: else the run fails. Raises ``ValueError``
+    without interrupts.
     """
 
     def __init__(self, *interrupts: protocol.Interrupt) -> None:
@@ -51,6 +52,8 @@ class Interrupt(BaseException):
 
 class InterruptCancelled(Exception):
     """The user gave up answering. ``interrupt_ids`` are the questions that have no answer.
+
+    An agent that does not catch it ends its run as cancelled (LIFE-8).
 
     Of ``ask_all``, ``answers`` are all answers in order, None for those that were given up.
     """

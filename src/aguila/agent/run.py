@@ -128,11 +128,14 @@ class Run(Writing):
     def add_usage(self, usage: TokenUsage) -> None:
         """Tokens of one model call, subagents' included (USE-7); the run's end has the sums.
 
+        What a resumed run says again on its way to the answer was counted by the run before, and is not again (USE-9).
         Raises ``EncodeError``, or ``DecodeError`` for a count that is none (USE-6).
         """
         if not isinstance(usage, TokenUsage):
             raise EncodeError(f"usage is a TokenUsage, not {type(usage).__name__}")
-        self._usage.append(decode(encode(usage), TokenUsage, strict=True))
+        counted = decode(encode(usage), TokenUsage, strict=True)
+        if not self._out.is_muted:
+            self._usage.append(counted)
 
     async def once(self, key: str, effect: Callable[[], Any]) -> Any:
         """Do something once, however often the agent is replayed: gives the recorded result if there is one.

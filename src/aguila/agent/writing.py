@@ -194,7 +194,8 @@ class Writing:
     ) -> Approval[ToolCallHandle]:
         """Show a tool call and ask whether it may be made; the user may edit the arguments.
 
-        Giving up answering is a refusal. Other arguments are another question.
+        The call is the agent's to make and to answer, also one of a tool of the input: with ``result`` of the
+        approval's ``call``. Giving up answering is a refusal. Other arguments are another question.
         """
         text = arguments_of(args, "{}")
         question = Question(
@@ -208,6 +209,7 @@ class Writing:
         identity = f"{question.question}\n{tool_name}\n{text}"
         asked = self._questions.interrupt(question, subagent=self._owner, identity=identity)
         call = await self.tool_call(tool_name, text, tool_call_id=f"call_{asked.id}")
+        call.is_frontend = False  # whoever asks before a call makes it, also if the front end has a tool of that name
         (answer,) = await self._questions.answers([replace(asked, tool_call_id=call.id)])
         return read_approval(answer, own_json(args), call)
 

@@ -86,6 +86,8 @@ class UpdateWriter(ContentWriter):
         super().__init__(writer, messages, hooks.previews, new_id, log_notice if warn is None else warn)
         self._hooks = hooks
         self._usage: list[TokenUsage] = []
+        self.counts_usage = True
+        """Whether usage counts: not where updates say again what an earlier run said (USE-9)."""
         self._interrupts: dict[str, Interrupt] = {}
         self._error: ErrorContent | None = None
         self._ending: RunFinishedEvent | RunErrorEvent | None = None
@@ -252,7 +254,8 @@ class UpdateWriter(ContentWriter):
             case FunctionResultContent():
                 self._write_result(content, update)
             case UsageContent():
-                self._usage.append(content.usage)
+                if self.counts_usage:
+                    self._usage.append(content.usage)
             case ErrorContent():
                 self._error = content
             case ApprovalRequestContent():
