@@ -85,6 +85,44 @@ def test_an_app_is_served_as_it_is(folder: Path) -> None:
     assert not (folder / "aguila.db").exists()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--history", "client"], ["--store", "x.db"], ["--cors-origin", "http://a"], ["--drain", "10"], ["--debug"]],
+)
+def test_what_an_app_says_itself_cannot_be_said_beside_it(folder: Path, options: list[str]) -> None:
+    (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='a.db')\n")
+    done = aguila("serve", "whole:app", "--port", "0", *options, folder=folder)
+    assert done.returncode == 1
+    message = f"whole:app is an App, which has its own options; say it in App(...): {options[0]}"
+    assert done.stderr == f"aguila serve: {message}\n"
+
+
+def test_several_workers_cannot_share_memory(folder: Path) -> None:
+    (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent)\n")
+    done = aguila("serve", "whole:app", "--port", "0", "--workers", "2", folder=folder)
+    assert done.returncode == 1
+    message = "several workers cannot share threads that are in memory; give the App a store=path"
+    assert done.stderr == f"aguila serve: {message}\n"
+
+
+def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "slow_app.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, drain=70)\n")
+    found: list[Any] = []
+
+    def run(server: Any, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+        found.append(server)
+
+    monkeypatch.setattr(serve._Server, "run", run)
+    monkeypatch.setattr(serve, "log_config", lambda as_json: None)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setenv("AGUILA_SERVE", "")
+    what = serve.Serving(target="slow_app:app", folder=str(folder), store=str(folder / "aguila.db"))
+    serve.serve(what, port=0, workers=1, reload=False, json_logs=False)
+    (server,) = found
+    assert server.config.timeout_graceful_shutdown >= 70
+
+
 def test_the_two_commands_that_it_prints_work(folder: Path) -> None:
     with aguila_serve(folder) as server:
         log = server.log.replace("$(date +%s)", "1")  # what a shell would do

@@ -31,8 +31,13 @@ def _root(
         typer.echo(context.get_help())
 
 
+_OF_AN_APP = ("store", "history", "cors_origin", "drain", "debug")
+"""Options of ``serve`` that an ``App`` has itself."""
+
+
 @commands.command()
 def serve(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(help="The agent, or an App: module:name, found from the current directory.")
     ] = "aguila.cli.demo:agent",
@@ -69,12 +74,18 @@ def serve(
         cors_origins=cors_origin or [],
         drain=drain,
         debug=debug,
+        given=["--" + name.replace("_", "-") for name in _OF_AN_APP if _is_given(context, name)],
     )
     try:
         serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs)
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 register(commands)

@@ -24,6 +24,7 @@ from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.logs import log_config
 from aguila.server import App
+from aguila.store import MemoryStore
 
 _log = logging.getLogger("aguila.cli")
 
@@ -42,6 +43,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: list[str] = []
     drain: float = 10.0
     debug: bool = False
+    given: list[str] = []
+    """The options that were given and say what an ``App`` says itself."""
 
     @property
     def is_local(self) -> bool:
@@ -57,6 +60,8 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
     """Serve until a signal says stop. Raises ``CannotServe``."""
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
     app = build()  # also where workers build their own: what is wrong with it shows before anything is started
+    if workers > 1 and isinstance(app.store, MemoryStore):
+        raise CannotServe("several workers cannot share threads that are in memory; give the App a store=path")
     listener = listen(serving.host, port)
     config = uvicorn.Config(
         "aguila.cli.serve:build" if workers > 1 or reload else app,
@@ -68,10 +73,10 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         access_log=False,
         server_header=False,
         log_config=log_config(as_json=json_logs),
-        timeout_graceful_shutdown=math.ceil(serving.drain) + 10,
+        timeout_graceful_shutdown=math.ceil(app.drain) + 10,
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
-    server = _Server(config, serving.drain)
+    server = _Server(config, app.drain)
     try:
         if reload:
             ChangeReload(config, target=server.run, sockets=[listener]).run()
@@ -103,6 +108,9 @@ def build() -> App:
     serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
     found = find(serving.target, serving.folder)
     if isinstance(found, App):
+        if serving.given:
+            options = ", ".join(serving.given)
+            raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {options}")
         return found
     if not Path(serving.store).parent.is_dir():
         raise CannotServe(f"there is no folder {Path(serving.store).parent} for the store")

@@ -87,7 +87,7 @@ class App:
         self._authenticate = authenticate
         self._allow_anonymous = allow_anonymous
         self._origins = Origins(cors_origins, headers_allowed)
-        self._drain = drain
+        self.drain = drain
         limits = Limits() if limits is None else limits
         settings = Settings(
             history=history,
