@@ -29,9 +29,6 @@ from aguila.store import Blob, Store
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-FILE_PROVIDER: Final = "aguila"
-"""The provider of a ``file`` source that names an upload here."""
-
 _DEFAULT_TYPE: Final = "application/octet-stream"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
 _NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from aguila.agent.chat import FILE_PROVIDER
 from aguila.codec import decode, decode_event, encode
 from aguila.codec.compat import Level
 from aguila.codec.negotiate import negotiate
@@ -272,7 +273,7 @@ class Routes:
             "mediaType": blob.media_type,
             "filename": blob.filename,
             "size": blob.size,
-            "source": {"type": "file", "value": blob.blob_id, "provider": "aguila", "mimeType": blob.media_type},
+            "source": {"type": "file", "value": blob.blob_id, "provider": FILE_PROVIDER, "mimeType": blob.media_type},
         }
         return json_document(answer, exchange.headers, 201)
 
