@@ -212,7 +212,13 @@ def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> N
     make, check = PROVIDERS[provider]
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @settings(
+        max_examples=300,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
     @given(st.lists(messages(), max_size=8), tools(), st.sampled_from([None, "", "Be brief."]), st.booleans())
     def holds(history: list[ChatMessage], declared: list[Tool], instructions: str | None, has_context: bool) -> None:
         seen.update(damage_of(history))
@@ -289,7 +295,13 @@ def test_provider_history_pairs_what_the_generator_breaks() -> None:
     """The generator is about damage: most of what it makes needs a repair."""
     repaired: list[bool] = []
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @settings(
+        max_examples=100,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
     @given(st.lists(messages(), min_size=2, max_size=8))
     def generate(history: list[ChatMessage]) -> None:
         repaired.append(bool(provider_history(history).repairs))
