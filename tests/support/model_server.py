@@ -1,7 +1,7 @@
 """Model servers on the loopback, and agents of every provider that talk to them.
 
 ``aimock`` is a server that nobody here wrote. ``Recorded`` answers with streams in each provider's format, written
-after its documentation, for what aimock lacks; it keeps the requests that came.
+by us after the types of its SDK, for what aimock lacks; it keeps the requests that came.
 """
 
 from __future__ import annotations

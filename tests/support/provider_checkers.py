@@ -1,4 +1,6 @@
-"""What each provider's public documentation demands of a request, as checks. Nothing here knows how we make requests.
+"""What each provider demands of a request, as checks. Nothing here knows how we make requests.
+
+Written from knowledge of the public rules, not checked line by line against the documentation or a real provider.
 
 Each function gives what is wrong, as sentences; an empty list means that the provider's rules accept the request.
 """
