@@ -103,7 +103,7 @@ class Outcome:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let others run until something is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what is waited for may happen in a thread
             await asyncio.sleep(0)
 

@@ -27,7 +27,7 @@ from aguila.codec import decode_event
 from aguila.codec.sse import Frame, SSEParser
 from aguila.stream import Verifier
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 REPOSITORY = Path(__file__).parents[2]
 
 
