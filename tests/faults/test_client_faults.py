@@ -31,7 +31,8 @@ EVERY = 7
 
 KINDS = ("sync", "async", "aiohttp", "sync", "async", "aiohttp", "sync", "async", "aiohttp", "protobuf")
 LEASE = {"lease": 0.3}
-PROPS = {"act": "converse"}
+PACE = 0.002
+"""Seconds between the words of an agent whose server is going to die under it."""
 
 
 class Faults:
@@ -108,8 +109,8 @@ class Caller:
         self.on_call()
         return f"value of {key}"
 
-    def run(self, thread: Any, text: str, look: Callable[[], None]) -> Any:
-        run = thread.run(text, forwarded_props=PROPS)
+    def run(self, thread: Any, text: str, look: Callable[[], None], pace: float = 0) -> Any:
+        run = thread.run(text, forwarded_props={"act": "converse", "pause": pace})
         if self.kind == "sync":
             for _ in run:
                 look()
@@ -167,7 +168,7 @@ def test_every_run_ends_as_without_faults_or_with_a_clear_error(tmp_path: Path) 
     assert kills == RUNS // EVERY
     assert cuts > RUNS
     # At most every run whose server was killed, and of the others only those over protobuf, can fail.
-    assert counts["failed"] <= kills
+    assert kills // 4 <= counts["failed"] <= kills
     assert counts["cut off"] <= RUNS // len(KINDS)
     assert counts["whole"] >= RUNS * 0.7
 
@@ -176,7 +177,7 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
     draw = stage.faults.draw
     is_killing = number % EVERY == EVERY - 1
     kills, seen = stage.kills, 0
-    at = draw.randrange(1, 160) if is_killing else 0
+    at = draw.randrange(1, 100) if is_killing else 0
     is_in_tool = is_killing and draw.random() < 0.2
 
     def look() -> None:
@@ -190,7 +191,7 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
     stage.faults.is_on = True
     error: AguilaError | None = None
     try:
-        result = caller.run(thread, "key", look)
+        result = caller.run(thread, "key", look, PACE if is_killing else 0)
     except AguilaError as raised:
         error = raised
     if is_killing and stage.kills == kills:

@@ -21,7 +21,7 @@ import httpcore2
 from aguila.errors import TransportFailed
 
 _WAY_DOWN = ("_stream", "_httpcore_stream", "_stream", "_connection")
-_READ = 65536
+_READ = 1 << 18  # as much as an event loop reads at once: with less, the rest is copied for every read
 
 
 def connection_of(response: Any) -> Any:

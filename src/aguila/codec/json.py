@@ -11,7 +11,7 @@ What JSON itself leaves open is decided in ``text``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
@@ -151,21 +151,39 @@ class EventDecoder:
 
         The first text that needs a closer look ends the run; it has not been fed.
         """
-        short, after = self._unchecked, self._after
-        events: list[Event] = []
-        for data in islice(texts, start, None):
-            if len(data) > short:
-                break
+        events = self._all_exact(texts) if start == 0 else None
+        if events is None:
+            events = list(self._leading_exact(islice(texts, start, None)))
+        self._fed += len(events)
+        return events
+
+    def _all_exact(self, texts: Sequence[bytes]) -> list[Event] | None:
+        """All of them at once, which costs half; None if one of them cannot be read that way."""
+        if max(map(len, texts), default=0) > self._unchecked:
+            return None
+        try:
+            events: list[Event] = list(map(_decode_event_exactly, texts))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        if not self._after.keys().isdisjoint(map(type, events)):
+            for i, event in enumerate(events):
+                check = self._after.get(event.__class__)
+                if check is not None and not check(event):
+                    return events[:i]
+        return events
+
+    def _leading_exact(self, texts: Iterable[bytes]) -> Iterator[Event]:
+        for data in texts:
+            if len(data) > self._unchecked:
+                return
             try:
                 event = _decode_event_exactly(data)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
-                break
-            check = after.get(event.__class__)
+                return
+            check = self._after.get(event.__class__)
             if check is not None and not check(event):
-                break
-            events.append(event)
-        self._fed += len(events)
-        return events
+                return
+            yield event
 
     def _inexact(self, data: bytes | str, index: int) -> list[Event]:
         check_depth(data, index)

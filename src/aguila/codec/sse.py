@@ -12,6 +12,7 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -152,7 +153,7 @@ class SSEParser:
             if len(plain) == len(blocks):
                 id_ = self.last_event_id
                 self._count += len(plain)
-                return [Frame(text, id_) for text in plain]
+                return list(map(Frame, plain, repeat(id_)))
         for block in blocks:
             content = self._data(block)
             if content is None:

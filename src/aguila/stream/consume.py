@@ -23,7 +23,7 @@ from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import Event, Message, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream.chunks import SHORTHANDS, ChunkExpander
 from aguila.stream.conversation import Conversation
-from aguila.stream.reduce import Reducer
+from aguila.stream.reduce import HANDLERS, Reducer
 from aguila.stream.rules import RunState
 from aguila.stream.verify import Verifier
 from aguila.stream.version import version_notice
@@ -102,17 +102,18 @@ class Consumer:
         Each event is taken in just before it is given: ``conversation`` is never ahead of who iterates. ``is_last`` is
         asked about every event that begins or ends a run, after it was given, whether to leave the rest alone.
         """
-        verify, reduce, expander = self._verifier.feed, self._reducer.feed, self._expander
+        verifier, reducer, expander = self._verifier, self._reducer, self._expander
         at, count = 0, len(texts)
         while at < count:
             run = self._decoder.feed_run(texts, at)
             at += len(run)
             is_free = not expander.is_holding
+            judges, otherwise = verifier.judges
             for event in run:
                 if is_free and event.__class__ in _PLAIN:  # it stands for itself: what ``feed`` does, without the rest
                     try:
-                        verify(event)
-                        reduce(event)
+                        judges.get(event.__class__, otherwise)(verifier, event)
+                        HANDLERS[event.__class__](reducer, event)
                     except ProtocolError as error:
                         error.index = self._index
                         error.conversation = self.conversation
@@ -125,6 +126,7 @@ class Consumer:
                         if is_last is not None and each.__class__ in _BOUNDARIES and is_last(each):
                             return
                     is_free = not expander.is_holding
+                    judges, otherwise = verifier.judges
             if at < count:
                 for each in self.feed(texts[at]):
                     yield each

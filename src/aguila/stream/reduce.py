@@ -144,7 +144,7 @@ class Reducer:
         Raises TypeError for a chunk, which has to be expanded first (CHK-1), and for what is no event of the protocol.
         """
         try:
-            handle = _HANDLERS[event.__class__]
+            handle = HANDLERS[event.__class__]
         except KeyError:
             raise not_an_event(event) from None
         handle(self, event)
@@ -535,7 +535,7 @@ def _survivors(event: MessagesSnapshotEvent) -> Callable[[GrowingMessage], bool]
     return is_kept
 
 
-_HANDLERS: dict[type[Any], Callable[[Reducer, Any], None]] = {
+HANDLERS: dict[type[Any], Callable[[Reducer, Any], None]] = {
     RunStartedEvent: Reducer._start_run,
     RunFinishedEvent: Reducer._finish_run,
     RunErrorEvent: Reducer._fail_run,

@@ -12,7 +12,7 @@ The verifier sees streams without chunks (PROC-11). A chunk that reaches it is l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -128,6 +128,14 @@ class Verifier:
         # only the boundary events. This is the whole cost of a delta besides its own check.
         self._handlers.get(event.__class__, self._otherwise)(self, event)
         self.index += 1
+
+    @property
+    def judges(self) -> tuple[Mapping[type[Any], _Handler], _Handler]:
+        """What ``feed`` asks about an event, by its class, and what about all others; good until a run begins or ends.
+
+        For who feeds many events at once: the calls in between cost as much as what they do. Errors name no index.
+        """
+        return self._handlers, self._otherwise
 
     def close(self) -> End:
         """The stream has ended: was its last run closed?
