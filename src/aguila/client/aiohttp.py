@@ -1,4 +1,4 @@
-"""Layer: client. A transport over aiohttp: several times faster than the default where events come one by one.
+"""Layer: client. A transport over aiohttp, for applications that have a session of it.
 
 Below: the aiohttp package (extra ``aiohttp``). Above: ``AsyncClient(url, transport=AiohttpTransport())``. There is no
 sync twin of it; ``bridge.ThreadedTransport`` makes one of any async transport.
