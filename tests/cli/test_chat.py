@@ -136,8 +136,7 @@ def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: 
         screen.type("help")
         screen.expect("- approval: ")
         screen.expect("> ")
-        screen.press(b"\x03")
-        assert screen.ended() == 0
+        assert screen.ended(pressing=b"\x03") == 0
 
 
 def test_a_thread_is_taken_up_where_it_was_with_the_question_that_is_open(demo: Command, tmp_path: Path) -> None:

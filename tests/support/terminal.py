@@ -57,11 +57,19 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self._master, key)
 
-    def ended(self) -> int:
-        """Wait for the end; gives the exit status."""
+    def ended(self, pressing: bytes = b"") -> int:
+        """Wait for the end; gives the exit status.
+
+        ``pressing`` is pressed now and then until it has an effect, as people do: an interrupt that comes between
+        readline's prompt and its first look at the keyboard is only noticed with the next key.
+        """
         deadline = time.monotonic() + DEADLINE
+        again = time.monotonic()
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it did not end:\n{self.plain}"
+            if pressing and time.monotonic() >= again:
+                self.press(pressing)
+                again = time.monotonic() + 2.0
             self._read(0.05)
         while self._read(0):
             pass
