@@ -8,7 +8,6 @@ right type is for ``decode(..., strict=True)`` to say, which the server asks of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final, get_args
 
 import msgspec
@@ -39,9 +38,6 @@ def encode(obj: Any) -> bytes:
 
 def encode_event(event: Event) -> bytes:
     """An event as compact JSON in UTF-8; see ``encode``."""
-    if event.__class__ in SIMPLE_EVENTS and event.metadata is None and event.raw_event is None:
-        with suppress(ValueError, TypeError, RecursionError):
-            return write_simple(event)
     return _write(_respell(event) if event.__class__ in _RESPELLED else event)
 
 
@@ -112,5 +108,5 @@ def _is_simple(cls: type[msgspec.Struct]) -> bool:
 
 
 # Without metadata and raw event these hold text and little else: no number that is none, nothing to respell, no
-# msgspec.Raw. They are most of any stream, and are written without a second look.
+# msgspec.Raw. They are most of any stream, and get only the one look for a null.
 SIMPLE_EVENTS: Final = frozenset(cls for cls in get_args(Event) if _is_simple(cls))
