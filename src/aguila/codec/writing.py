@@ -108,5 +108,5 @@ def _is_simple(cls: type[msgspec.Struct]) -> bool:
 
 
 # Without metadata and raw event these hold text and little else: no number that is none, nothing to respell, no
-# msgspec.Raw. They are most of any stream, and get only the one look for a null.
+# msgspec.Raw. They are most of any stream, and SSE writes them without a second look.
 SIMPLE_EVENTS: Final = frozenset(cls for cls in get_args(Event) if _is_simple(cls))
