@@ -35,9 +35,8 @@ class Measured:
     """A server in a process of its own."""
 
     def __init__(self, folder: Path, *, is_durable: bool) -> None:
-        # A database builds a row in memory of its own, and twice: that is neither ours nor for long.
-        # Peak resident memory, so also what the allocator keeps. The goal is 3; with SQLite it is missed: how many copies
-        # of a large row are alive at once depends on how its threads meet (5.5 to 10 were seen).
+        # Peak resident memory, so also what the allocator keeps. The goal is 3; with SQLite it is missed: how many
+        # copies of a large row are alive at once depends on how its threads meet (5.5 to 10 were seen).
         self.extra = 14 if is_durable else 4
         port = free_port()
         environment = {**os.environ, "PORT": str(port)}
