@@ -37,7 +37,7 @@ class Measured:
     def __init__(self, folder: Path, *, is_durable: bool) -> None:
         # Peak resident memory, so also what the allocator keeps. The goal is 3; with SQLite it is missed: how many
         # copies of a large row are alive at once depends on how its threads meet (5.5 to 10 were seen).
-        self.extra = 14 if is_durable else 4
+        self.extra = 14 if is_durable else 3
         port = free_port()
         environment = {**os.environ, "PORT": str(port)}
         if is_durable:
