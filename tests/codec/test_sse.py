@@ -166,6 +166,28 @@ def test_the_last_id_holds_until_the_next():
     assert parser.last_event_id == ""
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [b"id: 1\ndata: a", b"id: 2\ndata: b"],
+        [b"id: 1", b"data: a\nid: 2\ndata: b"],
+        [b"id: 1\ndata: a\nid: 2", b"data: b"],
+        [b"id: 1\ndata: a\nid: 2\ndata: b", b"id: 3"],
+        [b"id: 1\ndata: a", b"id: \0\ndata: b"],
+        [b"id: 1\ndata: a", b"id: \xff\ndata: b"],
+        [b"id: \ndata: a", b"id: 1\ndata: b"],
+        [b"id: 1\ndata:a", b"id: 2\ndata: b"],
+        [b"id: 1\ndata: a", b": still here"],
+        [b"id: 1\ndata: a", b"", b"data: b"],
+    ],
+)
+def test_ids_go_with_their_blocks_whether_these_come_together_or_one_by_one(blocks):
+    apart, together = SSEParser(), SSEParser()
+    expected = [frame for block in blocks for frame in apart.feed(block + b"\n\n")]
+    assert together.feed(b"".join(block + b"\n\n" for block in blocks)) == expected
+    assert together.last_event_id == apart.last_event_id
+
+
 @pytest.mark.parametrize("block", [b"id: a\0b\ndata: x\n\n", b"data: x\nid: a\0b\n\n"])
 def test_an_id_with_a_nul_is_ignored(block):
     parser = SSEParser()

@@ -11,15 +11,24 @@ from aguila.errors import ProtocolError
 from aguila.stream import Consumer
 
 START = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
+TEXT_START = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}
+TEXT_END = {"type": "TEXT_MESSAGE_END", "messageId": "m"}
 PIECES = [
     START,
     {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
     {"type": "RUN_ERROR", "message": "no"},
-    {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"},
+    TEXT_START,
     {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "a"},
     {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "b", "unknown": 1},
     {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "c" * 5000},
-    {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "f", "metadata": {"k": 1}},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "g", "subagentRunId": "s"},
+    {"type": "TEXT_MESSAGE_START", "messageId": "m2", "role": "assistant"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m2", "delta": "h"},
+    {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "reasoning"},
+    {"type": "REASONING_MESSAGE_CONTENT", "messageId": "m", "delta": "i"},
+    {"type": "MESSAGES_SNAPSHOT", "messages": []},
+    TEXT_END,
     {"type": "TEXT_MESSAGE_CHUNK", "messageId": "n", "delta": "d"},
     {"type": "TEXT_MESSAGE_CHUNK", "delta": "e"},
     {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/a", "value": 1}]},
@@ -30,14 +39,14 @@ PIECES = [
 ]
 
 
-def told(feed, texts):
+def told(feed, texts, is_looking=True):
     """What came out, how it ended, and what was noticed on the way."""
     notices = []
     consumer = Consumer(warn=notices.append, new_id=iter(f"id{n}" for n in range(99)).__next__)
     seen = []
     try:
         for event in feed(consumer, texts):
-            seen.append((event, consumer.conversation))
+            seen.append((event, consumer.conversation if is_looking else None))
     except ProtocolError as error:
         seen.append((type(error), error.rule, error.path, error.index, str(error), error.conversation))
     return seen, notices, consumer.conversation, consumer.is_ended
@@ -49,22 +58,23 @@ def one_by_one(consumer, texts):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(0, 12), st.booleans())
-def test_all_at_once_is_the_same_as_one_by_one(events, cut, is_begun):
-    texts = [json.dumps(event).encode() for event in [*([START] if is_begun else []), *events]]
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(0, 12), st.booleans(), st.booleans())
+def test_all_at_once_is_the_same_as_one_by_one(events, cut, is_begun, is_looking):
+    begun = [START, TEXT_START] if is_begun else []
+    texts = [json.dumps(event).encode() for event in [*begun, *events]]
 
     def in_two(consumer, texts):
         yield from consumer.feed_all(texts[:cut])
         yield from consumer.feed_all(texts[cut:])
 
-    plain, together = told(one_by_one, texts), told(in_two, texts)
+    plain, together = told(one_by_one, texts, is_looking), told(in_two, texts, is_looking)
     assert [each[0] for each in together[0]] == [each[0] for each in plain[0]]
     assert together[0][-1:] == plain[0][-1:]
     assert together[1:] == plain[1:]
 
 
 def test_the_conversation_is_never_ahead_of_the_events():
-    texts = [json.dumps(event).encode() for event in (START, PIECES[3], PIECES[4], PIECES[4], PIECES[7])]
+    texts = [json.dumps(event).encode() for event in (START, TEXT_START, PIECES[4], PIECES[4], TEXT_END)]
     consumer = Consumer()
     found = [
         (event.type, len(m[0].content) if (m := consumer.conversation.messages) else None)

@@ -155,6 +155,10 @@ class SSEParser:
                 id_ = self.last_event_id
                 self._count += len(plain)
                 return list(map(Frame, plain, repeat(id_)))
+            if blocks and not plain:
+                numbered = self._numbered(blocks, most)
+                if numbered is not None:
+                    return numbered
         for block in blocks:
             content = self._data(block)
             if content is None:
@@ -169,6 +173,23 @@ class SSEParser:
             if not frames:
                 raise self.error
         return frames
+
+    def _numbered(self, blocks: list[bytes], most: int) -> list[Frame] | None:
+        """The frames, if each is one id and one line of data, as our server writes them; None otherwise."""
+        lines = b"\n".join(blocks).split(b"\n")
+        heads, bodies = lines[::2], lines[1::2]
+        data = [line[6:] for line in bodies if line[:6] == b"data: " and len(line) <= most]
+        ids = [head[4:] for head in heads if 0 not in head]
+        # Every other line is data and every block begins with an id: so that each has one of either.
+        is_so = (
+            len([1 for block in blocks if block[:4] == b"id: "]) == len(blocks) == len(data) == len(ids) == len(heads)
+        )
+        if not is_so:
+            return None
+        self._id = ids[-1]
+        self._count += len(data)
+        # All at once: a frame costs half of what it does one by one.
+        return list(map(Frame, data, b"\n".join(ids).decode("utf-8", "replace").split("\n")))
 
     def _blocks(self, data: bytes) -> list[bytes]:
         """What stands between blank lines, as far as it is complete, with LF as the only line end."""

@@ -170,6 +170,11 @@ class Reducer:
         growing = self._by_id.get(message_id)
         return None if growing is None else growing.role
 
+    def growing(self, message_id: str) -> GrowingMessage | None:
+        """The message of that id, if text can be added to it: while it ``is_dirty``, ``deltas`` may be appended to."""
+        growing = self._by_id.get(message_id)
+        return None if growing is None or growing.role == "activity" else growing
+
     @property
     def conversation(self) -> Conversation:
         """The conversation as it is now. It is a value: later events change the next view, not this one."""
