@@ -148,6 +148,13 @@ async def test_an_interrupt_of_another_thread_is_foreign(open_store: Store) -> N
         assert await refusal(open_store, sent) == (422, "interrupt_foreign", path)
 
 
+async def test_an_interrupt_of_a_thread_that_nobody_used_for_long_is_foreign_too(open_store: Store) -> None:
+    await write(open_store, request("r1", thread_id="old"), outcome=[asking("i1")])
+    for number in range(60):
+        await write(open_store, request("r1", thread_id=f"newer {number}"))
+    assert await refusal(open_store, resuming("r2", answer("i1"))) == (422, "interrupt_foreign", "/resume/0")
+
+
 async def test_what_another_scope_raised_was_never_raised(open_store: Store) -> None:
     await write(open_store, request("r1"), outcome=[asking("i1")], scope="other")
     await write(open_store, request("r1", thread_id="third"), outcome=[asking("i2")], scope="other")

@@ -123,6 +123,7 @@ class StoreContract(RunsContract, LogContract, ThreadsContract):
         blob = await store.put_blob("a", b"1", media_type="text/plain", thread_id="t")
         assert list(await store.runs("b", "t")) == list(await store.threads("b")) == []
         assert list(await store.interrupts("b", "t")) == []
+        assert await store.interrupt_thread("b", "i1") is None
         assert await store.session("b", "t") is None
         assert await store.recorded("b", "t", "r") == {}
         with pytest.raises(NotFound):

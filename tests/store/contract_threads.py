@@ -168,6 +168,27 @@ class ThreadsContract(WithStore):
             ("i1", "r2", "open", None),
         ]
 
+    async def test_the_thread_of_an_interrupt_is_the_last_that_raised_it(self, store: Store):
+        await whole(store, "t1", "r", "i1", "i2")
+        await whole(store, "t2", "r", "i1")
+        await whole(store, "elsewhere", "r", "i1", "i3", scope="b")
+        assert await store.interrupt_thread("a", "i1") == "t2"
+        assert await store.interrupt_thread("a", "i2") == "t1"
+        assert await store.interrupt_thread("b", "i1") == "elsewhere"
+        for unknown in ("i3", "", "half \ud800"):
+            assert await store.interrupt_thread("a", unknown) is None
+        lease = await start(store, "t1", "r2", claims=["i1"])
+        await store.settle(lease, ["i1"])
+        await finish(store, lease)
+        assert await store.interrupt_thread("a", "i1") == "t2"  # to settle one is not to raise it
+        await whole(store, "t1", "r3", "i1")
+        assert await store.interrupt_thread("a", "i1") == "t1"
+        await store.delete_thread("a", "t1")
+        assert await store.interrupt_thread("a", "i1") == "t2"
+        assert await store.interrupt_thread("a", "i2") is None
+        await store.delete_thread("a", "t2")
+        assert await store.interrupt_thread("a", "i1") is None
+
     # Session and results
 
     async def test_the_session_is_what_the_last_closed_run_left(self, store: Store):

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -85,15 +86,33 @@ async def test_a_file_of_a_newer_aguila_is_refused_and_left_alone(path: Path):
     await store.open()
     await store.close()
     with sqlite3.connect(path) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreUnavailable, match=r"schema 99.*newer"):
         await store.open()
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 1")
+        db.execute(f"PRAGMA user_version = {version}")
     db.close()
     await store.open()
     await store.check()
+    await store.close()
+
+
+@anyio
+async def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path):
+    with sqlite3.connect(path) as db:
+        db.executescript((resources.files("aguila.store._sqlite") / "migrations" / "0001.sql").read_text())
+        db.execute("INSERT INTO threads VALUES (7, 'a', 't', 1, 1, 1, 1, 10, NULL)")
+        db.execute("INSERT INTO log VALUES (7, 1, 1, ?)", (lines("started")[0],))
+        db.execute("INSERT INTO interrupts VALUES (3, 7, 'i1', 'r', 'open', NULL, x'7b7d')")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    store = SQLiteStore(path)
+    await store.open()
+    assert events_of(await store.read("a", "t")) == lines("started")
+    assert await statuses(store) == {"i1": "open"}
+    assert await store.interrupt_thread("a", "i1") == "t"
     await store.close()
 
 

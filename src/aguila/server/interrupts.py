@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 import jsonschema_rs
 import msgspec
@@ -50,8 +51,8 @@ from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import RunRecord
 
-THREADS_SEARCHED = 50
-"""Among how many threads of the scope, the latest, an unknown interrupt is looked for, to say that it is foreign."""
+MAX_LOOKED_FOR = 100
+"""How many unknown interrupts of one request are looked for on other threads: each costs a look into the store."""
 
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,13 +181,10 @@ def _refuse_duplicates(entries: Sequence[ResumeEntry]) -> None:
 
 
 async def _refuse_foreign(store: Store, scope: str, thread_id: str, unknown: Mapping[str, int]) -> None:
-    for summary in await store.threads(scope, limit=THREADS_SEARCHED):
-        if summary.thread_id == thread_id:
-            continue
-        for record in await store.interrupts(scope, summary.thread_id):
-            if record.interrupt_id in unknown:
-                message = f"the interrupt {record.interrupt_id!r} was raised on another thread"
-                raise Rejected(422, "interrupt_foreign", message, f"/resume/{unknown[record.interrupt_id]}")
+    for interrupt_id, index in islice(unknown.items(), MAX_LOOKED_FOR):
+        if await store.interrupt_thread(scope, interrupt_id) not in (None, thread_id):
+            message = f"the interrupt {interrupt_id!r} was raised on another thread"
+            raise Rejected(422, "interrupt_foreign", message, f"/resume/{index}")
 
 
 def _continued(runs: Sequence[RunRecord], end: int) -> int | None:

@@ -281,6 +281,13 @@ class Store(ABC):
         """The interrupts raised on a thread, in the order they were raised, settled ones included."""
 
     @abstractmethod
+    async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
+        """The thread of this scope that raised an interrupt of this id, settled or not; the last one, if several did.
+
+        None if no thread that still exists did.
+        """
+
+    @abstractmethod
     async def session(self, scope: str, thread_id: str) -> bytes | None:
         """The thread's private session value, as the last closed run left it."""
 

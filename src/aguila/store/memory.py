@@ -109,6 +109,7 @@ class MemoryStore(Store):
         self._threads: dict[Key, _Thread] = {}  # the one that was updated last is the last
         self._files: dict[Key, _File] = {}
         self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
+        self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
         self._bytes = 0
 
     async def open(self) -> None:
@@ -124,6 +125,7 @@ class MemoryStore(Store):
             self._threads.clear()
             self._files.clear()
             self._held.clear()
+            self._raised.clear()
             self._bytes = 0
 
     async def check(self) -> None:
@@ -378,6 +380,12 @@ class MemoryStore(Store):
         thread = self._find(scope, thread_id)
         return [] if thread is None else list(thread.interrupts.values())
 
+    async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
+        """See ``Store``."""
+        self._open()
+        threads = self._raised.get((scope, interrupt_id))
+        return None if threads is None else next(reversed(threads))
+
     async def session(self, scope: str, thread_id: str) -> bytes | None:
         """See ``Store``."""
         thread = self._find(scope, thread_id)
@@ -485,6 +493,9 @@ class MemoryStore(Store):
             thread.interrupts[interrupt_id] = InterruptRecord(
                 interrupt_id=interrupt_id, run_id=run.run_id, status="open", body=body
             )
+            threads = self._raised.setdefault((run.scope, interrupt_id), {})
+            threads.pop(run.thread_id, None)
+            threads[run.thread_id] = None
             self._count(thread, len(body))
         if end.session is not None:
             self._count(thread, len(end.session) - len(thread.session or b""))
@@ -536,6 +547,12 @@ class MemoryStore(Store):
     def _remove(self, thread: _Thread) -> None:
         del self._threads[thread.key]
         self._bytes -= thread.bytes
+        scope, thread_id = thread.key
+        for interrupt_id in thread.interrupts:
+            threads = self._raised[scope, interrupt_id]
+            del threads[thread_id]
+            if not threads:
+                del self._raised[scope, interrupt_id]
         for blob_id in self._held.pop(thread.key, ()):
             file = self._files[thread.key[0], blob_id]
             file.threads.discard(thread.key)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from aguila.errors import StaleLease, StoreUnavailable
+from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store._content import blob_id_of, check_ids, join_events
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.engine import Engine
@@ -267,6 +267,13 @@ class SQLiteStore(Store):
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
         """See ``Store``."""
         return await self._open().read(reads.interrupts, scope, thread_id)
+
+    async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
+        """See ``Store``."""
+        try:
+            return await self._open().read(reads.interrupt_thread, scope, interrupt_id)
+        except NotFound:  # an id that the file cannot hold
+            return None
 
     async def session(self, scope: str, thread_id: str) -> bytes | None:
         """See ``Store``."""

@@ -168,6 +168,18 @@ def interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[I
     ]
 
 
+def interrupt_thread(db: sqlite3.Connection, scope: str, interrupt_id: str) -> str | None:
+    """The thread that was the last to raise an interrupt."""
+    row = db.execute(
+        """
+        SELECT t.thread_id FROM interrupts i JOIN threads t ON t.key = i.thread
+        WHERE i.scope = ? AND i.interrupt_id = ? ORDER BY i.key DESC LIMIT 1
+        """,
+        (scope, interrupt_id),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def session(db: sqlite3.Connection, scope: str, thread_id: str) -> bytes | None:
     """The session value of a thread."""
     row = db.execute(

@@ -96,8 +96,8 @@ def append(
         # Raised again, it is the newest one, and open.
         db.execute("DELETE FROM interrupts WHERE thread = ? AND interrupt_id = ?", (thread, interrupt_id))
         db.execute(
-            "INSERT INTO interrupts (thread, interrupt_id, run_id, status, body) VALUES (?, ?, ?, 'open', ?)",
-            (thread, interrupt_id, lease.run_id, body),
+            "INSERT INTO interrupts (scope, thread, interrupt_id, run_id, status, body) VALUES (?, ?, ?, ?, 'open', ?)",
+            (lease.scope, thread, interrupt_id, lease.run_id, body),
         )
         size += len(body)
     if end.session is not None:
