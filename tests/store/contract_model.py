@@ -178,7 +178,7 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
                     )
                 )  # fmt: skip
                 expected = model.begin(scope, thread_id, run_id, owner, event, claims)
-                if isinstance(found, tuple):
+                if not isinstance(found, str):
                     found = found[0]
                     leases.append(found)
                 assert found == expected

@@ -15,6 +15,7 @@ from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
 from aguila.store._sqlite import checkpoint, reads
 from aguila.store._sqlite.engine import Engine
+from aguila.store._sqlite.file import Synchronous
 from aguila.store._sqlite.wake import Listener, Sender
 
 anyio = pytest.mark.anyio
@@ -144,7 +145,7 @@ def test_settings_are_checked_at_once(path: Path):
 
 @anyio
 @pytest.mark.parametrize(("setting", "value"), [("NORMAL", 1), ("FULL", 2)])
-async def test_synchronous_is_what_was_asked_for(path: Path, setting, value: int):
+async def test_synchronous_is_what_was_asked_for(path: Path, setting: Synchronous, value: int):
     store = SQLiteStore(path, synchronous=setting)
     await store.open()
     found = await engine_of(store).write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])
@@ -164,7 +165,9 @@ async def test_space_is_given_back(store: SQLiteStore, path: Path):
 
 
 @anyio
-async def test_the_write_ahead_log_starts_over_under_load(store: SQLiteStore, path: Path, monkeypatch):
+async def test_the_write_ahead_log_starts_over_under_load(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(checkpoint, "_ROWS", 10)
     monkeypatch.setattr(checkpoint, "_LONG", 50)
 
@@ -332,7 +335,9 @@ async def test_what_gathers_during_a_commit_is_the_next_transaction(store: SQLit
 
 
 @anyio
-async def test_following_a_run_of_this_process_does_not_read_the_file(store: SQLiteStore, monkeypatch):
+async def test_following_a_run_of_this_process_does_not_read_the_file(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+):
     def fail(*_: object) -> None:
         raise AssertionError("the file was read")
 
@@ -364,8 +369,12 @@ async def test_the_ring_is_bounded_and_let_go_of(store: SQLiteStore):
 
 
 @anyio
-async def test_lost_wake_ups_are_made_up_for_by_polling(store: SQLiteStore, path: Path, monkeypatch):
-    monkeypatch.setattr(Sender, "send", lambda *_: None)
+async def test_lost_wake_ups_are_made_up_for_by_polling(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def lose(*_: object) -> None: ...
+
+    monkeypatch.setattr(Sender, "send", lose)
     other = SQLiteStore(path)
     await other.open()
     lease = await start(store)
@@ -382,7 +391,7 @@ async def test_lost_wake_ups_are_made_up_for_by_polling(store: SQLiteStore, path
 
 
 @anyio
-async def test_without_a_socket_there_is_polling(path: Path, monkeypatch):
+async def test_without_a_socket_there_is_polling(path: Path, monkeypatch: pytest.MonkeyPatch):
     async def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 

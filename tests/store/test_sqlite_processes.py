@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(path: Path, *arguments: object) -> AsyncIterator[Worker]:
+async def worker(path: Path, *arguments: object) -> AsyncGenerator[Worker, None]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         WORKER,
