@@ -1,7 +1,8 @@
 """Layer: server. ``App``: an agent as an ASGI application.
 
-Below: ``routes`` and everything under it. Above: whoever serves or mounts it. It works alone, below a ``root_path``,
-and mounted in Starlette or FastAPI; with a lifespan and without one, in which case it starts with the first request.
+Below: ``routes``, ``exchange`` and everything under them. Above: whoever serves or mounts it. It works alone, below a
+``root_path``, and mounted in Starlette or FastAPI; with a lifespan and without one, in which case it starts with the
+first request.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.auth import Authenticate, Origins, Request, identify
 from aguila.server.capabilities import derive_capabilities
+from aguila.server.exchange import Exchange, Service
 from aguila.server.history import History
 from aguila.server.limits import Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, header_list
-from aguila.server.routes import Exchange, Routes, find_route, path_segments
+from aguila.server.routes import find_route, path_segments
 from aguila.server.runs import Busy, Runs, Settings, new_id
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
@@ -105,8 +107,8 @@ class App:
         declared = derive_capabilities(name=name, is_durable=not isinstance(store, MemoryStore), override=capabilities)
         grace = disconnect_grace if on_disconnect == "cancel" else None
 
-        def build() -> Routes:
-            return Routes(
+        def build() -> Service:
+            return Service(
                 Runs(agent, store, settings, warn),
                 limits=limits,
                 capabilities=declared,
@@ -117,7 +119,7 @@ class App:
             )
 
         self._build = build
-        self._routes: Routes | None = None
+        self._service: Service | None = None
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._signals: dict[signal.Signals, Any] = {}
@@ -128,31 +130,31 @@ class App:
         """Open the store and begin to serve; calling it again does nothing. Raises ``StoreUnavailable``."""
         await self._started()
 
-    async def _started(self) -> Routes:
-        routes = self._routes
-        if routes is not None:
-            return routes
+    async def _started(self) -> Service:
+        service = self._service
+        if service is not None:
+            return service
         async with self._starting:
-            if self._routes is None:
+            if self._service is None:
                 if self._is_memory:
                     _log.warning("threads are kept in memory and forgotten on exit; App(store=path) keeps them")
-                routes = self._build()
+                service = self._build()
                 await self.store.open()
-                await routes.runs.open()
+                await service.runs.open()
                 self._hear_signals()
-                self._routes = routes
-            return self._routes
+                self._service = service
+            return self._service
 
     async def close(self) -> None:
         """Drain the runs, end the streams and close the store."""
         async with self._starting:
-            routes, self._routes = self._routes, None
-        if routes is None:
+            service, self._service = self._service, None
+        if service is None:
             return
         self._unhear_signals()
-        await self._drained(routes)
+        await self._drained(service)
         self._draining = None
-        await routes.runs.close()
+        await service.runs.close()
         await self.store.close()
 
     async def __aenter__(self) -> App:
@@ -174,10 +176,10 @@ class App:
         parent.router.add_route(path, _At(self, path), include_in_schema=False)
         parent.mount(path, self)
 
-    async def _drained(self, routes: Routes) -> None:
+    async def _drained(self, service: Service) -> None:
         """Drain once, whoever asks; streams that are left watch runs of other processes and can go there."""
         if self._draining is None:
-            self._draining = asyncio.create_task(routes.drain())
+            self._draining = asyncio.create_task(service.drain())
         await asyncio.shield(self._draining)
 
     def _hear_signals(self) -> None:
@@ -211,8 +213,8 @@ class App:
 
     def begin_drain(self) -> None:
         """Take no new runs, and cancel those that are on after ``drain`` seconds. SIGTERM and SIGINT do this."""
-        if self._routes is not None and self._draining is None:
-            self._draining = asyncio.create_task(self._routes.drain())
+        if self._service is not None and self._draining is None:
+            self._draining = asyncio.create_task(self._service.drain())
 
     # ASGI
 
@@ -269,9 +271,9 @@ class App:
     async def _answer(
         self, scope: MutableMapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
     ) -> Reply:
-        routes = self._routes
-        if routes is None:
-            routes = await self._started()
+        service = self._service
+        if service is None:
+            service = await self._started()
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
         headers += self._origins.headers(request)
@@ -292,7 +294,7 @@ class App:
         exchange = Exchange(
             request=request, receive=receive, scope=found, principal=principal, headers=headers, params=params
         )
-        return await handler(routes, exchange)
+        return await handler(service, exchange)
 
 
 def _refused(refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]) -> Document:

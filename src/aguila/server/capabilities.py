@@ -1,6 +1,6 @@
 """Layer: server. What an app declares about itself (CAP): what is configured here, and what its owner adds.
 
-Below: the protocol types. Above: ``routes``. Only what holds is declared (CAP-3).
+Below: the protocol types. Above: ``app``. Only what holds is declared (CAP-3).
 """
 
 from __future__ import annotations

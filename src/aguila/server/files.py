@@ -1,7 +1,7 @@
 """Layer: server. Files: uploads in, safe downloads out, and references of messages resolved to bytes.
 
-Below: the store, which keeps files by a hash of their content, per scope; python-multipart. Above: ``routes``, and
-``live`` for the agent that asks for a file. No address is ever fetched: a reference either names an upload of the
+Below: the store, which keeps files by a hash of their content, per scope; python-multipart. Above: ``file_routes``,
+and ``live`` for the agent that asks for a file. No address is ever fetched: a reference either names an upload of the
 same scope or stays unresolved.
 
 A file is whatever its uploader says it is, so nothing it says is trusted on the way out: a browser must neither guess

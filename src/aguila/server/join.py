@@ -1,6 +1,7 @@
 """Layer: server. What a newcomer is told: a stream that any client can consume, however much of the thread it holds.
 
-Below: ``projection``. Above: ``routes``, which sends the events and then, if a run is on, the log after ``Join.after``.
+Below: ``projection``. Above: ``run_routes``, which sends the events and then, if a run is on, the log after
+``Join.after``.
 A client that kept its reducer resumes with a cursor and needs none of this. Nothing here is written to the log.
 
 The events, and why each is there:

@@ -1,6 +1,6 @@
 """Layer: server. How much a request may ask for. Sizes are checked before anything is parsed, counts before it is run.
 
-Below: ``rejection``. Above: ``routes``.
+Below: ``rejection``. Above: ``inputs``, ``files``, ``runs``.
 """
 
 from __future__ import annotations

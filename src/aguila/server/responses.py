@@ -1,6 +1,7 @@
 """Layer: server. Answers as raw ASGI: JSON documents, and event streams as SSE or protobuf.
 
-Below: ``aguila.codec`` (framing, downgrade) and ``aguila.store`` (where streams come from). Above: ``routes``.
+Below: ``aguila.codec`` (framing, downgrade) and ``aguila.store`` (where streams come from). Above: ``exchange``
+and the handlers.
 
 A stream reads the log at its reader's pace: ``send`` waits for a slow one, and nothing is kept for it meanwhile. One
 write holds a whole batch of the log; the pump has gathered it. Besides the request's own task a stream has one more,

@@ -1,6 +1,6 @@
 """Layer: server. All runs of this process: admitted, started once, kept alive, cancelled, recovered, drained.
 
-Below: ``live`` (one run), ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above: ``routes``.
+Below: ``live`` (one run), ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above: ``exchange``.
 A run belongs to the server: nothing here knows a connection.
 
 What becomes of a request on a thread where a run is on:

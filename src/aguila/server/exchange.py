@@ -1,0 +1,89 @@
+"""Layer: server. One request that was let in, and what all handlers share: the runs, the store, and how to stream.
+
+Below: ``runs`` (what runs), ``responses`` (how it is answered). Above: the handlers in ``run_routes``,
+``thread_routes`` and ``file_routes``. Every store call of theirs carries the scope that the credentials gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from aguila.codec import encode
+from aguila.codec.negotiate import negotiate
+from aguila.codec.notice import Warn
+from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
+from aguila.server.auth import Request
+from aguila.server.limits import Limits
+from aguila.server.live import LiveRun
+from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
+from aguila.server.runs import Runs
+from aguila.store import RunRecord, Store
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that was let in, and who asks. ``headers`` belong on every answer to it."""
+
+    request: Request
+    receive: Receive
+    scope: str
+    principal: Any
+    headers: Sequence[tuple[bytes, bytes]]
+    params: Sequence[str]
+
+
+class Service:
+    """What the handlers of one app work with."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        limits: Limits,
+        capabilities: AgentCapabilities,
+        headers_allowed: Sequence[str],
+        heartbeat: float,
+        disconnect_grace: float | None,
+        warn: Warn,
+    ) -> None:
+        self.runs = runs
+        self.store: Store = runs.store
+        self.limits = limits
+        self.capabilities = encode(capabilities)
+        self.headers_allowed = [name.lower() for name in headers_allowed]
+        self.warn = warn
+        self._streams = Streams(heartbeat)
+        self._grace = disconnect_grace
+
+    async def drain(self) -> None:
+        """Drain the runs, then end the streams that are left: what they watch goes on in another process."""
+        await self.runs.drain()
+        self._streams.break_off()
+
+    def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:
+        """An answer that streams a part of the log; ``options`` are those of ``EventStream``."""
+        return EventStream(
+            framing_of(exchange) if framing is None else framing,
+            self.store,
+            exchange.scope,
+            thread_id,
+            streams=self._streams,
+            headers=exchange.headers,
+            grace=self._grace,
+            **options,
+        )
+
+    def live(self, record: RunRecord) -> LiveRun | None:
+        """The run, if this process has it."""
+        return self.runs.live.get((record.scope, record.thread_id, record.run_id))
+
+
+_negotiated = lru_cache(256)(negotiate)
+
+
+def framing_of(exchange: Exchange, declared: str | None = PROTOCOL_VERSION) -> Framing:
+    """How this reader is written to: as it accepts, in the version that it declared."""
+    return framing_for(_negotiated(exchange.request.headers.get("accept")), declared)

@@ -1,0 +1,39 @@
+"""Layer: server. The handlers about files: upload and download.
+
+Below: ``files``. Above: the table in ``routes``.
+"""
+
+from __future__ import annotations
+
+from aguila.agent.chat import FILE_PROVIDER
+from aguila.server.exchange import Exchange, Service
+from aguila.server.files import file_response, receive_upload
+from aguila.server.responses import Receive, Reply, Send, json_document
+
+
+async def upload(service: Service, exchange: Exchange) -> Reply:
+    """``POST /files``."""
+    blob = await receive_upload(
+        exchange.request, exchange.receive, store=service.store, scope=exchange.scope, limits=service.limits
+    )
+    answer = {
+        "id": blob.blob_id,
+        "mediaType": blob.media_type,
+        "filename": blob.filename,
+        "size": blob.size,
+        "source": {"type": "file", "value": blob.blob_id, "provider": FILE_PROVIDER, "mimeType": blob.media_type},
+    }
+    return json_document(answer, exchange.headers, 201)
+
+
+async def download(service: Service, exchange: Exchange) -> Reply:
+    """``GET /files/{id}``."""
+    (file_id,) = exchange.params
+    blob, data = await service.store.blob(exchange.scope, file_id)
+    status, headers, body = file_response(blob, data)
+
+    async def reply(receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
+        await send({"type": "http.response.body", "body": body})
+
+    return reply

@@ -1,0 +1,161 @@
+"""Layer: server. The handlers about runs: start, come back, join, look, cancel.
+
+Below: ``exchange``, ``inputs``, ``join``. Above: the table in ``routes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any
+
+from aguila.errors import CursorExpired, NotFound
+from aguila.protocol import RunAgentInput
+from aguila.server.exchange import Exchange, Service, framing_of
+from aguila.server.history import check_parent
+from aguila.server.inputs import read_input
+from aguila.server.join import join
+from aguila.server.rejection import Rejected
+from aguila.server.responses import Receive, Reply, json_document
+from aguila.server.runs import Asked
+from aguila.store import RunRecord
+
+
+async def run(service: Service, exchange: Exchange) -> Reply:
+    """``POST /``: start a run, or come back to it."""
+    input, body, digest = await read_input(service, exchange)  # noqa: A001 - the protocol's word for it
+    request = exchange.request
+    headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
+    with Hearing(exchange.receive) if service.runs.has_queue else nullcontext() as hearing:
+        asked = Asked(
+            input=input,
+            body=body,
+            scope=exchange.scope,
+            principal=exchange.principal,
+            headers=headers,
+            is_gone=bool if hearing is None else hearing.is_gone,
+            digest=digest,
+        )
+        started = await service.runs.start(asked)
+    record = started.record
+    if started.is_hydration or (record is not None and not record.is_running):
+        return await _join(service, exchange, input)
+    framing = framing_of(exchange, input.protocol_version)
+    if record is not None:
+        after, opening, live = record.first - 1, b"", service.live(record)
+    else:
+        first, live = started.first, started.live
+        assert first is not None  # noqa: S101
+        after, opening = first.last, framing.batch(first.first, first.events)
+    return service.stream(exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=live)
+
+
+async def connect(service: Service, exchange: Exchange) -> Reply:
+    """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
+    input, _, _ = await read_input(service, exchange)  # noqa: A001
+    try:
+        await service.store.run(exchange.scope, input.thread_id, input.run_id)
+    except NotFound:  # else it is that run which is told about, wherever it went on from
+        for notice in await check_parent(input, service.store, exchange.scope):
+            service.warn(notice)
+    return await _join(service, exchange, input)
+
+
+async def _join(service: Service, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
+    store, scope, thread_id = service.store, exchange.scope, input.thread_id
+    records = await store.runs(scope, thread_id)
+    running = records[-1] if records and records[-1].is_running else None
+    projections = service.runs.projections
+    joined = await join(store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id)
+    framing = framing_of(exchange, input.protocol_version)
+    opening = b"".join([framing.event(event) for event in joined.events[:-1]])
+    opening += framing.event(joined.events[-1], joined.after)
+    live = service.live(running) if running is not None and joined.is_live else None
+    return service.stream(
+        exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=live
+    )
+
+
+async def run_status(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/runs/{run}``."""
+    return json_document(run_document(await _record(service, exchange)), exchange.headers)
+
+
+async def run_events(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
+    record = await _record(service, exchange)
+    after = await cursor_of(service, exchange)
+    return service.stream(
+        exchange,
+        record.thread_id,
+        after=record.first - 1 if after is None else max(after, record.first - 1),
+        until=None if record.is_running else record.last,
+        is_live=record.is_running,
+        fails_in_band=False,
+        watched=service.live(record) if record.is_running else None,
+    )
+
+
+async def cancel(service: Service, exchange: Exchange) -> Reply:
+    """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
+    thread_id, run_id = exchange.params
+    record = await service.runs.cancel(exchange.scope, thread_id, run_id)
+    return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
+
+
+async def _record(service: Service, exchange: Exchange) -> RunRecord:
+    thread_id, run_id = exchange.params
+    return await service.store.run(exchange.scope, thread_id, run_id)
+
+
+async def cursor_of(service: Service, exchange: Exchange) -> int | None:
+    """Where to go on. Raises ``Rejected`` for what is no number, ``CursorExpired`` beyond the end of the log."""
+    # A browser that reconnects asks for the same address again, so the header is the newer one.
+    text = exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise Rejected(422, "bad_cursor", "a cursor is the id of an event of this thread, a number", "/after")
+    last = await service.store.last(exchange.scope, exchange.params[0])
+    if len(text) > 18 or int(text) > last:
+        raise CursorExpired("the log of this thread has no such event")
+    return int(text)
+
+
+def run_document(record: RunRecord) -> dict[str, Any]:
+    """How a run stands, as JSON."""
+    return {
+        "threadId": record.thread_id,
+        "runId": record.run_id,
+        "parentRunId": record.parent_run_id,
+        "status": "running" if record.outcome is None else record.outcome,
+        "cancelRequested": record.cancel_requested,
+        "first": record.first,
+        "last": record.last,
+        "startedAt": record.started_at,
+        "endedAt": record.ended_at,
+    }
+
+
+class Hearing:
+    """Hears whether a client hangs up while its request is being looked at."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Hearing:
+        self._task = asyncio.create_task(self._listen())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def is_gone(self) -> bool:
+        """Whether it has hung up."""
+        return self._task is not None and self._task.done()
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

@@ -1,0 +1,125 @@
+"""Layer: server. The handlers about threads: lists, views, the log, deletion.
+
+Below: ``exchange``, ``projection``, ``run_routes`` (a run as JSON, and cursors). Above: the table in ``routes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from aguila.codec import decode_event
+from aguila.errors import ThreadBusy
+from aguila.protocol import Event
+from aguila.server.exchange import Exchange, Service
+from aguila.server.interrupts import open_interrupts
+from aguila.server.limits import STORED
+from aguila.server.rejection import Rejected
+from aguila.server.responses import Document, EventStream, Reply, json_document
+from aguila.server.run_routes import cursor_of, run_document
+from aguila.store import RunRecord, ThreadSummary
+from aguila.stream import compact
+
+_MAX_PAGE = 500
+
+
+async def threads(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads``: summaries, last updated first."""
+    query = exchange.request.query
+    text = query.get("limit", "50")
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
+        raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
+    limit = int(text)
+    found = await service.store.threads(exchange.scope, limit=limit, before=query.get("before"))
+    more = found[-1].thread_id if len(found) == limit else None
+    return json_document({"threads": [_summary(one) for one in found], "next": more}, exchange.headers)
+
+
+async def thread(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}``: messages, state and open interrupts, with the sequence number they cover."""
+    (thread_id,) = exchange.params
+    view = await service.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
+    records = await service.store.runs(exchange.scope, thread_id)
+    interrupts = await open_interrupts(service.store, exchange.scope, view)
+    answer = {
+        "threadId": thread_id,
+        "messages": view.conversation.messages,
+        "state": view.conversation.state,
+        "interrupts": interrupts,
+        "last": view.last,
+        "tip": view.tip,
+        "runs": [run_document(record) for record in records],
+    }
+    return json_document(answer, exchange.headers)
+
+
+async def delete_thread(service: Service, exchange: Exchange) -> Reply:
+    """``DELETE /threads/{id}``: everything in it, its files too."""
+    (thread_id,) = exchange.params
+    try:
+        await service.store.delete_thread(exchange.scope, thread_id)
+    except ThreadBusy as error:
+        message = f"run {error.run.run_id} is on; cancel it first"
+        raise Rejected(409, "thread_busy", message) from None
+    return Document(status=204, headers=exchange.headers)
+
+
+async def thread_events(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run that is on."""
+    (thread_id,) = exchange.params
+    summary = await service.store.thread(exchange.scope, thread_id)
+    after = await cursor_of(service, exchange)
+    after = 0 if after is None else after
+    records: Sequence[RunRecord] = ()
+    if exchange.request.query.get("compact", "").lower() in ("1", "true"):
+        records = await service.store.runs(exchange.scope, thread_id)
+    live = None
+    if summary.is_running:
+        running = [one for key, one in service.runs.live.items() if key[:2] == (exchange.scope, thread_id)]
+        live = running[0] if running else None
+    return service.stream(
+        exchange,
+        thread_id,
+        after=after,
+        until=summary.last,
+        is_live=summary.is_running,
+        replay=partial(_replay_compacted, service, records) if records else None,
+        fails_in_band=False,
+        watched=live,
+    )
+
+
+async def _replay_compacted(service: Service, records: Sequence[RunRecord], stream: EventStream) -> None:
+    """Write finished runs that begin after the cursor in their shortest form; the last event has the run's id.
+
+    A run of which the reader has seen a part goes on as it was.
+    """
+    framing = stream.framing
+    for record in records:
+        if record.is_running or record.first <= stream.after:
+            if record.last > stream.after:
+                return
+            continue
+        events: list[Event] = []
+        position = stream.after
+        while position < record.last:
+            for batch in await service.store.read(stream.scope, stream.thread_id, position, until=record.last):
+                decoded = [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
+                events += [event for event in decoded if event is not None]
+                position = batch.last
+        short = compact(events, warn=service.warn)
+        body = b"".join([framing.event(event) for event in short[:-1]])
+        stream.after = record.last
+        await stream.write(body + framing.event(short[-1], record.last))
+
+
+def _summary(thread: ThreadSummary) -> dict[str, Any]:
+    return {
+        "threadId": thread.thread_id,
+        "createdAt": thread.created_at,
+        "updatedAt": thread.updated_at,
+        "last": thread.last,
+        "runs": thread.runs,
+        "isRunning": thread.is_running,
+    }
