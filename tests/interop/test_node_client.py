@@ -189,4 +189,4 @@ def test_a_client_that_joins_a_run_sees_its_rest_and_has_what_the_first_one_has(
     watched, joined = scenarios["join while it runs"]["watched"], scenarios["join while it runs"]["joined"]
     assert watched["outcome"] == joined["outcome"] == {"outcome": "cancelled"}
     assert joined["messages"] == watched["messages"]
-    assert types(joined)[:3] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]
+    assert types(joined)[:3] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]

@@ -391,10 +391,9 @@ def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_c
     assert calls == ["r1"]
     status, events = answers[1]
     assert status == 200
-    # Whether messages or state come first means nothing; a newcomer is told in the order of ``join``.
-    assert types(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
-    assert events[2]["snapshot"] == {"n": 1}
-    assert [message["role"] for message in events[1]["messages"]] == ["user", "assistant"]
+    assert types(events) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert events[1]["snapshot"] == {"n": 1}
+    assert [message["role"] for message in events[2]["messages"]] == ["user", "assistant"]
 
 
 # 3729, 4761

@@ -83,11 +83,27 @@ async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(o
     await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), said("a1", "hello"))
     joined = await newcomer(open_store)
     assert verify(joined.events, producer=True).end == "finished"
-    assert types(joined.events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
+    assert types(joined.events) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     view = reduce(joined.events)
     assert [message.content for message in view.messages] == ["hi", "hello"]
     assert view.state == {"n": 1}
     assert (view.runs[0].run_id, joined.after, joined.is_live) == ("visit", 5, False)
+
+
+async def test_2510_the_state_is_told_first_and_only_if_there_ever_was_one(open_store: Store) -> None:
+    told = ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    await write(open_store, request("r1", user("u1"), state={}), said("a1", "hello"))
+    for run_id in ("visit", "r1"):
+        assert types((await newcomer(open_store, run_id)).events) == told
+    told.insert(1, "STATE_SNAPSHOT")
+    lease = await begin(open_store, request("r2", user("u2")))
+    assert types((await newcomer(open_store)).events) == told[:3]  # the baseline of the deltas that may come
+    await append(open_store, lease, [StateSnapshotEvent(snapshot={"n": 1})])
+    await append(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r2")])
+    await write(open_store, request("r3", user("u3")))  # from a client that has none: it is {} again, and that is news
+    for run_id in ("visit", "r2", "r3"):
+        assert types((await newcomer(open_store, run_id)).events) == told
+    assert types((await newcomer(open_store, branch="r1")).events) == [told[0], *told[2:]]
 
 
 async def test_open_interrupts_are_shown_to_whoever_comes_int_7(open_store: Store) -> None:
@@ -208,8 +224,8 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
     assert joined.after == 14
     assert types(joined.events) == [
         "RUN_STARTED",
-        "MESSAGES_SNAPSHOT",
         "STATE_SNAPSHOT",
+        "MESSAGES_SNAPSHOT",
         "SUBAGENT_STARTED",
         "SUBAGENT_FINISHED",
         "SUBAGENT_STARTED",

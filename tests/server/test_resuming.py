@@ -61,8 +61,8 @@ def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: An
         with server.run("/connect", run_id="visit") as stream:
             joined = stream.rest()
         check_valid(joined)
-        assert [message["content"] for message in joined[1]["messages"]] == ["Go", "Go: first=a second=b"]
-        assert joined[2]["snapshot"] == {"kept": True, "asked": 1}
+        assert joined[1]["snapshot"] == {"kept": True, "asked": 1}
+        assert [message["content"] for message in joined[2]["messages"]] == ["Go", "Go: first=a second=b"]
 
 
 def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(store: Any) -> None:
@@ -88,6 +88,29 @@ def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(
         assert code_of(server, run_id="r4", **again) == (409, "interrupt_stale")
         # Not from where it was asked either: it is settled once.
         assert code_of(server, run_id="r4", parentRunId="r1", **again) == (409, "interrupt_stale")
+
+
+def test_an_answer_counts_as_used_in_the_very_transaction_that_closes_its_run() -> None:
+    before_the_end: list[list[str]] = []
+
+    class Watching(MemoryStore):
+        """Looks at the interrupts right before a run is closed: that is where a process may die."""
+
+        async def append(self, lease: Any, events: Any, *, end: Any = None) -> Any:
+            if end is not None:
+                before_the_end.append([one.status for one in await self.interrupts(lease.scope, lease.thread_id)])
+            return await super().append(lease, events, end=end)
+
+    async def agent(run: Any) -> Any:
+        if not run.resume:
+            raise Interrupt(Question(id="mine", reason="confirm"))
+        yield "done"
+
+    with serving(App(agent, store=Watching())) as server:
+        server.events(run_id="r1")
+        assert text_of(server.events(run_id="r2", resume=answers(("mine", True)))) == "done"
+        assert code_of(server, run_id="r3", resume=answers(("mine", True))) == (409, "interrupt_stale")
+    assert before_the_end == [[], ["claimed"]]
 
 
 def test_an_interrupt_that_a_watched_run_is_answering_is_taken(store: Any) -> None:
@@ -137,7 +160,7 @@ def test_no_messages_hydrate_without_calling_the_agent(store: Any) -> None:
         server.events(run_id="r1", messages=[says("u1", "one")])
         hydrated = server.events(run_id="r2")
         check_valid(hydrated)
-        assert types(hydrated) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
+        assert types(hydrated) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["r1"]
 
 
@@ -159,11 +182,11 @@ def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -
         first.read_until("TEXT_MESSAGE_CONTENT")
         with other.run("/connect", run_id="visit") as second:
             start = [second.next_event() for _ in range(3)]
-            assert [event["type"] for event in start if event] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]
+            assert [event["type"] for event in start if event] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
             gate.open()
             rest = second.rest()
         events = [event for event in [*start, *rest] if event is not None]
         check_valid(events)
         assert events[0]["runId"] == events[-1]["runId"] == "r1"
-        assert events[1]["messages"][-1]["content"] + text_of(events) == "one two"
+        assert events[2]["messages"][-1]["content"] + text_of(events) == "one two"
         assert first.rest()[-1] == events[-1]

@@ -76,6 +76,8 @@ class Model:
         if held is None:
             return "StaleLease"
         thread, run = held
+        if end is not None and self.settle(lease, list(end.settles)) is not None:
+            return "InterruptTaken"
         thread.log += events
         run.last = len(thread.log)
         self.touch(thread)
@@ -193,6 +195,7 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
                     outcome=rng.choice(["success", "interrupt", "error", "cancelled"]),
                     interrupts=[(name, b"{}") for name in raised],
                     session=rng.choice([None, event]),
+                    settles=rng.sample(names, rng.choice([0, 0, 1, 2])),
                 )
                 found = await _outcome(store.append(lease, [event], end=end))
                 expected = model.append(lease, [event], end)

@@ -20,7 +20,7 @@ from aguila.errors import (
     NotFound,
     ThreadBusy,
 )
-from aguila.store import Retention, Store
+from aguila.store import Retention, RunEnd, Store
 
 
 class ThreadsContract(WithStore):
@@ -151,6 +151,32 @@ class ThreadsContract(WithStore):
                 await store.settle(lease, ids)
             assert error.value.interrupt_id == ids[1]
             assert await statuses(store) == {"i1": "claimed", "i2": "open"}
+
+    async def test_the_end_of_a_run_settles_in_its_own_transaction(self, store: Store):
+        await whole(store, "t", "r1", "i1", "i2")
+        lease = await start(store, run_id="r2", claims=["i1", "i2"])
+        await store.append(lease, [b"{}"], end=RunEnd(outcome="success", settles=["i1"]))
+        assert await statuses(store) == {"i1": "settled", "i2": "open"}
+        assert {r.interrupt_id: r.claimed_by for r in await store.interrupts("a", "t")} == {"i1": "r2", "i2": None}
+
+    async def test_an_end_that_settles_what_the_run_has_not_claimed_does_nothing(self, store: Store):
+        await whole(store, "t", "r1", "i1", "i2")
+        lease = await start(store, run_id="r2", claims=["i1"])
+        last = await store.last("a", "t")
+        with pytest.raises(InterruptTaken) as error:
+            await store.append(lease, [b"{}"], end=RunEnd(outcome="success", settles=["i1", "i2"]))
+        assert error.value.interrupt_id == "i2"
+        assert await statuses(store) == {"i1": "claimed", "i2": "open"}
+        assert await store.last("a", "t") == last
+        assert (await store.run("a", "t", "r2")).is_running
+        await store.append(lease, [b"{}"], end=RunEnd(outcome="success", settles=["i1"]))
+
+    async def test_an_interrupt_can_be_settled_and_raised_again_by_one_end(self, store: Store):
+        await whole(store, "t", "r1", "i1")
+        lease = await start(store, run_id="r2", claims=["i1"])
+        end = RunEnd(outcome="interrupt", interrupts=[("i1", b"{}")], settles=["i1"])
+        await store.append(lease, [b"{}"], end=end)
+        assert [(r.run_id, r.status) for r in await store.interrupts("a", "t")] == [("r2", "open")]
 
     async def test_of_racing_answers_one_wins(self, store: Store):
         await whole(store, "t", "r", "i1")

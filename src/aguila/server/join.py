@@ -9,8 +9,9 @@ The events, and why each is there:
 ======================  ===============================================================================================
 RUN_STARTED             a stream begins with it (LIFE-1). It has the ids of the run that is on, or that was asked for
                         again; else those of the request, since then the answer is a run of its own
+STATE_SNAPSHOT          the state so far, which is the baseline of what follows (SNAP-2). Not if no run is on and the
+                        thread never had a state: ``{}`` would clear what the client begins with
 MESSAGES_SNAPSHOT       all messages so far: history is restated, never streamed again (LIFE-19)
-STATE_SNAPSHOT          the state so far, which is the baseline of what follows (SNAP-2)
 SUBAGENT_*              everybody who came and went in the run: a later one may name one of them as its parent (SUB-11),
                         and those who are here will leave (SUB-4)
 STEP_STARTED,           what is open in the run that is on: the log will continue and close it (STR-2). A start of what
@@ -134,8 +135,9 @@ def _joined(view: Projection) -> Join:
     """The run that is on: what there is, opened again, and then the log."""
     run = _run_of(view)
     if run.ended is not None:  # just now
-        return Join(events=[_restarted(run), *_retold(view), *_pending(view)], after=view.last - 1, is_live=True)
-    events: list[Event] = [_restarted(run), *_retold(view), *_reopened(view)]
+        events: list[Event] = [_restarted(run), *_retold(view, is_live=True), *_pending(view)]
+        return Join(events=events, after=view.last - 1, is_live=True)
+    events = [_restarted(run), *_retold(view, is_live=True), *_reopened(view)]
     return Join(events=events, after=view.last, is_live=True)
 
 
@@ -189,9 +191,12 @@ def _restarted(run: LastRun) -> Event:
     return replace(run.started, input=None)
 
 
-def _retold(view: Projection) -> list[Event]:
+def _retold(view: Projection, *, is_live: bool = False) -> list[Event]:
     conversation = view.conversation
-    return [MessagesSnapshotEvent(messages=conversation.messages), StateSnapshotEvent(snapshot=conversation.state)]
+    messages = MessagesSnapshotEvent(messages=conversation.messages)
+    if not (is_live or view.has_state):
+        return [messages]
+    return [StateSnapshotEvent(snapshot=conversation.state), messages]
 
 
 class _Held:

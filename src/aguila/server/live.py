@@ -396,8 +396,6 @@ class LiveRun:
         delay = 0.05
         while True:
             try:
-                if self._claims and end.outcome in ("success", "interrupt"):
-                    await self._store.settle(self.lease, self._claims)
                 await self._store.append(self.lease, events, end=end)
                 return end.outcome
             except StaleLease as error:
@@ -417,7 +415,12 @@ class LiveRun:
         interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]
         session = encode(ending.session)
         is_changed = session != (b"null" if self.session is None else self.session)
-        return RunEnd(outcome=ending.outcome, interrupts=interrupts, session=session if is_changed else None)
+        return RunEnd(
+            outcome=ending.outcome,
+            interrupts=interrupts,
+            session=session if is_changed else None,
+            settles=self._claims if ending.outcome in ("success", "interrupt") else (),
+        )
 
     # Viewers
 

@@ -38,6 +38,7 @@ from aguila.protocol import (
     RunErrorEvent,
     RunFinishedEvent,
     RunStartedEvent,
+    StateDeltaEvent,
     StateSnapshotEvent,
     ToolCallStartEvent,
     replace,
@@ -45,6 +46,7 @@ from aguila.protocol import (
 from aguila.server.limits import STORED
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
+from aguila.stream.patch import same_json
 from aguila.stream.rules import ITEMS, SUBAGENT, TOOL_CALL, Item
 
 KEPT_ENDS: Final = 8
@@ -72,6 +74,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """A thread as it was after event ``last``, seen along the path from its root to the run ``tip``.
 
     ``instructions`` are the ids of system and developer messages that came from clients, not from the agent.
+    ``has_state`` says whether anybody ever spoke of a state: ``{}`` may be one, or the lack of one (IN-11).
     """
 
     thread_id: str
@@ -80,6 +83,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     tip: str | None
     run: LastRun | None
     instructions: frozenset[str]
+    has_state: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -139,7 +143,8 @@ class _Run(msgspec.Struct):
 class _Line:
     """One path through the tree, reduced event by event."""
 
-    __slots__ = ("_calls", "_ended", "_instructions", "_opened", "_reducer", "_started", "_subagents", "last", "tip")
+    __slots__ = ("_calls", "_ended", "_has_state", "_instructions", "_opened", "_reducer", "_started", "_subagents",
+                 "last", "tip")  # fmt: skip
 
     def __init__(self, start: Projection | None, warn: Warn) -> None:
         self.tip = None if start is None else start.tip
@@ -148,6 +153,7 @@ class _Line:
             Reducer(warn=warn) if start is None else Reducer.from_conversation(start.conversation, warn=warn)
         )
         self._instructions = frozenset[str]() if start is None else start.instructions
+        self._has_state = start is not None and start.has_state
         self._started: RunStartedEvent | None = None
         self._begin(None)
 
@@ -170,6 +176,7 @@ class _Line:
             self._instructions |= instructing
         reducer.feed(replace(event, input=given))
         reducer.feed(StateSnapshotEvent(snapshot={} if given.state is None else given.state))
+        self._has_state = self._has_state or (given.state is not None and not same_json(given.state, {}))
         self._begin(event)
         self.tip, self.last = event.run_id, at
 
@@ -199,7 +206,11 @@ class _Line:
             tip=self.tip,
             run=run,
             instructions=self._instructions,
+            has_state=self._has_state,
         )
+
+    def _note_state(self, _: Any) -> None:
+        self._has_state = True
 
     def _end(self, event: Any) -> None:
         self._ended = event
@@ -233,12 +244,14 @@ def _closes(item: Item) -> Callable[[_Line, Any], None]:
     return closes
 
 
-# Only what opens, closes or ends: a delta costs one look-up here.
+# Only what opens, closes or ends, and state: a delta of a text costs one look-up here.
 _TRACKED: dict[type[Any], Callable[[_Line, Any], None]] = {
     **{item.opener: _opens(item) for item in ITEMS},
     **{closer: _closes(item) for item in ITEMS for closer in item.closers},
     RunFinishedEvent: _Line._end,
     RunErrorEvent: _Line._end,
+    StateSnapshotEvent: _Line._note_state,
+    StateDeltaEvent: _Line._note_state,
 }
 
 

@@ -109,12 +109,14 @@ class Batch(msgspec.Struct, frozen=True):
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What closing a run does, in the transaction of its terminal event.
 
-    ``interrupts`` are the (id, JSON) pairs it leaves open; ``session`` replaces the thread's private session value.
+    ``interrupts`` are the (id, JSON) pairs it leaves open; ``session`` replaces the thread's private session value;
+    ``settles`` are interrupts that the run has claimed and whose answers count as used with its end (see ``settle``).
     """
 
     outcome: Outcome
     interrupts: Sequence[tuple[str, bytes]] = ()
     session: bytes | None = None
+    settles: Sequence[str] = ()
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +187,10 @@ class Store(ABC):
 
     @abstractmethod
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
-        """Append events of a run, and close it if ``end`` is given. Durable when it returns. Raises ``StaleLease``."""
+        """Append events of a run, and close it if ``end`` is given. Durable when it returns.
+
+        Raises ``StaleLease``, or ``InterruptTaken`` if ``end`` settles what this run has not claimed.
+        """
 
     @abstractmethod
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:

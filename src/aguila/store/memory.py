@@ -207,6 +207,8 @@ class MemoryStore(Store):
         thread, run = self._hold(lease)
         if end is None:
             self._make_room(size, keep=thread)
+        else:
+            self._settle(thread, run, end.settles)
         now = self._clock()
         batch = self._write(thread, events, size, now)
         if end is None:
@@ -226,13 +228,7 @@ class MemoryStore(Store):
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
         """See ``Store``."""
-        thread, run = self._hold(lease)
-        for interrupt_id in interrupt_ids:
-            interrupt = thread.interrupts.get(interrupt_id)
-            if interrupt is None or interrupt.claimed_by != run.run_id:
-                raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
-        for interrupt_id in interrupt_ids:
-            thread.interrupts[interrupt_id] = _replace(thread.interrupts[interrupt_id], status="settled")
+        self._settle(*self._hold(lease), interrupt_ids)
 
     async def expired(self) -> Sequence[RunRecord]:
         """See ``Store``."""
@@ -500,6 +496,14 @@ class MemoryStore(Store):
         if end.session is not None:
             self._count(thread, len(end.session) - len(thread.session or b""))
             thread.session = end.session
+
+    def _settle(self, thread: _Thread, run: RunRecord, interrupt_ids: Sequence[str]) -> None:
+        for interrupt_id in interrupt_ids:
+            interrupt = thread.interrupts.get(interrupt_id)
+            if interrupt is None or interrupt.claimed_by != run.run_id:
+                raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
+        for interrupt_id in interrupt_ids:
+            thread.interrupts[interrupt_id] = _replace(thread.interrupts[interrupt_id], status="settled")
 
     def _reopen_claims(self, thread: _Thread, run_id: str) -> None:
         for interrupt in list(thread.interrupts.values()):

@@ -79,8 +79,10 @@ def begin(
 def append(
     db: sqlite3.Connection, now: float, lease: Lease, events: Sequence[bytes], lines: bytes, end: RunEnd | None
 ) -> Batch:
-    """Append events, and close the run with ``end``. Raises ``StaleLease``."""
+    """Append events, and close the run with ``end``. Raises ``StaleLease``, ``InterruptTaken``."""
     thread, run, last, lease_until, lease_seconds, _ = _hold(db, lease)
+    if end is not None:
+        _settle(db, thread, lease.run_id, end.settles)
     batch = _log(db, now, lease.scope, thread, last, events, lines)
     if end is None:
         if lease_until <= now:  # nobody has taken over: the owner is alive after all
@@ -119,10 +121,13 @@ def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float
 
 def settle(db: sqlite3.Connection, lease: Lease, interrupt_ids: Sequence[str]) -> None:
     """Mark interrupts that this run claimed as settled. Raises ``StaleLease``, ``InterruptTaken``."""
-    thread = _hold(db, lease)[0]
+    _settle(db, _hold(db, lease)[0], lease.run_id, interrupt_ids)
+
+
+def _settle(db: sqlite3.Connection, thread: int, run_id: str, interrupt_ids: Sequence[str]) -> None:
     for interrupt_id in interrupt_ids:
         interrupt = _interrupt(db, thread, interrupt_id)
-        if interrupt is None or interrupt[1] != lease.run_id:
+        if interrupt is None or interrupt[1] != run_id:
             raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
     for interrupt_id in interrupt_ids:
         db.execute(
