@@ -6,6 +6,7 @@ Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``.
 from aguila.store.base import (
     Batch,
     Blob,
+    CancelRequest,
     InterruptRecord,
     InterruptStatus,
     Lease,
@@ -22,6 +23,7 @@ from aguila.store.sqlite import SQLiteStore
 __all__ = [
     "Batch",
     "Blob",
+    "CancelRequest",
     "InterruptRecord",
     "InterruptStatus",
     "Lease",

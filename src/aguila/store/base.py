@@ -16,6 +16,9 @@ thread id is not a credential, and nothing can be read or counted across scopes.
 * A run's owner renews its lease; ``expired`` finds runs whose owner did not, and ``take_over`` gives one of the
   finders the right to end it. An owner that is late may still append if nobody has taken over; that renews the lease.
   A clock that is set back neither ends a lease nor makes it endless.
+* Cancelling is asked of the owner, wherever it is: in any case, or only if nobody watches the run. The owner knows who
+  watches in its own process; the others note it here (``watch``). It answers the second kind by asking for the first
+  or by ``withdraw_cancel``, and who asked waits for that with ``cancel_settled``.
 * An interrupt goes from open to claimed (by a run that answers it) to settled. A claim that was not settled when its
   run closes, or is taken over, is open again. An id that is raised again is a new, open interrupt.
 
@@ -34,6 +37,9 @@ import msgspec
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""
 
+CancelRequest = Literal["always", "unwatched"]
+"""Whether a run is to be cancelled in any case, or only if nobody watches it."""
+
 InterruptStatus = Literal["open", "claimed", "settled"]
 """Whether an interrupt still waits for its answer."""
 
@@ -49,7 +55,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the store knows of a run. ``input`` is the exact body it was asked for with."""
+    """All that the store knows of a run. ``input`` is the exact body it was asked for with.
+
+    ``cancel_requested`` says that it is to be cancelled in any case.
+    """
 
     scope: str
     thread_id: str
@@ -194,7 +203,7 @@ class Store(ABC):
 
     @abstractmethod
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
-        """Keep a lease alive; gives whether cancelling was asked for. Raises ``StaleLease``."""
+        """Keep a lease alive; gives whether cancelling was asked for, in any case. Raises ``StaleLease``."""
 
     @abstractmethod
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
@@ -212,15 +221,49 @@ class Store(ABC):
         """The right to end a run whose lease has run out; None if it is closed, renewed or taken by someone else."""
 
     @abstractmethod
-    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """Ask the run's owner, wherever it is, to cancel it; does nothing to a closed run. Raises ``NotFound``."""
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
+        """Ask the run's owner, wherever it is, to cancel it; does nothing to a closed run. Raises ``NotFound``.
+
+        With ``unwatched`` only if nobody watches it. To ask without that wins, whichever came first.
+        """
 
     @abstractmethod
-    async def cancel_requested(self, lease: Lease) -> None:
-        """Return when cancelling this run is asked for, from any process, or its lease is stale.
+    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
+        """Take back a request made with ``unwatched``, if there is one.
+
+        The owner does so because somebody watches, who asked because nobody answers.
+        """
+
+    @abstractmethod
+    async def cancel_requested(self, lease: Lease) -> CancelRequest:
+        """Return when cancelling this run is asked for, from any process, or ("always") its lease is stale.
 
         Raises ``StoreUnavailable`` if the store is closed meanwhile.
         """
+
+    @abstractmethod
+    async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """Return the run when no request made with ``unwatched`` is open: it is closed, or to be cancelled in any
+        case, or the request was withdrawn.
+
+        Raises ``NotFound``, or ``StoreUnavailable`` if the store is closed meanwhile.
+        """
+
+    @abstractmethod
+    async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
+        """Note that ``viewer``, a process other than the owner, has somebody who watches this run.
+
+        It counts for some seconds, unless it is noted again, and until the run ends; nothing is noted of a run that
+        does not exist or is closed.
+        """
+
+    @abstractmethod
+    async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
+        """Note that nobody there watches any more; does nothing if that is known."""
+
+    @abstractmethod
+    async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
+        """Whether some process has noted that this run is watched there, now or in the last seconds."""
 
     @abstractmethod
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:

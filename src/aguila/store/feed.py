@@ -16,12 +16,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from aguila.errors import StoreUnavailable
 from aguila.store.base import Batch, Lease
 
 Read = Callable[[int], Awaitable[tuple[Sequence[Batch], int]]]
 """Some stored batches after a sequence number, and the last sequence number of the log at that moment."""
+
+T = TypeVar("T")
 
 Key = tuple[str, str]
 """Scope and thread id."""
@@ -231,17 +234,18 @@ class Feed:
         finally:
             self._leave(channel)
 
-    async def controlled(self, key: Key, is_over: Callable[[], Awaitable[bool]]) -> None:
-        """Return when ``is_over`` says so, asking it again whenever it may have changed.
+    async def controlled(self, key: Key, found: Callable[[], Awaitable[T | None]]) -> T:
+        """What ``found`` gives as soon as that is not None; it is asked again whenever it may have changed.
 
-        Raises ``StoreUnavailable`` when the feed closes.
+        Raises ``StoreUnavailable`` when the feed closes, and what ``found`` raises.
         """
         channel = self._join(key)
         try:
             while True:
                 seen = channel.control.version
-                if await is_over():
-                    return
+                outcome = await found()
+                if outcome is not None:
+                    return outcome
                 self._before_wait()
                 await channel.control.wait(seen)
                 if self.closed:

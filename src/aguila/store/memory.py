@@ -26,6 +26,7 @@ from aguila.store._content import blob_id_of, check_ids, join_events
 from aguila.store.base import (
     Batch,
     Blob,
+    CancelRequest,
     InterruptRecord,
     Lease,
     Retention,
@@ -40,11 +41,11 @@ _replace = msgspec.structs.replace
 
 
 class _Thread:
-    """All of one thread. ``runs`` is in the order they began."""
+    """All of one thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` are of the one that is on."""
 
     __slots__ = (
-        "batches", "bytes", "created_at", "effects", "firsts", "interrupts", "key", "last", "lease_seconds",
-        "running", "runs", "session", "updated_at",
+        "batches", "bytes", "cancel", "created_at", "effects", "firsts", "interrupts", "key", "last", "lease_seconds",
+        "running", "runs", "session", "updated_at", "viewers",
     )  # fmt: skip
 
     def __init__(self, key: Key, now: float) -> None:
@@ -57,13 +58,17 @@ class _Thread:
         self.runs: dict[str, RunRecord] = {}
         self.running: str | None = None
         self.lease_seconds = 0.0
+        self.cancel: CancelRequest | None = None
+        self.viewers: dict[str, tuple[float, float]] = {}  # until when it counts, and for how long it was noted
         self.interrupts: dict[str, InterruptRecord] = {}
         self.session: bytes | None = None
         self.effects: dict[str, dict[str, bytes]] = {}
 
     def record_of(self, run_id: str) -> RunRecord:
         run = self.runs[run_id]
-        return _replace(run, last=self.last) if run_id == self.running else run
+        if run_id != self.running:
+            return run
+        return _replace(run, last=self.last, cancel_requested=self.cancel == "always")
 
     def summary(self) -> ThreadSummary:
         return ThreadSummary(
@@ -224,7 +229,7 @@ class MemoryStore(Store):
         thread, run = self._hold(lease)
         thread.lease_seconds = lease_seconds
         thread.runs[run.run_id] = _replace(run, lease_until=self._clock() + lease_seconds)
-        return run.cancel_requested
+        return thread.cancel == "always"
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
         """See ``Store``."""
@@ -239,10 +244,12 @@ class MemoryStore(Store):
             if thread.running is None:
                 continue
             run = thread.record_of(thread.running)
+            # After the clock was set back: one whole lease from now for each, or a dead one would hold on to it.
+            for viewer, (until, seconds) in thread.viewers.items():
+                thread.viewers[viewer] = (min(until, now + seconds), seconds)
             if run.lease_until <= now:
                 found.append(run)
             elif run.lease_until > now + thread.lease_seconds:
-                # The clock was set back: give the owner one whole lease from now, or a dead one would hold on to it.
                 thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
         return found
 
@@ -264,27 +271,68 @@ class MemoryStore(Store):
         feed.own(lease)
         return lease
 
-    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
         """See ``Store``."""
         feed = self._open()
         thread = self._thread(scope, thread_id)
         if run_id not in thread.runs:
             raise NotFound(f"no run {run_id!r}")
         if thread.running == run_id:
-            thread.runs[run_id] = _replace(thread.runs[run_id], cancel_requested=True)
+            if not unwatched:
+                thread.cancel = "always"
+            elif thread.cancel is None:
+                thread.cancel = "unwatched"
             feed.control((scope, thread_id))
         return thread.record_of(run_id)
 
-    async def cancel_requested(self, lease: Lease) -> None:
+    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        if thread is not None and thread.running == run_id and thread.cancel == "unwatched":
+            thread.cancel = None
+            self._open().control((scope, thread_id))
+
+    async def cancel_requested(self, lease: Lease) -> CancelRequest:
         """See ``Store``."""
 
-        async def is_over() -> bool:
+        async def asked() -> CancelRequest | None:
             try:
-                return self._hold(lease)[1].cancel_requested
+                return self._hold(lease)[0].cancel
             except StaleLease:
-                return True
+                return "always"
 
-        await self._open().controlled((lease.scope, lease.thread_id), is_over)
+        return await self._open().controlled((lease.scope, lease.thread_id), asked)
+
+    async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+
+        async def settled() -> RunRecord | None:
+            thread = self._thread(scope, thread_id)
+            run = await self.run(scope, thread_id, run_id)
+            return None if run.is_running and thread.cancel == "unwatched" else run
+
+        return await self._open().controlled((scope, thread_id), settled)
+
+    async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        if thread is not None and thread.running == run_id:
+            thread.viewers[viewer] = (self._clock() + seconds, seconds)
+
+    async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
+        """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        if thread is not None and thread.running == run_id and viewer in thread.viewers:
+            until, seconds = thread.viewers[viewer]
+            thread.viewers[viewer] = (min(until, self._clock()), seconds)
+
+    async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
+        """See ``Store``."""
+        thread = self._find(lease.scope, lease.thread_id)
+        if thread is None or thread.running != lease.run_id:
+            return False
+        since = self._clock() - within
+        return any(until > since for until, _ in thread.viewers.values())
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
@@ -481,8 +529,11 @@ class MemoryStore(Store):
         return batch
 
     def _end(self, thread: _Thread, run: RunRecord, end: RunEnd, now: float) -> None:
-        thread.runs[run.run_id] = _replace(run, outcome=end.outcome, last=thread.last, ended_at=now)
-        thread.running = None
+        thread.runs[run.run_id] = _replace(
+            run, outcome=end.outcome, last=thread.last, ended_at=now, cancel_requested=thread.cancel == "always"
+        )
+        thread.running = thread.cancel = None
+        thread.viewers.clear()
         self._reopen_claims(thread, run.run_id)
         for interrupt_id, body in end.interrupts:
             thread.interrupts.pop(interrupt_id, None)  # raised again: it is the newest, and open

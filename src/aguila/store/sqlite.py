@@ -26,6 +26,7 @@ from aguila.store._sqlite.file import Synchronous, connect
 from aguila.store.base import (
     Batch,
     Blob,
+    CancelRequest,
     InterruptRecord,
     Lease,
     Retention,
@@ -186,18 +187,48 @@ class SQLiteStore(Store):
             own,
         )
 
-    async def request_cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
         """See ``Store``."""
         engine = self._open()
         key = (scope, thread_id)
         return await engine.write(
-            lambda db: writes.request_cancel(db, scope, thread_id, run_id), [key], lambda _: engine.feed.control(key)
+            lambda db: writes.request_cancel(db, scope, thread_id, run_id, unwatched),
+            [key],
+            lambda _: engine.feed.control(key),
         )
 
-    async def cancel_requested(self, lease: Lease) -> None:
+    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
         """See ``Store``."""
         engine = self._open()
-        await engine.feed.controlled((lease.scope, lease.thread_id), lambda: engine.read(reads.is_over, lease))
+        key = (scope, thread_id)
+        await engine.write(
+            lambda db: writes.withdraw_cancel(db, scope, thread_id, run_id), [key], lambda _: engine.feed.control(key)
+        )
+
+    async def cancel_requested(self, lease: Lease) -> CancelRequest:
+        """See ``Store``."""
+        engine = self._open()
+        key = (lease.scope, lease.thread_id)
+        return await engine.feed.controlled(key, lambda: engine.read(reads.cancel_requested, lease))
+
+    async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        """See ``Store``."""
+        engine = self._open()
+        return await engine.feed.controlled(
+            (scope, thread_id), lambda: engine.read(reads.cancel_settled, scope, thread_id, run_id)
+        )
+
+    async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
+        """See ``Store``."""
+        await self._open().write(lambda db: writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds))
+
+    async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
+        """See ``Store``."""
+        await self._open().write(lambda db: writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
+
+    async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
+        """See ``Store``."""
+        return await self._open().read(reads.watched, self._clock() - within, lease)
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""

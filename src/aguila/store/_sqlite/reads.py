@@ -11,11 +11,16 @@ from typing import Any
 
 from aguila.errors import CursorExpired, NotFound
 from aguila.store._content import split_events
-from aguila.store.base import Batch, Blob, InterruptRecord, Lease, RunRecord, ThreadSummary
+from aguila.store.base import Batch, Blob, CancelRequest, InterruptRecord, Lease, RunRecord, ThreadSummary
 from aguila.store.feed import Key, cut
 
 READ_BYTES = 512 * 1024
 """A read stops after about this many bytes, however many events it was asked for: a stopped reader holds on to it."""
+
+CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
+"""What ``runs.cancel_requested`` says."""
+
+_CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
 _RUN = """
 SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, i.body, r.fingerprint, r.first, coalesce(r.last, t.last),
@@ -43,7 +48,7 @@ def _run_record(row: Sequence[Any]) -> RunRecord:
         owner=row[9],
         epoch=row[10],
         lease_until=row[11],
-        cancel_requested=bool(row[12]),
+        cancel_requested=row[12] == CANCEL["always"],
         started_at=row[13],
         ended_at=row[14],
     )
@@ -90,17 +95,21 @@ def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunReco
 
 
 def expired(db: sqlite3.Connection, now: float) -> tuple[Sequence[RunRecord], bool]:
-    """Open runs whose lease has run out, and whether there is a lease that a clock set back has made too long."""
+    """Open runs whose lease has run out, and whether a clock set back has made a lease or a note too long."""
     rows = db.execute(f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
     found = [_run_record(row) for row in rows]
     longest = db.execute(
-        "SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds LIMIT 1", (now,)
+        """
+        SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds
+        UNION ALL SELECT 1 FROM viewers WHERE until > ? + seconds LIMIT 1
+        """,
+        (now, now),
     ).fetchone()
     return found, longest is not None
 
 
-def is_over(db: sqlite3.Connection, lease: Lease) -> bool:
-    """Whether cancelling was asked for, or the lease is stale."""
+def cancel_requested(db: sqlite3.Connection, lease: Lease) -> CancelRequest | None:
+    """Whether cancelling was asked for; "always" if the lease is stale."""
     row = db.execute(
         """
         SELECT r.cancel_requested FROM threads t JOIN runs r ON r.key = t.running
@@ -108,7 +117,32 @@ def is_over(db: sqlite3.Connection, lease: Lease) -> bool:
         """,
         (lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner),
     ).fetchone()
-    return row is None or bool(row[0])
+    return "always" if row is None else _CANCEL[row[0]]
+
+
+def cancel_settled(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
+    """The run, unless its owner has yet to answer whether nobody watches it. Raises ``NotFound``."""
+    found = run(db, scope, thread_id, run_id)
+    is_open = db.execute(
+        """
+        SELECT 1 FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.cancel_requested = ?
+        """,
+        (scope, thread_id, run_id, CANCEL["unwatched"]),
+    ).fetchone()
+    return found if is_open is None else None
+
+
+def watched(db: sqlite3.Connection, since: float, lease: Lease) -> bool:
+    """Whether some other process has had viewers of this run since some time."""
+    row = db.execute(
+        """
+        SELECT 1 FROM threads t JOIN runs r ON r.key = t.running JOIN viewers v ON v.run = r.key
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND v.until > ? LIMIT 1
+        """,
+        (lease.scope, lease.thread_id, lease.run_id, since),
+    ).fetchone()
+    return row is not None
 
 
 def log(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved
 from aguila.store._sqlite import reads
-from aguila.store.base import Batch, Blob, Lease, Retention, RunEnd, RunRecord
+from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
 from aguila.store.feed import Key
 
 
@@ -92,6 +92,7 @@ def append(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?",
         (end.outcome, last + len(events), now, run),
     )
+    db.execute("DELETE FROM viewers WHERE run = ?", (run,))
     _reopen_claims(db, thread, lease.run_id)
     size = 0
     for interrupt_id, body in end.interrupts:
@@ -116,7 +117,7 @@ def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float
     db.execute(
         "UPDATE runs SET lease_until = ?, lease_seconds = ? WHERE key = ?", (now + lease_seconds, lease_seconds, run)
     )
-    return bool(cancel)
+    return cancel == reads.CANCEL["always"]
 
 
 def settle(db: sqlite3.Connection, lease: Lease, interrupt_ids: Sequence[str]) -> None:
@@ -136,11 +137,12 @@ def _settle(db: sqlite3.Connection, thread: int, run_id: str, interrupt_ids: Seq
 
 
 def shorten_leases(db: sqlite3.Connection, now: float) -> None:
-    """After the clock was set back: one whole lease from now for each owner, or a dead one would hold on to it."""
+    """After the clock was set back: one whole lease from now for each, or a dead process would hold on to it."""
     db.execute(
         "UPDATE runs SET lease_until = ? + lease_seconds WHERE outcome IS NULL AND lease_until > ? + lease_seconds",
         (now, now),
     )
+    db.execute("UPDATE viewers SET until = ? + seconds WHERE until > ? + seconds", (now, now))
 
 
 def take_over(db: sqlite3.Connection, now: float, run: RunRecord, owner: str, lease_seconds: float) -> Lease | None:
@@ -163,17 +165,40 @@ def take_over(db: sqlite3.Connection, now: float, run: RunRecord, owner: str, le
     return Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
 
 
-def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
-    """Mark an open run as to be cancelled. Raises ``NotFound``."""
+def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str, unwatched: bool) -> RunRecord:
+    """Mark an open run as to be cancelled, perhaps only if nobody watches it. Raises ``NotFound``."""
     reads.run(db, scope, thread_id, run_id)
-    db.execute(
-        """
-        UPDATE runs SET cancel_requested = 1 WHERE outcome IS NULL AND run_id = ? AND thread =
-          (SELECT key FROM threads WHERE scope = ? AND thread_id = ?)
-        """,
-        (run_id, scope, thread_id),
-    )
+    run = _open_run(db, scope, thread_id, run_id)
+    if unwatched:
+        _change_cancel(db, run, None, "unwatched")
+    else:
+        db.execute("UPDATE runs SET cancel_requested = ? WHERE key = ?", (reads.CANCEL["always"], run))
     return reads.run(db, scope, thread_id, run_id)
+
+
+def withdraw_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> None:
+    """Let an open run go on, if it was to be cancelled only because nobody watches it."""
+    _change_cancel(db, _open_run(db, scope, thread_id, run_id), "unwatched", None)
+
+
+def watch(
+    db: sqlite3.Connection, now: float, scope: str, thread_id: str, run_id: str, viewer: str, seconds: float
+) -> None:
+    """Note that another process has viewers of an open run."""
+    run = _open_run(db, scope, thread_id, run_id)
+    if run is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO viewers (run, viewer, until, seconds) VALUES (?, ?, ?, ?)",
+            (run, viewer, now + seconds, seconds),
+        )
+
+
+def unwatch(db: sqlite3.Connection, now: float, scope: str, thread_id: str, run_id: str, viewer: str) -> None:
+    """Note that it has none any more. The row stays for as long as the run: it says when that was."""
+    db.execute(
+        "UPDATE viewers SET until = ? WHERE run = ? AND viewer = ? AND until > ?",
+        (now, _open_run(db, scope, thread_id, run_id), viewer, now),
+    )
 
 
 def record(db: sqlite3.Connection, lease: Lease, root_run_id: str, name: str, value: bytes) -> None:
@@ -268,6 +293,27 @@ def add_peer(db: sqlite3.Connection, token: str, port: int) -> None:
 def remove_peer(db: sqlite3.Connection, token: str) -> None:
     """Ask no longer to be told."""
     db.execute("DELETE FROM peers WHERE token = ?", (token,))
+
+
+def _open_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> int | None:
+    """The key of a run, if it is on."""
+    row = db.execute(
+        """
+        SELECT r.key FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ?
+        """,
+        (scope, thread_id, run_id),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def _change_cancel(
+    db: sqlite3.Connection, run: int | None, old: CancelRequest | None, new: CancelRequest | None
+) -> None:
+    db.execute(
+        "UPDATE runs SET cancel_requested = ? WHERE key = ? AND cancel_requested = ?",
+        (reads.CANCEL[new], run, reads.CANCEL[old]),
+    )
 
 
 def _hold(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, float, float, int]:
