@@ -31,6 +31,7 @@ from contract_support import (
     whole,
 )
 from contract_threads import ThreadsContract
+from contract_watching import WatchingContract
 
 from aguila.errors import (
     InterruptTaken,
@@ -41,7 +42,7 @@ from aguila.errors import (
 from aguila.store import Batch, Store
 
 
-class StoreContract(RunsContract, LogContract, ThreadsContract):
+class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract):
     """Every part of the contract."""
 
     # Open and closed
@@ -107,6 +108,7 @@ class StoreContract(RunsContract, LogContract, ThreadsContract):
         "threads before": lambda store, scope: store.threads(scope, before="t"),
         "delete_thread": lambda store, scope: store.delete_thread(scope, "t"),
         "request_cancel": lambda store, scope: store.request_cancel(scope, "t", "r"),
+        "cancel_settled": lambda store, scope: store.cancel_settled(scope, "t", "r"),
     }
 
     @pytest.mark.parametrize("name", SCOPED)

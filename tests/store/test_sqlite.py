@@ -391,6 +391,32 @@ async def test_lost_wake_ups_are_made_up_for_by_polling(
 
 
 @anyio
+@pytest.mark.parametrize("is_lost", [False, True], ids=["by datagram", "by polling"])
+async def test_two_stores_settle_whether_a_run_is_cancelled(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+):
+    if is_lost:
+        monkeypatch.setattr(Sender, "send", lambda *_: None)
+    other = SQLiteStore(path, poll_seconds=0.15 if is_lost else 3600)
+    await other.open()
+    lease = await start(store)
+    async with asyncio.timeout(DEADLINE):
+        for is_declined in (True, False):
+            asked = asyncio.create_task(store.cancel_requested(lease))
+            await until(lambda: bool(engine_of(store).feed.waiting))
+            await other.request_cancel("a", "t", "r", unwatched=True)
+            answer = asyncio.create_task(other.cancel_settled("a", "t", "r"))
+            assert await asked == "unwatched"
+            await until(lambda: bool(engine_of(other).feed.waiting))
+            if is_declined:
+                await store.withdraw_cancel("a", "t", "r")
+            else:
+                await store.request_cancel("a", "t", "r")
+            assert (await answer).cancel_requested is not is_declined
+    await other.close()
+
+
+@anyio
 async def test_without_a_socket_there_is_polling(path: Path, monkeypatch: pytest.MonkeyPatch):
     async def refuse(*_: object, **__: object) -> None:
         raise PermissionError

@@ -1,0 +1,198 @@
+"""The store contract, part 4: who watches a run from another process, and cancelling only what nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from contract_support import DEADLINE, LEASE, Clock, WithStore, finish, lines, start, whole
+
+from aguila.errors import NotFound, StoreUnavailable
+from aguila.store import RunEnd, Store
+
+
+async def watch(store: Store, viewer: str = "p", *, run_id: str = "r", scope: str = "a") -> None:
+    await store.watch(scope, "t", run_id, viewer=viewer, seconds=LEASE)
+
+
+class WatchingContract(WithStore):
+    # Who watches
+
+    async def test_a_run_is_watched_as_long_as_somebody_says_so(self, store: Store, clock: Clock):
+        lease = await start(store)
+        assert await store.watched(lease) is False
+        await watch(store)
+        clock.now += LEASE - 1
+        assert await store.watched(lease) is True
+        await watch(store)
+        clock.now += LEASE - 1
+        assert await store.watched(lease) is True
+        clock.now += 1  # whoever it was is gone
+        assert await store.watched(lease) is False
+
+    async def test_a_run_is_watched_until_the_last_one_leaves(self, store: Store):
+        lease = await start(store)
+        await watch(store, "p")
+        await watch(store, "q")
+        await watch(store, "q")
+        await store.unwatch("a", "t", "r", viewer="q")
+        await store.unwatch("a", "t", "r", viewer="never came")
+        assert await store.watched(lease) is True
+        await store.unwatch("a", "t", "r", viewer="p")
+        assert await store.watched(lease) is False
+        await watch(store, "p")
+        assert await store.watched(lease) is True
+
+    async def test_it_is_known_for_a_while_that_a_run_was_watched(self, store: Store, clock: Clock):
+        lease = await start(store)
+        await watch(store)
+        clock.now += 1
+        await store.unwatch("a", "t", "r", viewer="p")
+        clock.now += 4
+        await store.unwatch("a", "t", "r", viewer="p")  # that is known already
+        assert await store.watched(lease, within=5) is True
+        assert await store.watched(lease, within=4) is False
+        await watch(store)
+        clock.now += LEASE + 4
+        assert await store.watched(lease, within=5) is True
+        assert await store.watched(lease, within=4) is False
+
+    async def test_a_clock_that_is_set_back_keeps_nobody_watching_for_ever(self, store: Store, clock: Clock):
+        lease = await start(store)
+        await watch(store)
+        clock.now -= 1_000_000
+        assert list(await store.expired()) == []
+        assert await store.watched(lease) is True
+        clock.now += LEASE
+        assert await store.watched(lease) is False
+
+    async def test_nothing_is_noted_of_another_run_or_in_another_scope(self, store: Store):
+        lease = await start(store)
+        await watch(store, run_id="other")
+        await watch(store, scope="b")
+        assert await store.watched(lease) is False
+        await watch(store)
+        await store.unwatch("a", "t", "other", viewer="p")
+        await store.unwatch("b", "t", "r", viewer="p")
+        assert await store.watched(lease) is True
+
+    async def test_a_run_that_ends_takes_its_viewers_with_it(self, store: Store):
+        first = await start(store)
+        await watch(store)
+        await finish(store, first)
+        await watch(store)
+        assert await store.watched(first) is False
+        second = await start(store, run_id="second")
+        assert await store.watched(second) is False
+        await finish(store, second)
+        await store.delete_thread("a", "t")
+        again = await start(store)
+        assert await store.watched(again) is False
+
+    # Cancelling what nobody watches
+
+    async def test_an_owner_can_tell_the_two_kinds_of_requests_apart(self, store: Store):
+        lease = await start(store)
+        waiter = asyncio.create_task(store.cancel_requested(lease))
+        run = await store.request_cancel("a", "t", "r", unwatched=True)
+        assert run == await store.run("a", "t", "r")
+        assert not run.cancel_requested
+        async with asyncio.timeout(DEADLINE):
+            assert await waiter == "unwatched"
+            assert await store.cancel_requested(lease) == "unwatched"
+            assert await store.renew(lease, LEASE) is False
+            await store.request_cancel("a", "t", "r")
+            assert await store.cancel_requested(lease) == "always"
+
+    async def test_who_asks_waits_for_the_answer(self, store: Store):
+        lease = await start(store)
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        waiters = [asyncio.create_task(store.cancel_settled("a", "t", "r")) for _ in range(2)]
+        await store.append(lease, lines(1))
+        assert not any(waiter.done() for waiter in waiters)
+        await store.withdraw_cancel("a", "t", "r")
+        async with asyncio.timeout(DEADLINE):
+            for waiter in waiters:
+                run = await waiter
+                assert (run.is_running, run.cancel_requested) == (True, False)
+            await store.request_cancel("a", "t", "r", unwatched=True)
+            assert await store.cancel_requested(lease) == "unwatched"
+            waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))
+            await store.append(lease, lines(2))
+            assert not waiter.done()
+            await store.request_cancel("a", "t", "r")
+            run = await waiter
+            assert (run.is_running, run.cancel_requested) == (True, True)
+
+    @pytest.mark.parametrize("ends", [True, False], ids=["ends", "is lost"])
+    async def test_who_asks_is_told_when_the_run_ends(self, store: Store, clock: Clock, ends: bool):
+        lease = await start(store)
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))
+        await store.append(lease, lines(1))
+        assert not waiter.done()
+        if not ends:
+            clock.now += LEASE
+            taken = await store.take_over((await store.expired())[0], owner="x", lease_seconds=LEASE)
+            assert taken is not None
+            lease = taken
+        await store.append(lease, lines(2), end=RunEnd(outcome="error"))
+        async with asyncio.timeout(DEADLINE):
+            run = await waiter
+        assert (run.outcome, run.cancel_requested) == ("error", False)
+        await start(store, run_id="next")
+        assert await store.cancel_settled("a", "t", "r") == run
+
+    async def test_a_request_in_any_case_wins_whichever_came_first(self, store: Store):
+        lease = await start(store)
+        await store.request_cancel("a", "t", "r")
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        await store.withdraw_cancel("a", "t", "r")
+        assert (await store.cancel_settled("a", "t", "r")).cancel_requested
+        other = await start(store, "u")
+        await store.request_cancel("a", "u", "r", unwatched=True)
+        await store.request_cancel("a", "u", "r")
+        await store.withdraw_cancel("a", "u", "r")
+        assert (await store.cancel_settled("a", "u", "r")).cancel_requested
+        for each in (lease, other):
+            assert await store.cancel_requested(each) == "always"
+            assert await store.renew(each, LEASE) is True
+
+    async def test_a_request_is_gone_with_its_run(self, store: Store):
+        lease = await start(store)
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        await finish(store, lease)
+        await store.withdraw_cancel("a", "t", "r")
+        second = await start(store, run_id="second")
+        assert await store.renew(second, LEASE) is False
+        waiter = asyncio.create_task(store.cancel_requested(second))
+        await store.append(second, lines(1))
+        assert not waiter.done()
+        await store.withdraw_cancel("a", "t", "r")
+        await store.withdraw_cancel("a", "no such thread", "r")
+        await store.request_cancel("a", "t", "second", unwatched=True)
+        await store.withdraw_cancel("a", "t", "r")
+        await store.withdraw_cancel("b", "t", "second")
+        async with asyncio.timeout(DEADLINE):
+            assert await waiter == "unwatched"
+
+    async def test_asking_for_a_closed_run_does_nothing(self, store: Store):
+        await whole(store, "t", "r")
+        before = await store.run("a", "t", "r")
+        assert await store.request_cancel("a", "t", "r", unwatched=True) == before
+        assert await store.cancel_settled("a", "t", "r") == before == await store.run("a", "t", "r")
+        for thread_id, run_id in (("t", "x"), ("x", "r")):
+            with pytest.raises(NotFound):
+                await store.request_cancel("a", thread_id, run_id, unwatched=True)
+            with pytest.raises(NotFound):
+                await store.cancel_settled("a", thread_id, run_id)
+
+    async def test_closing_fails_who_waits_for_an_answer(self, store: Store):
+        lease = await start(store)
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))
+        await store.append(lease, lines(1))
+        await store.close()
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises(StoreUnavailable):
+                await waiter
