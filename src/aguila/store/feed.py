@@ -91,7 +91,7 @@ class Channel:
         """The run of this process that writes to the thread."""
         self.users = 0
         self.stamp: Sequence[object] | None = None
-        """What a polling store saw last of the thread."""
+        """What a polling store saw last of the thread; the first of it stays the same until the thread is deleted."""
         self.ring: deque[tuple[Batch, int]] = deque()
         self.ring_bytes = 0
         self.ring_limit = ring_limit
@@ -183,6 +183,8 @@ class Feed:
         """Who may write to the thread, or whether it should stop, has changed."""
         channel = self.channels.get(key)
         if channel is not None:
+            if channel.stamp is not None:
+                channel.stamp = channel.stamp[:1]  # what was seen before this change is news if it is seen again
             channel.control.wake()
 
     def look_again(self, key: Key) -> None:
