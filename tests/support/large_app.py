@@ -19,6 +19,7 @@ from typing import Any
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.server import Limits
+from aguila.store import MemoryStore
 
 TICK = 0.002
 
@@ -76,8 +77,10 @@ async def agent(run: Any) -> Any:
 
 
 def build() -> Any:
-    limits = Limits(body=1 << 30, event=1 << 30)
-    app = App(agent, store=os.environ.get("STORE"), limits=limits)
+    limits = Limits(body=1 << 30, event=1 << 30, upload=1 << 30)
+    path = os.environ.get("STORE")
+    store = MemoryStore(max_bytes=1 << 31) if path is None else path
+    app = App(agent, store=store, limits=limits, allow_anonymous=True)
     probe = Probe()
 
     async def measured(scope: Any, receive: Any, send: Any) -> None:
