@@ -7,6 +7,7 @@ import random
 
 import pytest
 from contract_support import (
+    DEADLINE,
     WithStore,
     collect,
     events_of,
@@ -75,6 +76,38 @@ class LogContract(WithStore):
         assert list(await store.runs("a", "x")) == list(await store.interrupts("a", "x")) == []
         assert await store.session("a", "x") is None
         assert await store.recorded("a", "x", "r") == {}
+
+    async def test_large_events_come_back_among_small_ones_wherever_a_reader_begins(self, store: Store):
+        random_bytes = random.Random(1).randbytes
+        large = [b'"%s"' % random_bytes(1_100_000).hex().encode() for _ in range(2)]
+        events = [*lines(1, 2), large[0], *lines(4), large[1], *lines(6)]
+        lease = await start(store, events=events[:3])
+        batch = await store.append(lease, events[3:])
+        assert (batch.first, list(batch.events)) == (4, events[3:])
+        for after in range(6):
+            found: list[Batch] = []
+            while batches := await store.read("a", "t", found[-1].last if found else after):
+                found += batches
+            assert events_of(found) == events[after:]
+
+    async def test_a_large_event_reaches_who_waits_as_the_object_it_was(self, store: Store):
+        lease = await start(store)
+        tail = store.tail("a", "t", 1)
+        waiting = asyncio.ensure_future(anext(tail))
+        await asyncio.sleep(0)
+        large = b'"%s"' % (b"x" * 2_000_000)
+        await store.append(lease, [large])
+        assert (await asyncio.wait_for(waiting, DEADLINE)).events[0] is large
+        await tail.aclose()  # type: ignore[attr-defined]
+
+    async def test_large_inputs_and_files_come_back_as_they_were(self, store: Store):
+        data = random.Random(1).randbytes(3_000_000)
+        await store.begin(
+            "a", "t", "r", owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
+        )
+        assert (await store.run("a", "t", "r")).input == data
+        blob = await store.put_blob("a", data, media_type="image/png")
+        assert await store.blob("a", blob.blob_id) == (blob, data)
 
     async def test_events_come_back_as_the_bytes_they_were(self, store: Store):
         events = [b"", b" ", '"\u2028é𝄞"'.encode(), b'"\\n\\u0000\\ud800"', b"\x00\xff\r", b'"' + b"x" * 300_000 + b'"']

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Final
+
+LARGE: Final = 1 << 20
+"""Bytes from which on something is kept by itself and moved in slices, so that it is held in memory once."""
 
 
-def join_events(events: Sequence[bytes]) -> bytes:
-    """The events as lines. Raises ``ValueError`` for an event that is not a single line: it is not compact JSON."""
+def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    """The events as rows of a log: how many each row has, and these as lines. A large event is a row, as it is.
+
+    Raises ``ValueError`` for an event that is not a single line: it is not compact JSON.
+    """
+    if not any(len(event) > LARGE for event in events):
+        return [(len(events), _joined(events))]
+    rows: list[tuple[int, bytes]] = []
+    start = 0
+    for at, event in enumerate(events):
+        if len(event) > LARGE:
+            if start < at:
+                rows.append((at - start, _joined(events[start:at])))
+            rows.append((1, _line(event)))
+            start = at + 1
+    if start < len(events):
+        rows.append((len(events) - start, _joined(events[start:])))
+    return rows
+
+
+def size_of(rows: Sequence[tuple[int, bytes]]) -> int:
+    """How many bytes the lines have."""
+    return sum([len(lines) for _, lines in rows])
+
+
+def _joined(events: Sequence[bytes]) -> bytes:
+    if len(events) == 1:
+        return _line(events[0])
     body = b"\n".join(events)
     if body.count(b"\n") != max(0, len(events) - 1):
-        raise ValueError("an event holds a line break: events are stored as single lines of JSON")
+        raise ValueError(_BROKEN)
     return body
+
+
+def _line(event: bytes) -> bytes:
+    if b"\n" in event:
+        raise ValueError(_BROKEN)
+    return event
+
+
+_BROKEN = "an event holds a line break: events are stored as single lines of JSON"
 
 
 def check_ids(*ids: str) -> None:

@@ -133,7 +133,8 @@ class Channel:
             self.clear()
         self.ring.append((batch, size))
         self.ring_bytes += size
-        while self.ring and self.ring_bytes > self.ring_limit:
+        # The newest stays, however large, for those who wait for it: each would read it again from the store.
+        while self.ring_bytes > self.ring_limit and len(self.ring) > (len(self.log) > 0):
             self.ring_bytes -= self.ring.popleft()[1]
 
     def clear(self) -> None:
@@ -229,8 +230,10 @@ class Feed:
                     position = batch.last
                     yield batch
                 if not batches:
-                    if channel.lease is None and len(channel.log) + len(channel.control) + 1 >= channel.users:
-                        channel.clear()  # everyone has everything and nothing is being written
+                    if (channel.lease is None or channel.ring_bytes > channel.ring_limit) and (
+                        len(channel.log) + len(channel.control) + 1 >= channel.users
+                    ):
+                        channel.clear()  # everyone has everything, and nothing is being written or it is too large
                     self._before_wait()
                     await channel.log.wait(seen)
         finally:

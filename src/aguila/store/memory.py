@@ -1,11 +1,13 @@
 """Layer: store. The event log in memory: for tests, demos and agents whose threads may be forgotten.
 
 Below: ``aguila.store.base`` and ``feed``. It is bounded: beyond its limits the threads that were idle for longest are
-removed whole, never one with a run on. No method waits for anything, so each is atomic on its event loop.
+removed whole, never one with a run on. No method waits between looking and changing, so each is atomic on its event
+loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,7 +24,7 @@ from aguila.errors import (
     ThreadBusy,
     ThreadMoved,
 )
-from aguila.store._content import blob_id_of, check_ids, join_events
+from aguila.store._content import LARGE, blob_id_of, check_ids, rows_of, size_of
 from aguila.store.base import (
     Batch,
     Blob,
@@ -157,7 +159,7 @@ class MemoryStore(Store):
         """See ``Store``."""
         feed = self._open()
         check_ids(scope, thread_id, run_id)
-        size = len(join_events(events))
+        size = size_of(rows_of(events))
         key = (scope, thread_id)
         thread = self._threads.get(key)
         if thread is not None:
@@ -208,7 +210,7 @@ class MemoryStore(Store):
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         """See ``Store``."""
         feed = self._open()
-        size = len(join_events(events))
+        size = size_of(rows_of(events))
         thread, run = self._hold(lease)
         if end is None:
             self._make_room(size, keep=thread)
@@ -455,8 +457,11 @@ class MemoryStore(Store):
         self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
     ) -> Blob:
         """See ``Store``."""
+        if len(data) > LARGE:
+            blob_id = await asyncio.to_thread(blob_id_of, scope, data, media_type, filename)
+        else:
+            blob_id = blob_id_of(scope, data, media_type, filename)
         self._open()
-        blob_id = blob_id_of(scope, data, media_type, filename)
         file = self._files.get((scope, blob_id))
         if file is None:
             self._make_room(len(data), keep=None if thread_id is None else self._threads.get((scope, thread_id)))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
-from aguila.store._content import blob_id_of, check_ids, join_events
+from aguila.store._content import blob_id_of, check_ids, rows_of, size_of
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous, connect
@@ -124,7 +124,8 @@ class SQLiteStore(Store):
         """See ``Store``."""
         engine = self._open()
         check_ids(scope, thread_id, run_id)
-        lines = join_events(events)
+        rows = rows_of(events)
+        size = size_of(rows)
         first = tuple(events)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         batch = await engine.write(
@@ -136,25 +137,26 @@ class SQLiteStore(Store):
                 input,
                 fingerprint,
                 first,
-                lines,
+                rows,
                 parent_run_id,
                 claims,
                 waiting,
             ),
             [(scope, thread_id)],
-            lambda batch: engine.feed.publish(lease, batch, len(lines)),
+            lambda batch: engine.feed.publish(lease, batch, size),
         )
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         """See ``Store``."""
         engine = self._open()
-        lines = join_events(events)
+        rows = rows_of(events)
+        size = size_of(rows)
         kept = tuple(events)
         return await self._leased(
             lease,
-            lambda db: writes.append(db, self._clock(), lease, kept, lines, end),
-            lambda batch: engine.feed.publish(lease, batch, len(lines), ended=end is not None),
+            lambda db: writes.append(db, self._clock(), lease, kept, rows, end),
+            lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
         )
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from aguila.errors import CursorExpired, NotFound
 from aguila.store._content import split_events
+from aguila.store._sqlite.slices import column, whole
 from aguila.store.base import Batch, Blob, CancelRequest, InterruptRecord, Lease, RunRecord, ThreadSummary
 from aguila.store.feed import Key, cut
 
@@ -22,11 +23,12 @@ CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
 
 _CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
-_RUN = """
-SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, i.body, r.fingerprint, r.first, coalesce(r.last, t.last),
-  r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at
+_RUN = f"""
+SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {column("i.body")}, r.fingerprint, r.first,
+  coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
+  i.run
 FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
-"""
+"""  # noqa: S608 - our own names
 
 _SUMMARY = """
 SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running
@@ -34,13 +36,16 @@ FROM threads t
 """
 
 
-def _run_record(row: Sequence[Any]) -> RunRecord:
+_LOG = f"SELECT first, {column('events')}, rowid FROM log WHERE thread = ? AND last > ? ORDER BY last"  # noqa: S608
+
+
+def _run_record(db: sqlite3.Connection, row: Sequence[Any]) -> RunRecord:
     return RunRecord(
         scope=row[0],
         thread_id=row[1],
         run_id=row[2],
         parent_run_id=row[3],
-        input=row[4],
+        input=whole(db, row[4], "inputs", "body", row[15]),
         fingerprint=row[5],
         first=row[6],
         last=row[7],
@@ -75,7 +80,7 @@ def thread_key(db: sqlite3.Connection, scope: str, thread_id: str) -> tuple[int,
 
 def run_by_key(db: sqlite3.Connection, key: int) -> RunRecord:
     """A run that is known to exist."""
-    return _run_record(db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
+    return _run_record(db, db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
 
 
 def run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
@@ -85,19 +90,19 @@ def run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunR
     ).fetchone()
     if row is None:
         raise NotFound(f"no run {run_id!r} on thread {thread_id!r}")
-    return _run_record(row)
+    return _run_record(db, row)
 
 
 def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunRecord]:
     """The runs of a thread in the order they began."""
     rows = db.execute(f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? ORDER BY r.key", (scope, thread_id))
-    return [_run_record(row) for row in rows]
+    return [_run_record(db, row) for row in rows]
 
 
 def expired(db: sqlite3.Connection, now: float) -> tuple[Sequence[RunRecord], bool]:
     """Open runs whose lease has run out, and whether a clock set back has made a lease or a note too long."""
     rows = db.execute(f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
-    found = [_run_record(row) for row in rows]
+    found = [_run_record(db, row) for row in rows]
     longest = db.execute(
         """
         SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds
@@ -156,10 +161,11 @@ def log(
     found: list[Batch] = []
     count = size = 0
     if after < stop:
-        rows = db.execute("SELECT first, events FROM log WHERE thread = ? AND last > ? ORDER BY last", (key, after))
-        for first, body in rows:
+        rows = db.execute(_LOG, (key, after))
+        for first, found_there, row in rows:
             if first > stop or count >= limit or size >= READ_BYTES:
                 break
+            body = whole(db, found_there, "log", "events", row)
             batch = cut(Batch(first, split_events(body)), after, stop)
             found.append(batch)
             count += len(batch.events)
@@ -246,10 +252,12 @@ def blob_record(db: sqlite3.Connection, scope: str, blob_id: str) -> Blob | None
 
 def blob(db: sqlite3.Connection, scope: str, blob_id: str) -> tuple[Blob, bytes]:
     """A file. Raises ``NotFound``."""
-    row = db.execute(f"{_BLOB}, data FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
+    row = db.execute(
+        f"{_BLOB}, {column('data')}, key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)
+    ).fetchone()
     if row is None:
         raise NotFound(f"no file {blob_id!r}")
-    return _blob(row), row[5]
+    return _blob(row), whole(db, row[5], "blobs", "data", row[6])
 
 
 def _blob(row: Sequence[Any]) -> Blob:

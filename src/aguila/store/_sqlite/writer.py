@@ -103,6 +103,7 @@ class Writer:
             is_open = len(jobs) == len(gathered)
             if jobs:
                 self._run(jobs)
+            del first, gathered, jobs  # what they wrote may be large, and the next may be long in coming
         self._checkpointer.close()
         self._disconnect()
         self._sender.close()

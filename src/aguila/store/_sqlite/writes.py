@@ -10,7 +10,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved
+from aguila.store._content import size_of
 from aguila.store._sqlite import reads
+from aguila.store._sqlite.slices import insert
 from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
 from aguila.store.feed import Key
 
@@ -23,7 +25,7 @@ def begin(
     body: bytes,
     fingerprint: str,
     events: Sequence[bytes],
-    lines: bytes,
+    rows: Sequence[tuple[int, bytes]],
     parent_run_id: str | None,
     claims: Sequence[str],
     waiting: frozenset[str] | None,
@@ -66,24 +68,29 @@ def begin(
             now + lease_seconds, now,
         ),
     ).lastrowid  # fmt: skip
-    db.execute("INSERT INTO inputs (run, body) VALUES (?, ?)", (run, body))
+    insert(db, "INSERT INTO inputs (run, body) VALUES (?, ?)", (run,), body)
     db.execute("UPDATE threads SET running = ?, bytes = bytes + ? WHERE key = ?", (run, len(body), thread))
     for interrupt_id in claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    return _log(db, now, lease.scope, thread, last, events, lines)
+    return _log(db, now, lease.scope, thread, last, events, rows)
 
 
 def append(
-    db: sqlite3.Connection, now: float, lease: Lease, events: Sequence[bytes], lines: bytes, end: RunEnd | None
+    db: sqlite3.Connection,
+    now: float,
+    lease: Lease,
+    events: Sequence[bytes],
+    rows: Sequence[tuple[int, bytes]],
+    end: RunEnd | None,
 ) -> Batch:
     """Append events, and close the run with ``end``. Raises ``StaleLease``, ``InterruptTaken``."""
     thread, run, last, lease_until, lease_seconds, _ = _hold(db, lease)
     if end is not None:
         _settle(db, thread, lease.run_id, end.settles)
-    batch = _log(db, now, lease.scope, thread, last, events, lines)
+    batch = _log(db, now, lease.scope, thread, last, events, rows)
     if end is None:
         if lease_until <= now:  # nobody has taken over: the owner is alive after all
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
@@ -249,12 +256,14 @@ def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes, thread
     """Store a file, or find it stored already."""
     stored = reads.blob_record(db, scope, blob.blob_id)
     if stored is None:
-        db.execute(
+        insert(
+            db,
             """
             INSERT INTO blobs (scope, blob_id, media_type, filename, size, created_at, kept, data)
             VALUES (?, ?, ?, ?, ?, ?, 0, ?)
             """,
-            (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, blob.created_at, data),
+            (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, blob.created_at),
+            data,
         )
         stored = blob
     if thread_id is None:
@@ -332,7 +341,13 @@ def _hold(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, float, f
 
 
 def _log(
-    db: sqlite3.Connection, now: float, scope: str, thread: int, last: int, events: Sequence[bytes], lines: bytes
+    db: sqlite3.Connection,
+    now: float,
+    scope: str,
+    thread: int,
+    last: int,
+    events: Sequence[bytes],
+    rows: Sequence[tuple[int, bytes]],
 ) -> Batch:
     batch = Batch(last + 1, events)
     db.execute(
@@ -340,13 +355,13 @@ def _log(
         UPDATE threads SET last = ?, updated_at = ?, bytes = bytes + ?,
           touched = (SELECT max(touched) + 1 FROM threads WHERE scope = ?) WHERE key = ?
         """,
-        (batch.last, now, len(lines), scope, thread),
+        (batch.last, now, size_of(rows), scope, thread),
     )
     if events:
-        db.execute(
-            "INSERT INTO log (thread, first, last, events) VALUES (?, ?, ?, ?)",
-            (thread, batch.first, batch.last, lines),
-        )
+        for count, lines in rows:
+            values = (thread, last + 1, last + count)
+            insert(db, "INSERT INTO log (thread, first, last, events) VALUES (?, ?, ?, ?)", values, lines)
+            last += count
     return batch
 
 
