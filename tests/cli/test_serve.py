@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import uvicorn
 from commands import Command, aguila_serve
 from serving import REPOSITORY, check_valid, text_of, types, until
 
@@ -113,7 +114,7 @@ def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatc
         sockets[0].close()
         found.append(server)
 
-    monkeypatch.setattr(serve._Server, "run", run)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(serve, "log_config", lambda as_json: None)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setenv("AGUILA_SERVE", "")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from serving import Held, run_input, server_process, serving, types, until
+from serving import Held, run_input, serving, types, until
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -160,35 +159,6 @@ def test_a_websocket_is_turned_away() -> None:
     assert asyncio.run(scenario()) == [{"type": "websocket.close", "code": 1008}]
 
 
-DRAINING = """
-import asyncio
-from aguila import App
-
-async def agent(run):
-    yield "one"
-    await asyncio.sleep(run.input.forwarded_props["seconds"])
-    yield "two"
-
-app = App(agent, store="{store}", drain={drain})
-"""
-
-
-@pytest.mark.parametrize(("drain", "outcome"), [(20.0, "success"), (0.1, "cancelled")])
-def test_on_sigterm_runs_get_their_time_and_then_a_cancelled_outcome(
-    tmp_path: Path, drain: float, outcome: str
-) -> None:
-    (tmp_path / "draining.py").write_text(DRAINING.format(store=tmp_path / "threads.db", drain=drain))
-    seconds = 0.3 if outcome == "success" else 60
-    with server_process("draining:app", tmp_path) as server, server.run(forwardedProps={"seconds": seconds}) as stream:
-        stream.read_until("TEXT_MESSAGE_CONTENT")
-        server.signal(signal.SIGTERM)
-        rest = stream.rest()
-        assert rest[-1]["outcome"] == {"type": outcome}
-        assert "TEXT_MESSAGE_END" in types(rest)
-        server.output()
-        assert server.process.returncode in (0, -signal.SIGTERM)
-
-
 def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> None:
     held = Held()
     app = App(held, drain=10.0)
@@ -203,6 +173,19 @@ def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> No
             assert second.status == 200
             held.gate("run").open()
             assert second.rest()[-1]["outcome"] == {"type": "success"}
+
+
+def test_when_it_has_drained_no_stream_begins() -> None:
+    """One of a run in another process would keep this one from stopping."""
+    app = App(agent)
+    with serving(app) as server:
+        server.events()
+        server.call(app.begin_drain)
+        until(lambda: server.get("/threads/thread/events").status_code == 503)
+        answer = server.post("/connect", json=run_input())
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+        assert answer.headers["retry-after"] == "1"
+        assert server.get("/threads/thread").status_code == 200
 
 
 # Foreign pages

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
-import logging
 import math
 import os
 import socket
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import msgspec
@@ -25,8 +23,6 @@ from uvicorn.supervisors import ChangeReload, Multiprocess
 from aguila.cli.logs import log_config
 from aguila.server import App
 from aguila.store import MemoryStore
-
-_log = logging.getLogger("aguila.cli")
 
 _ENVIRONMENT = "AGUILA_SERVE"
 """Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
@@ -76,7 +72,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         timeout_graceful_shutdown=math.ceil(app.drain) + 10,
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
-    server = _Server(config, app.drain)
+    server = uvicorn.Server(config)
     try:
         if reload:
             ChangeReload(config, target=server.run, sockets=[listener]).run()
@@ -88,19 +84,6 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         return
     except SystemExit:  # uvicorn's way to say that the app did not start
         raise CannotServe("the server did not start; the lines above say why") from None
-
-
-class _Server(uvicorn.Server):
-    """Says why it takes its time when it is told to stop."""
-
-    def __init__(self, config: uvicorn.Config, drain: float) -> None:
-        super().__init__(config)
-        self._drain = drain
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            _log.info("stopping; runs that are on get %g seconds, a second Ctrl-C ends them now", self._drain)
-        super().handle_exit(sig, frame)
 
 
 def build() -> App:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -28,11 +26,10 @@ from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, header_list
 from aguila.server.routes import find_route, path_segments
 from aguila.server.runs import Busy, Runs, Settings, new_id
+from aguila.server.signals import Signals
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _log = logging.getLogger("aguila.server")
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class App:
@@ -46,7 +43,8 @@ class App:
     run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather;
     all in seconds. ``headers_allowed`` names the request headers that agents see; ``cors_origins`` the foreign pages
     that may use the app. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is derived.
-    ``debug`` shows exception texts to clients. ``warn`` receives notices of what was tolerated.
+    ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin the drain (see
+    ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was tolerated.
     """
 
     def __init__(
@@ -73,6 +71,7 @@ class App:
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
         retention: Retention | None = None,
         debug: bool = False,
+        handle_signals: bool = True,
         name: str | None = None,
         warn: Warn = log_notice,
     ) -> None:
@@ -122,7 +121,7 @@ class App:
         self._service: Service | None = None
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
-        self._signals: dict[signal.Signals, Any] = {}
+        self._signals = Signals(self) if handle_signals else None
 
     # Starting and stopping
 
@@ -141,18 +140,21 @@ class App:
                 service = self._build()
                 await self.store.open()
                 await service.runs.open()
-                self._hear_signals()
                 self._service = service
+                if self._signals is not None:
+                    self._signals.hear()
             return self._service
 
     async def close(self) -> None:
         """Drain the runs, end the streams and close the store."""
         async with self._starting:
-            service, self._service = self._service, None
-        if service is None:
+            service, draining = self._service, self.begin_drain()
+            self._service = None
+        if service is None or draining is None:
             return
-        self._unhear_signals()
-        await self._drained(service)
+        if self._signals is not None:
+            self._signals.leave()
+        await asyncio.shield(draining)
         self._draining = None
         await service.runs.close()
         await self.store.close()
@@ -176,45 +178,19 @@ class App:
         parent.router.add_route(path, _At(self, path), include_in_schema=False)
         parent.mount(path, self)
 
-    async def _drained(self, service: Service) -> None:
-        """Drain once, whoever asks; streams that are left watch runs of other processes and can go there."""
-        if self._draining is None:
-            self._draining = asyncio.create_task(service.drain())
-        await asyncio.shield(self._draining)
+    def begin_drain(self) -> asyncio.Task[None] | None:
+        """Take no new runs, and cancel those that are on after ``drain`` seconds. SIGTERM and SIGINT do this.
 
-    def _hear_signals(self) -> None:
-        """Begin to drain when the server is told to stop.
-
-        A server tells the lifespan only after its last response has ended, and a stream ends when its run does: so
-        the signal itself is heard, and passed on to whoever had it. Without a handler to pass it to, nothing is done.
+        Gives what is done when no run is left, and the streams have ended; None for an app that is not started.
         """
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-
-        def begin(number: int, frame: Any) -> None:
-            loop.call_soon_threadsafe(self.begin_drain)
-            before(signal.Signals(number))(number, frame)
-
-        def before(number: signal.Signals) -> Callable[[int, Any], Any]:
-            return self._signals[number]
-
-        for number in _SIGNALS:
-            handler = signal.getsignal(number)
-            if callable(handler) and handler is not signal.default_int_handler:
-                self._signals[number] = handler
-                signal.signal(number, begin)
-
-    def _unhear_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in self._signals.items():
-                signal.signal(number, handler)
-            self._signals.clear()
-
-    def begin_drain(self) -> None:
-        """Take no new runs, and cancel those that are on after ``drain`` seconds. SIGTERM and SIGINT do this."""
-        if self._service is not None and self._draining is None:
-            self._draining = asyncio.create_task(self._service.drain())
+        service = self._service
+        if service is None:
+            return None
+        if self._draining is None:
+            if service.runs.live:
+                _log.info("stopping; runs that are on get %g seconds", self.drain)
+            self._draining = asyncio.create_task(service.drain())
+        return self._draining
 
     # ASGI
 
@@ -236,6 +212,8 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self._started()
+                    if self._signals is not None:
+                        self._signals.hear()  # again: if it was started before, the server's own handler came later
                 except Exception as error:  # noqa: BLE001 - whatever it is, the server is told
                     _log.exception("the app could not start")
                     await send({"type": "lifespan.startup.failed", "message": str(error)})

@@ -19,9 +19,13 @@ from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun
+from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
 from aguila.server.runs import Runs
 from aguila.store import RunRecord, Store
+
+_LAST_READS = 2.0
+"""Seconds that viewers get to read the end of runs that were drained."""
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +63,20 @@ class Service:
         self._grace = disconnect_grace
 
     async def drain(self) -> None:
-        """Drain the runs, then end the streams that are left: what they watch goes on in another process."""
+        """Drain the runs, let their viewers read the end, then end the streams that are left.
+
+        Those are slow, or what they watch goes on in another process: they may come back elsewhere.
+        """
         await self.runs.drain()
-        self._streams.break_off()
+        await self._streams.end(_LAST_READS)
 
     def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:
-        """An answer that streams a part of the log; ``options`` are those of ``EventStream``."""
+        """An answer that streams a part of the log; ``options`` are those of ``EventStream``.
+
+        Raises ``Rejected`` when the streams have been ended: one more would keep the server from stopping.
+        """
+        if self._streams.has_ended:
+            raise draining()
         return EventStream(
             framing_of(exchange) if framing is None else framing,
             self.store,

@@ -13,6 +13,11 @@ import msgspec
 from aguila.errors import AguilaError
 
 
+def draining() -> Rejected:
+    """What is refused because the server stops may be tried again: another one has its place by then."""
+    return Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+
+
 class Disconnected(Exception):
     """The client went away before it was answered. Nobody is to be told."""
 

@@ -196,7 +196,9 @@ class Streams:
 
     def __init__(self, heartbeat: float) -> None:
         self._heartbeat = heartbeat
+        self.has_ended = False
         self._open: set[EventStream] = set()
+        self._emptied: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._beating: set[asyncio.Task[None]] = set()
 
@@ -209,9 +211,15 @@ class Streams:
     def discard(self, stream: EventStream) -> None:
         """A stream has ended."""
         self._open.discard(stream)
+        if not self._open and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
 
-    def break_off(self) -> None:
-        """End all of them."""
+    async def end(self, seconds: float) -> None:
+        """Let them end by themselves for this long, then break them off; no more are to be added."""
+        self.has_ended = True
+        if self._open:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=seconds)
         for stream in list(self._open):
             stream.break_off(None)
 

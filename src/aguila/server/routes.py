@@ -15,7 +15,7 @@ import msgspec
 from aguila.errors import NotFound
 from aguila.server import file_routes, run_routes, thread_routes
 from aguila.server.exchange import Exchange, Service
-from aguila.server.rejection import Rejected
+from aguila.server.rejection import draining
 from aguila.server.responses import Document, Reply, json_document
 
 
@@ -28,7 +28,7 @@ async def healthz(service: Service, exchange: Exchange) -> Reply:
     """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
     await service.store.check()
     if service.runs.is_draining:
-        raise Rejected(503, "draining", "this server is shutting down")
+        raise draining()
     return json_document({"status": "ok"}, exchange.headers)
 
 

@@ -47,7 +47,7 @@ from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
 from aguila.server.projection import Projections, stored_input
-from aguila.server.rejection import Disconnected, Rejected
+from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import is_terminal
 from aguila.store import Batch, Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
@@ -135,6 +135,7 @@ class Runs:
         self._warn = warn
         self._admitted: Counter[str] = Counter()
         self._total = 0
+        self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
         self._turns: dict[tuple[str, str], asyncio.Lock] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._pruned_at = 0.0
@@ -152,14 +153,16 @@ class Runs:
     async def drain(self) -> None:
         """Take nothing new; give the runs their time to finish, then cancel them."""
         self.is_draining = True
-        running = [live.ended for live in self.live.values()]
-        if running:
-            await asyncio.wait(running, timeout=self._settings.drain)
+        await self._emptied(self._settings.drain)
         for live in list(self.live.values()):
             live.cancel()
-        ending = [live.ended for live in self.live.values()]
-        if ending:
-            await asyncio.wait(ending, timeout=self._settings.cancel_grace + 1.0)
+        await self._emptied(self._settings.cancel_grace + 1.0)
+
+    async def _emptied(self, seconds: float) -> None:
+        """Wait until no run is left, and none that was let in and is about to begin; but no longer than this."""
+        if self._total:
+            self._empty = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._empty], timeout=seconds)
 
     async def close(self) -> None:
         """Drain, then let go of everything."""
@@ -207,7 +210,7 @@ class Runs:
     def _admit(self, scope: str) -> None:
         limits = self._settings.limits
         if self.is_draining:
-            raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+            raise draining()
         if self._admitted[scope] >= limits.runs_per_scope or self._total >= limits.runs:
             raise Rejected(
                 429, "too_many_runs", "too many runs are on; wait for one to end", headers={"retry-after": "1"}
@@ -220,6 +223,8 @@ class Runs:
         self._admitted[scope] -= 1
         if not self._admitted[scope]:
             del self._admitted[scope]
+        if not self._total and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
 
     async def _start(self, asked: Asked) -> Started:
         # Without answers, on a thread where none are awaited, there is nothing to plan; and ``begin`` tells if some
@@ -258,7 +263,7 @@ class Runs:
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             is_guess = False
             if self.is_draining:
-                raise Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+                raise draining()
             if asked.is_gone():
                 raise Disconnected
 

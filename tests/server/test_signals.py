@@ -1,0 +1,329 @@
+"""SIGTERM and SIGINT: what becomes of runs and of the process, however the app is run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Background, server_process, types
+
+from aguila import App
+from aguila.store import SQLiteStore
+
+SITE = """
+import asyncio
+from fastapi import FastAPI
+from aguila import App
+from aguila.store import SQLiteStore
+
+async def agent(run):
+    yield "one"
+    if run.run_id == "long":
+        await asyncio.Event().wait()
+    while not app._service.runs.is_draining:
+        await asyncio.sleep(0.001)
+    yield "two"
+
+app = App(agent, store=SQLiteStore("{store}"), drain=1.0)
+mounted = FastAPI()
+
+@mounted.get("/healthz")
+def health():
+    return "fine"
+
+app.mount_on(mounted, "/agent")
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "options"),
+    [
+        ("site_of_apps:mounted", "/agent", ()),
+        ("site_of_apps:app", "/", ()),
+        ("site_of_apps:app", "/", ("--lifespan", "off")),
+        ("site_of_apps:app", "/", ("--loop", "asyncio")),
+    ],
+    ids=["mounted without a lifespan", "with a lifespan", "without a lifespan", "with the loop of asyncio"],
+)
+def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
+    tmp_path: Path, target: str, path: str, options: tuple[str, ...]
+) -> None:
+    store = tmp_path / "threads.db"
+    (tmp_path / "site_of_apps.py").write_text(SITE.format(store=store))
+    with server_process(target, tmp_path, None, *options) as server:
+        for run_id in ("short", "long"):
+            with server.run(path=path, thread_id=f"unwatched {run_id}", run_id=run_id) as stream:
+                stream.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            server.run(path=path, thread_id="watched short", run_id="short") as short,
+            server.run(path=path, thread_id="watched long", run_id="long") as long,
+        ):
+            short.read_until("TEXT_MESSAGE_CONTENT")
+            long.read_until("TEXT_MESSAGE_CONTENT")
+            server.signal(signal.SIGTERM)
+            rest = short.rest()
+            assert types(rest) == ["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+            assert rest[-1]["outcome"] == {"type": "success"}
+            answer = server.post(path, json={"threadId": "new", "runId": "new", "messages": []})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+            rest = long.rest()
+            assert types(rest) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+            assert rest[-1]["outcome"] == {"type": "cancelled"}
+        output = server.output()
+        assert server.process.returncode in (0, -signal.SIGTERM)
+        assert "Traceback" not in output
+    assert asyncio.run(outcomes(store)) == {
+        "unwatched short": "success",
+        "unwatched long": "cancelled",
+        "watched short": "success",
+        "watched long": "cancelled",
+    }
+
+
+async def outcomes(path: Path) -> dict[str, str | None]:
+    store = SQLiteStore(path)
+    await store.open()
+    found = await store.threads("anonymous", limit=50)
+    outcomes = {one.thread_id: (await store.runs("anonymous", one.thread_id))[-1].outcome for one in found}
+    await store.close()
+    return outcomes
+
+
+def test_a_viewer_of_another_process_s_run_does_not_keep_this_one(tmp_path: Path) -> None:
+    """It may go on for hours. The viewer's stream ends without an end, so it can come back elsewhere."""
+    store = tmp_path / "threads.db"
+    (tmp_path / "site_of_apps.py").write_text(SITE.format(store=store).replace("drain=1.0", "drain=0.1"))
+    with (
+        server_process("site_of_apps:app", tmp_path) as owner,
+        server_process("site_of_apps:app", tmp_path) as other,
+        owner.run(run_id="long") as stream,
+    ):
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        with other.stream("GET", "/threads/thread/events") as viewer:
+            viewer.read_until("TEXT_MESSAGE_CONTENT")
+            other.signal(signal.SIGTERM)
+            assert viewer.rest() == []
+        assert "Traceback" not in other.output()
+        assert other.process.returncode in (0, -signal.SIGTERM)
+        owner.post("/threads/thread/runs/long/cancel")
+        assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+
+
+# The handlers, in this process
+
+
+async def waits(run: Any) -> None:
+    await asyncio.Event().wait()
+
+
+class Host:
+    """Whoever had the signals before."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def __call__(self, number: int, frame: Any) -> None:
+        self.heard.append(number)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host = Host()
+    before = {number: signal.signal(number, host) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield host
+    assert signal.getsignal(signal.SIGTERM) is host
+    assert signal.getsignal(signal.SIGINT) is host
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Draining:
+    """An app that is drained when the test says so."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.began = False
+        self.may_end = asyncio.Event()
+
+    async def drain(self) -> None:
+        self.began = True
+        await self.may_end.wait()
+
+
+async def started(**options: Any) -> Draining:
+    app = App(waits, **options)
+    await app.start()
+    draining = Draining(app)
+    app._service.drain = draining.drain  # type: ignore[method-assign, union-attr]
+    return draining
+
+
+async def ticks(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_the_handler_before_gets_sigterm_when_all_apps_are_drained(host: Host) -> None:
+    one, two = await started(), await started()
+    signal.raise_signal(signal.SIGTERM)
+    await ticks()
+    assert (one.began, two.began, host.heard) == (True, True, [])
+    one.may_end.set()
+    await ticks()
+    assert host.heard == []
+    two.may_end.set()
+    await ticks()
+    assert host.heard == [signal.SIGTERM]
+    await one.app.close()  # in the order they came, which is not the order of a stack
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM] * 2
+    await two.app.close()
+
+
+@pytest.mark.anyio
+async def test_a_second_sigterm_is_passed_on_at_once_and_only_that(host: Host) -> None:
+    one = await started()
+    signal.raise_signal(signal.SIGTERM)
+    await ticks()
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM]
+    one.may_end.set()
+    await ticks()
+    await one.app.close()
+    await ticks()
+    assert host.heard == [signal.SIGTERM]
+
+
+@pytest.mark.anyio
+async def test_sigint_is_passed_on_at_once_and_runs_are_drained(host: Host) -> None:
+    one = await started()
+    signal.raise_signal(signal.SIGINT)
+    assert host.heard == [signal.SIGINT]
+    await ticks()
+    assert one.began
+    one.may_end.set()
+    await one.app.close()
+    assert host.heard == [signal.SIGINT]
+
+
+@pytest.mark.anyio
+async def test_an_app_can_leave_the_signals_to_its_host(host: Host) -> None:
+    one = await started(handle_signals=False)
+    assert signal.getsignal(signal.SIGTERM) is host
+    signal.raise_signal(signal.SIGTERM)
+    await ticks()
+    assert (one.began, host.heard) == (False, [signal.SIGTERM])
+    one.app.begin_drain()
+    await ticks()
+    assert one.began
+    one.may_end.set()
+    await one.app.close()
+
+
+@pytest.mark.anyio
+async def test_who_hears_signals_in_front_of_us_is_left_alone(host: Host) -> None:
+    one = await started()
+    ours = signal.getsignal(signal.SIGTERM)
+    assert callable(ours)
+
+    def later(number: int, frame: Any) -> None:
+        ours(number, frame)
+
+    signal.signal(signal.SIGTERM, later)
+    two = await started()
+    one.may_end.set()
+    await one.app.close()
+    two.may_end.set()
+    await two.app.close()
+    assert signal.getsignal(signal.SIGTERM) is later
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM]
+    signal.signal(signal.SIGTERM, host)
+
+
+@pytest.mark.anyio
+async def test_a_server_that_comes_after_the_app_is_heard_by_its_lifespan(host: Host) -> None:
+    """``async with app: await uvicorn.Server(...).serve()``: the server's handlers are newer than the app."""
+    one = await started()
+    server = Host()
+    signal.signal(signal.SIGTERM, server)
+    inbox: asyncio.Queue[Any] = asyncio.Queue()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    lifespan = asyncio.create_task(one.app({"type": "lifespan"}, inbox.get, send))
+    inbox.put_nowait({"type": "lifespan.startup"})
+    await ticks()
+    signal.raise_signal(signal.SIGTERM)
+    await ticks()
+    assert (one.began, server.heard) == (True, [])
+    one.may_end.set()
+    await ticks()
+    assert server.heard == [signal.SIGTERM]
+    inbox.put_nowait({"type": "lifespan.shutdown"})
+    await lifespan
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert signal.getsignal(signal.SIGTERM) is server
+    signal.signal(signal.SIGTERM, host)
+
+
+def test_in_another_thread_nothing_is_installed(host: Host) -> None:
+    async def scenario() -> Any:
+        async with App(waits):
+            return signal.getsignal(signal.SIGTERM)
+
+    with Background(lambda: asyncio.run(scenario())) as background:
+        assert background.result() is host
+    assert threading.current_thread() is threading.main_thread()
+
+
+def test_an_app_whose_loop_is_gone_holds_nothing_up(host: Host) -> None:
+    app = App(waits)
+
+    async def scenario() -> None:
+        await app.start()
+
+    asyncio.run(scenario())
+    signal.raise_signal(signal.SIGTERM)
+    assert host.heard == [signal.SIGTERM]
+    app._signals.leave()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [("signal.SIG_DFL", -signal.SIGTERM), ("lambda *_: sys.exit(7)", 7)],
+    ids=["no handler", "one that leaves"],
+)
+def test_a_program_of_ones_own_ends_as_it_would_but_drained(tmp_path: Path, handler: str, status: int) -> None:
+    program = f"""
+import asyncio, signal, sys
+from aguila import App
+
+class Drained(App):
+    def begin_drain(self):
+        print("drains", flush=True)
+        return super().begin_drain()
+
+async def agent(run):
+    yield "Hello"
+
+async def main():
+    await Drained(agent, store={str(tmp_path / "threads.db")!r}).start()
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.Event().wait()
+
+signal.signal(signal.SIGTERM, {handler})
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (status, "drains\n"), done.stderr
