@@ -100,8 +100,8 @@ def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
 
 def waiting(app: App) -> int:
     """How many runs are admitted."""
-    assert app._routes is not None
-    return app._routes.runs._total
+    assert app._service is not None
+    return app._service.runs._total
 
 
 # Hanging up
