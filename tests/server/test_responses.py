@@ -14,7 +14,8 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.server import runs
+from aguila.store import MemoryStore, Retention, SQLiteStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -94,6 +95,53 @@ def test_a_stream_cut_at_any_byte_and_resumed_is_the_uncut_stream(store: Any) ->
                 with server.stream("GET", "/threads/thread/events", headers=headers) as again:
                     rests[last] = again.frames()
             assert [*seen, *rests[last]] == frames
+
+
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_a_cursor_of_a_removed_thread_is_410_on_the_one_that_has_its_id_next(
+    store: Any, is_pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_PRUNE_EVERY", 0.0)
+    retention = Retention(max_threads=1) if is_pruned else None
+    app = App(talker, store=store, allow_anonymous=True, retention=retention, lease=0.1)
+    with serving(app) as server:
+        server.events(run_id="first")
+        old = server.events()  # a second run of the thread's first life
+        last = server.get("/threads/thread").json()["last"]
+        if is_pruned:
+            server.events(thread_id="newer")
+            until(lambda: server.get("/threads/thread").status_code == 404)
+        else:
+            assert server.delete("/threads/thread").status_code == 204
+        with server.run() as stream:
+            frames = stream.frames()
+        assert [number for number, _ in frames] == list(range(last + 2, last + 2 + len(old)))
+        server.events(run_id="other", parentRunId="run")
+        for cursor in (1, 2, last - 1, last):
+            for path in (
+                "/threads/thread/events",
+                "/threads/thread/events?compact=1",
+                "/threads/thread/runs/run/events",
+            ):
+                for query, headers in ((f"after={cursor}", {}), ("after=0", {"last-event-id": str(cursor)})):
+                    answer = server.get(path + ("&" if "?" in path else "?") + query, headers=headers)
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "cursor_expired")
+        for path in ("/threads/thread/runs/run/events", "/threads/thread/runs/run/events?after=0"):
+            with server.stream("GET", path) as again:
+                assert again.frames() == frames
+        for place, (number, _) in enumerate(frames):
+            with server.stream("GET", f"/threads/thread/runs/run/events?after={number}") as again:
+                assert again.frames() == frames[place + 1 :]
+        with server.stream("GET", "/threads/thread/events?compact=1&after=0") as whole:
+            assert types(whole.rest()).count("RUN_FINISHED") == 2
+        view = server.get("/threads/thread").json()
+        assert view["last"] == last + 1 + 2 * len(frames)
+        assert [run["first"] for run in view["runs"]] == [last + 2, last + 2 + len(frames)]
+        earlier = server.get("/threads/thread?run=run").json()  # read again from the middle of the log
+        assert earlier["last"] == last + 1 + len(frames)
+        assert len(view["messages"]) == 2 * len(earlier["messages"])
+        joined = server.events(path="/connect", run_id="joining")
+        assert types(joined)[:3] == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
 
 
 def test_replay_hands_over_to_the_live_run_without_a_gap_or_a_repeat(store: Any) -> None:

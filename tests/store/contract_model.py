@@ -22,13 +22,18 @@ class _Run:
 
 
 class _Thread:
-    def __init__(self) -> None:
+    def __init__(self, before: int) -> None:
+        self.before = before  # the number before the first event
         self.log: list[bytes] = []
         self.runs: dict[str, _Run] = {}
         self.interrupts: dict[str, list[Any]] = {}  # id -> [status, claimed by]
         self.session: bytes | None = None
         self.effects: dict[str, bytes] = {}
         self.touched = 0
+
+    @property
+    def last(self) -> int:
+        return self.before + len(self.log)
 
     @property
     def open(self) -> _Run | None:
@@ -41,6 +46,7 @@ class Model:
     def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.threads: dict[tuple[str, str], _Thread] = {}
+        self.removed: dict[tuple[str, str], int] = {}
         self.ticks = 0
 
     def touch(self, thread: _Thread) -> None:
@@ -48,7 +54,7 @@ class Model:
         thread.touched = self.ticks
 
     def begin(self, scope: str, thread_id: str, run_id: str, owner: str, event: bytes, claims: list[str]) -> Any:
-        thread = self.threads.get((scope, thread_id)) or _Thread()
+        thread = self.threads.get((scope, thread_id)) or _Thread(self.removed.get((scope, thread_id), -1) + 1)
         if run_id in thread.runs:
             return "RunExists"
         if thread.open is not None:
@@ -60,7 +66,7 @@ class Model:
             thread.interrupts[name] = ["claimed", run_id]
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         thread.log.append(event)
-        thread.runs[run_id] = _Run(lease, len(thread.log), self.clock.now + LEASE)
+        thread.runs[run_id] = _Run(lease, thread.last, self.clock.now + LEASE)
         self.touch(thread)
         return lease
 
@@ -79,7 +85,7 @@ class Model:
         if end is not None and self.settle(lease, list(end.settles)) is not None:
             return "InterruptTaken"
         thread.log += events
-        run.last = len(thread.log)
+        run.last = thread.last
         self.touch(thread)
         if end is None:
             if run.until <= self.clock.now:
@@ -92,7 +98,7 @@ class Model:
                 thread.interrupts[name] = ["open", None]
             if end.session is not None:
                 thread.session = end.session
-        return len(thread.log)
+        return thread.last
 
     def reopen(self, thread: _Thread, run_id: str) -> None:
         for name, (status, claimed_by) in thread.interrupts.items():
@@ -126,7 +132,7 @@ class Model:
             return "NotFound"
         if self.threads[key].open is not None:
             return "ThreadBusy"
-        del self.threads[key]
+        self.removed[key] = self.threads.pop(key).last
         return None
 
 
@@ -144,7 +150,8 @@ async def _compare(store: Store, model: Model, scope: str, thread_id: str) -> No
         return
     batches = await store.read(scope, thread_id, limit=1_000_000)
     assert [event for batch in batches for event in batch.events] == thread.log
-    assert await store.last(scope, thread_id) == len(thread.log)
+    assert not batches or batches[0].first == thread.before + 1
+    assert await store.last(scope, thread_id) == thread.last
     assert [
         (run.run_id, run.first, run.last, run.outcome, run.epoch, run.owner, run.lease_until, run.cancel_requested)
         for run in await store.runs(scope, thread_id)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from contract_support import (
     LEASE,
     Clock,
     WithStore,
+    collect,
+    events_of,
     finish,
     lines,
     refused,
@@ -16,6 +20,7 @@ from contract_support import (
 )
 
 from aguila.errors import (
+    CursorExpired,
     InterruptTaken,
     NotFound,
     ThreadBusy,
@@ -67,8 +72,52 @@ class ThreadsContract(WithStore):
         assert await store.recorded("a", "t", "r") == {}
         assert list(await store.interrupts("a", "t")) == list(await store.runs("a", "t")) == []
         await whole(store, "t", "r")
-        assert await store.last("a", "t") == 2
+        assert [(run.run_id, run.first, run.last) for run in await store.runs("a", "t")] == [("r", 4, 5)]
         assert await statuses(store, "other") == {"i1": "open"}
+
+    @pytest.mark.parametrize("is_pruned", [False, True])
+    async def test_a_cursor_of_a_removed_thread_is_none_of_its_successor(self, store: Store, is_pruned: bool):
+        async def remove() -> None:
+            if is_pruned:
+                assert await store.prune(Retention(max_threads=0)) == 1
+            else:
+                await store.delete_thread("a", "t")
+
+        last = 0
+        for life in range(3):
+            lease, batch = await store.begin(
+                "a", "t", "r", owner="o", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=lines(1, 2, 3)
+            )
+            first = 1 if life == 0 else last + 2
+            assert (batch.first, (await store.run("a", "t", "r")).first) == (first, first)
+            await store.append(lease, lines(*range(4, 20)))  # as long as it was before, and longer
+            for after in (0, first - 1):
+                assert events_of(await store.read("a", "t", after)) == lines(*range(1, 20))
+                assert await collect(store.tail("a", "t", after), 19) == lines(*range(1, 20))
+            for after in range(1, first - 1):
+                with pytest.raises(CursorExpired):
+                    await store.read("a", "t", after)
+                with pytest.raises(CursorExpired):
+                    await collect(store.tail("a", "t", after), 1)
+            assert events_of(await store.read("a", "t", first)) == lines(*range(2, 20))
+            await finish(store, lease)
+            last = await store.last("a", "t")
+            assert last == first + 19
+            await remove()
+        await whole(store, "u", "r")
+        await whole(store, "t", "r", scope="b")  # neither another thread nor another scope goes on from there
+        assert await store.last("a", "u") == await store.last("b", "t") == 2
+
+    async def test_who_follows_a_thread_that_is_removed_and_begun_anew_is_not_given_the_new_one(self, store: Store):
+        await whole(store, "t", "r")
+        tail = store.tail("a", "t")
+        assert await collect(tail, 2) == lines("started", "finished")
+        waiting = asyncio.create_task(collect(store.tail("a", "t", 2), 1))
+        await store.thread("a", "t")
+        await store.delete_thread("a", "t")
+        await finish(store, await start(store, events=lines(*range(10))))
+        with pytest.raises((NotFound, CursorExpired)):
+            await waiting
 
     async def test_prune_keeps_everything_by_default(self, store: Store, clock: Clock):
         await whole(store, "t", "r")

@@ -7,7 +7,7 @@ from contract import StoreContract
 from contract_support import Clock, finish, lines, start, whole
 
 from aguila.errors import NotFound, StoreUnavailable
-from aguila.store import MemoryStore, RunEnd, Store
+from aguila.store import MemoryStore, RunEnd, Store, memory
 
 
 class TestMemoryStore(StoreContract):
@@ -54,6 +54,19 @@ class TestBounds:
         await store.append(lease, lines("x" * 2000), end=RunEnd(outcome="error"))
         await whole(store, "second", "r")  # and the store is usable again
         assert [summary.thread_id for summary in await store.threads("a")] == ["second"]
+        await store.close()
+
+    async def test_the_numbers_of_the_last_removed_threads_are_known(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(memory, "MAX_REMOVED", 2)
+        store = MemoryStore(max_threads=1)
+        await store.open()
+        for name in ("t1", "t2", "t3", "t4"):  # each makes room for the next
+            await whole(store, name, "r")
+        await whole(store, "t3", "r")
+        assert await store.last("a", "t3") == 5
+        await whole(store, "t1", "r")
+        assert await store.last("a", "t1") == 2
+        assert len(store._removed) == 2
         await store.close()
 
     async def test_a_tail_whose_thread_made_room_is_told(self):

@@ -154,6 +154,23 @@ async def test_synchronous_is_what_was_asked_for(path: Path, setting: Synchronou
 
 
 @anyio
+async def test_a_deleted_thread_leaves_no_id_behind(path: Path):
+    store = SQLiteStore(path)
+    await store.open()
+    await whole(store, "a-thread-nobody-must-know", "a-run-nobody-must-know", "a-question", scope="a-secret-scope")
+    await store.delete_thread("a-secret-scope", "a-thread-nobody-must-know")
+    kept = await engine_of(store).read(
+        lambda db: [row for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+                    for row in db.execute(f"SELECT * FROM {name}").fetchall()]
+    )  # fmt: skip
+    assert not any("nobody" in str(row) or "secret" in str(row) or "question" in str(row) for row in kept)
+    await whole(store, "a-thread-nobody-must-know", "r", scope="a-secret-scope")
+    assert await engine_of(store).read(lambda db: db.execute("SELECT count(*) FROM removed").fetchone()) == (0,)
+    assert await store.last("a-secret-scope", "a-thread-nobody-must-know") == 5
+    await store.close()
+
+
+@anyio
 async def test_space_is_given_back(store: SQLiteStore, path: Path):
     await store.put_blob("a", b"x" * 8_000_000, media_type="text/plain", thread_id="t")
     await whole(store, "t", "r")

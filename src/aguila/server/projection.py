@@ -278,6 +278,7 @@ class _Thread:
             if not batches:
                 raise CursorExpired(f"thread {self._thread_id!r} ends before event {last}")
             for batch in batches:
+                self.last = batch.first - 1  # a log need not begin with 1
                 for data in batch.events:
                     for event in self._decoder.feed(data):
                         if event.__class__ is RunStartedEvent:

@@ -109,17 +109,18 @@ async def _record(service: Service, exchange: Exchange) -> RunRecord:
 
 
 async def cursor_of(service: Service, exchange: Exchange) -> int | None:
-    """Where to go on. Raises ``Rejected`` for what is no number, ``CursorExpired`` beyond the end of the log."""
+    """Where to go on. Raises ``Rejected`` for what is no number, ``CursorExpired`` for one of another log."""
     # A browser that reconnects asks for the same address again, so the header is the newer one.
     text = exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()):
         raise Rejected(422, "bad_cursor", "a cursor is the id of an event of this thread, a number", "/after")
-    last = await service.store.last(exchange.scope, exchange.params[0])
-    if len(text) > 18 or int(text) > last:
-        raise CursorExpired("the log of this thread has no such event")
-    return int(text)
+    if len(text) > 18:
+        raise CursorExpired("no log has as many events")
+    after = int(text)
+    await service.store.read(exchange.scope, exchange.params[0], after, until=after)
+    return after
 
 
 def run_document(record: RunRecord) -> dict[str, Any]:

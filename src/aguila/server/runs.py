@@ -32,6 +32,7 @@ from aguila.agent.context import RunContext
 from aguila.codec import encode
 from aguila.codec.notice import Warn
 from aguila.errors import (
+    CursorExpired,
     InterruptTaken,
     NotFound,
     RunExists,
@@ -422,8 +423,8 @@ class Runs:
             async for batch in tail:
                 if is_terminal(batch.events[-1]):
                     return
-        except NotFound:
-            return
+        except (NotFound, CursorExpired):
+            return  # the whole thread is gone, so its run had ended
         finally:
             await tail.aclose()
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from aguila.errors import CursorExpired
+
 LARGE: Final = 1 << 20
 """Bytes from which on something is kept by itself and moved in slices, so that it is held in memory once."""
 
@@ -57,6 +59,22 @@ def check_ids(*ids: str) -> None:
     """Raise ``ValueError`` for an id that a file cannot hold: one with half a surrogate pair in it."""
     for each in ids:
         each.encode()
+
+
+def check_cursor(after: int, first: int, last: int) -> int:
+    """The number before the first event to read, in a log from ``first`` to ``last``. Raises ``CursorExpired``."""
+    if after == 0:
+        return first - 1
+    if not first - 1 <= after <= last:
+        raise CursorExpired(f"the log goes from {first} to {last}: nothing is known of what came after {after}")
+    return after
+
+
+def thread_hash(scope: str, thread_id: str) -> int:
+    """What is kept of the ids of a removed thread. If two threads share one, the second numbers higher than it must."""
+    name = scope.encode()
+    digest = sha256(b"%d:%b%b" % (len(name), name, thread_id.encode())).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def split_events(body: bytes) -> list[bytes]:

@@ -4,7 +4,9 @@ Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``. A store
 run, an interrupt and a lease are, and nothing of HTTP or of agents. ``tests/store/contract.py`` holds every store to
 this page.
 
-A thread is an append-only log of events, numbered from 1 without gaps. Every call carries the scope it may see: a
+A thread is an append-only log of events, numbered without gaps: from 1 if its id was never used before, else from
+beyond every number that was issued under that id, so that no cursor of a removed thread is one of its successor. A
+removed thread leaves a hash of its ids and that number behind, nothing else. Every call carries the scope it may see: a
 thread id is not a credential, and nothing can be read or counted across scopes.
 
 * ``begin`` claims a run id (once per thread), its interrupts, and appends the run's first events, in one transaction.
@@ -284,10 +286,10 @@ class Store(ABC):
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
         """Stored events after a sequence number, in order, about ``limit`` of them at most (whole batches, the first
-        and last cut to what was asked for); none if there is nothing after it.
+        and last cut to what was asked for); none if there is nothing after it. After 0 is from the beginning.
 
         Raises ``NotFound``, or ``CursorExpired`` if the log does not hold all events after ``after``, or ends before
-        it.
+        it; a cursor of a thread that had this id before is one of those.
         """
 
     @abstractmethod

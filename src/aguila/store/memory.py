@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from aguila.errors import (
-    CursorExpired,
     InterruptTaken,
     NotFound,
     RunExists,
@@ -24,7 +23,7 @@ from aguila.errors import (
     ThreadBusy,
     ThreadMoved,
 )
-from aguila.store._content import LARGE, blob_id_of, check_ids, rows_of, size_of
+from aguila.store._content import LARGE, blob_id_of, check_cursor, check_ids, rows_of, size_of, thread_hash
 from aguila.store.base import (
     Batch,
     Blob,
@@ -41,19 +40,23 @@ from aguila.store.feed import Feed, Key, cut
 
 _replace = msgspec.structs.replace
 
+MAX_REMOVED = 20_000
+"""Of how many removed threads it is known which numbers they had, the last ones."""
+
 
 class _Thread:
     """All of one thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` are of the one that is on."""
 
     __slots__ = (
-        "batches", "bytes", "cancel", "created_at", "effects", "firsts", "interrupts", "key", "last", "lease_seconds",
-        "running", "runs", "session", "updated_at", "viewers",
+        "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts", "key", "last",
+        "lease_seconds", "running", "runs", "session", "updated_at", "viewers",
     )  # fmt: skip
 
-    def __init__(self, key: Key, now: float) -> None:
+    def __init__(self, key: Key, now: float, first: int) -> None:
         self.key = key
         self.created_at = self.updated_at = now
-        self.last = 0
+        self.first = first
+        self.last = first - 1
         self.bytes = 0
         self.batches: list[Batch] = []
         self.firsts: list[int] = []
@@ -99,7 +102,8 @@ class MemoryStore(Store):
     """Keeps everything in this process, and forgets it when it is closed.
 
     ``max_bytes`` (of events, inputs, sessions, results and files) and ``max_threads`` bound it. When nothing idle is
-    left to remove, a call that needs room raises ``StoreUnavailable``; closing a run always succeeds.
+    left to remove, a call that needs room raises ``StoreUnavailable``; closing a run always succeeds. Of removed
+    threads the numbers of the last ``MAX_REMOVED`` are known: the id of an earlier one is as if it was never used.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class MemoryStore(Store):
         self._files: dict[Key, _File] = {}
         self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
         self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
+        self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
         self._bytes = 0
 
     async def open(self) -> None:
@@ -133,6 +138,7 @@ class MemoryStore(Store):
             self._files.clear()
             self._held.clear()
             self._raised.clear()
+            self._removed.clear()
             self._bytes = 0
 
     async def check(self) -> None:
@@ -179,7 +185,9 @@ class MemoryStore(Store):
         self._make_room(size, new_thread=thread is None, keep=thread)
         now = self._clock()
         if thread is None:
-            thread = self._threads[key] = _Thread(key, now)
+            # Not the number after its predecessor's last: that one may be a cursor.
+            first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2
+            thread = self._threads[key] = _Thread(key, now, first)
         thread.running = run_id
         thread.lease_seconds = lease_seconds
         thread.runs[run_id] = RunRecord(
@@ -570,8 +578,7 @@ class MemoryStore(Store):
         self, scope: str, thread_id: str, after: int, until: int | None, limit: int
     ) -> tuple[Sequence[Batch], int]:
         thread = self._thread(scope, thread_id)
-        if not 0 <= after <= thread.last:
-            raise CursorExpired(f"the log of thread {thread_id!r} does not reach back or up to {after}")
+        after = check_cursor(after, thread.first, thread.last)
         stop = thread.last if until is None else min(until, thread.last)
         found: list[Batch] = []
         count = 0
@@ -608,6 +615,11 @@ class MemoryStore(Store):
         del self._threads[thread.key]
         self._bytes -= thread.bytes
         scope, thread_id = thread.key
+        mark = thread_hash(scope, thread_id)
+        self._removed.pop(mark, None)
+        self._removed[mark] = thread.last
+        if len(self._removed) > MAX_REMOVED:
+            del self._removed[next(iter(self._removed))]
         for interrupt_id in thread.interrupts:
             threads = self._raised[scope, interrupt_id]
             del threads[thread_id]

@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from aguila.errors import CursorExpired, NotFound
-from aguila.store._content import split_events
+from aguila.errors import NotFound
+from aguila.store._content import check_cursor, split_events
 from aguila.store._sqlite.slices import column, whole
 from aguila.store.base import Batch, Blob, CancelRequest, InterruptRecord, Lease, RunRecord, ThreadSummary
 from aguila.store.feed import Key, cut
@@ -155,8 +155,8 @@ def log(
 ) -> tuple[Sequence[Batch], int]:
     """Batches after a sequence number, and the last one of the log. Raises ``NotFound``, ``CursorExpired``."""
     key, last = thread_key(db, scope, thread_id)
-    if not 0 <= after <= last:
-        raise CursorExpired(f"the log of thread {thread_id!r} does not reach back or up to {after}")
+    (first,) = db.execute("SELECT first FROM threads WHERE key = ?", (key,)).fetchone()
+    after = check_cursor(after, first, last)
     stop = last if until is None else min(until, last)
     found: list[Batch] = []
     count = size = 0

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved
-from aguila.store._content import size_of
+from aguila.store._content import size_of, thread_hash
 from aguila.store._sqlite import reads
 from aguila.store._sqlite.slices import insert
 from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
@@ -50,14 +50,15 @@ def begin(
         if _interrupt(db, thread, interrupt_id) != ("open", None):
             raise InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
     if thread is None:
-        db.execute(
+        last = _unremove(db, lease.scope, lease.thread_id)
+        thread = db.execute(
             """
-            INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, last, bytes)
-            VALUES (?, ?, ?, ?, 0, 0, 0)
+            INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes)
+            VALUES (?, ?, ?, ?, 0, ?, ?, 0)
             """,
-            (lease.scope, lease.thread_id, now, now),
-        )
-        thread, _ = reads.thread_key(db, lease.scope, lease.thread_id)
+            (lease.scope, lease.thread_id, now, now, last + 1, last),
+        ).lastrowid
+        assert thread is not None  # noqa: S101 - an INSERT has one
     run = db.execute(
         """
         INSERT INTO runs (thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
@@ -381,10 +382,24 @@ def _reopen_claims(db: sqlite3.Connection, thread: int, run_id: str) -> None:
     )
 
 
+def _unremove(db: sqlite3.Connection, scope: str, thread_id: str) -> int:
+    """The number before the first one of a new thread: not the last of its predecessor, which may be a cursor."""
+    mark = thread_hash(scope, thread_id)
+    row = db.execute("SELECT last FROM removed WHERE thread = ?", (mark,)).fetchone()
+    if row is None:
+        return 0
+    db.execute("DELETE FROM removed WHERE thread = ?", (mark,))
+    return row[0] + 1
+
+
 def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
     db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
     for table in ("runs", "log", "interrupts", "effects", "sessions"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
+    db.execute(
+        "INSERT OR REPLACE INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?",
+        (thread_hash(scope, thread_id), key),
+    )
     db.execute("DELETE FROM threads WHERE key = ?", (key,))
     files = db.execute("SELECT blob FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id)).fetchall()
     db.execute("DELETE FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id))
