@@ -18,11 +18,10 @@ from aguila.codec.notice import Warn
 from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
-from aguila.server.live import LiveRun
 from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
 from aguila.server.runs import Runs
-from aguila.store import RunRecord, Store
+from aguila.store import Store
 
 _LAST_READS = 2.0
 """Seconds that viewers get to read the end of runs that were drained."""
@@ -87,10 +86,6 @@ class Service:
             grace=self._grace,
             **options,
         )
-
-    def live(self, record: RunRecord) -> LiveRun | None:
-        """The run, if this process has it."""
-        return self.runs.live.get((record.scope, record.thread_id, record.run_id))
 
 
 _negotiated = lru_cache(256)(negotiate)

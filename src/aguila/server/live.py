@@ -1,8 +1,8 @@
 """Layer: server. One run that this process owns: its agent's task, and the pump that makes its events durable.
 
-Below: ``aguila.agent`` drives the agent; ``aguila.store`` keeps what it says. Above: ``runs`` starts, cancels and
-forgets live runs; ``responses`` registers as a viewer. Nothing here knows HTTP. Viewers read the store, not this
-object: what they see is durable.
+Below: ``aguila.agent`` drives the agent; ``aguila.store`` keeps what it says; ``viewers``. Above: ``runs`` starts,
+cancels and forgets live runs; ``responses`` registers as a viewer. Nothing here knows HTTP. Viewers read the store, not
+this object: what they see is durable.
 
 The pump commits in groups. An event that comes after a pause is appended at once; those that come while an append is
 running, or within a few milliseconds of the last one, gather and are the next append. A run may be ``AHEAD`` events
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -41,6 +41,7 @@ from aguila.protocol import (
 )
 from aguila.server.files import resolve_file
 from aguila.server.limits import LARGE
+from aguila.server.viewers import HANG_UP, Viewer, Viewers
 from aguila.store import Lease, RunEnd, Store
 
 _log = logging.getLogger("aguila.server")
@@ -56,6 +57,9 @@ _LONGEST = 4
 
 _TOLD_AFTER = 1.0
 """Seconds of failing to store the end of a run after which its viewers are told."""
+
+_LOOK_AGAIN = 0.25
+"""Seconds, at least, after which an owner looks again whether somebody watches from another process."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 _strict = EventDecoder(strict=True)
@@ -81,14 +85,6 @@ _PLAIN = frozenset(
     }
 )
 """Events whose own members are all text: their types say everything about them."""
-
-
-class Viewer(Protocol):
-    """Somebody who watches a run."""
-
-    def break_off(self, event: bytes | None) -> None:
-        """End the stream, with this event if there is one: the log will not bring the end."""
-        ...
 
 
 def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
@@ -152,9 +148,11 @@ class LiveRun:
     __slots__ = (
         "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over",
         "_last_flush", "_loop", "_max_event", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer",
-        "_unwatched", "_wait", "_window", "ended", "is_full", "lease", "root_run_id", "session", "task",
-        "viewers", "watch",
+        "_wait", "_window", "ended", "is_full", "lease", "root_run_id", "session", "task", "viewers", "watch",
     )  # fmt: skip
+
+    noting = None
+    """See ``responses.Watched``: who watches a run of this process is known at once."""
 
     def __init__(
         self,
@@ -168,7 +166,7 @@ class LiveRun:
     ) -> None:
         self.lease = lease
         self.root_run_id = root_run_id
-        self.viewers: set[Viewer] = set()
+        self.viewers = Viewers()
         self.task: asyncio.Task[None] | None = None
         self.watch: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -180,8 +178,7 @@ class LiveRun:
         """The thread's session before this run."""
         self._window = self._wait = window
         self._claims = claims  # answers that count as used when the run ends in order: nothing but its end tells
-        self._grace: asyncio.TimerHandle | None = None
-        self._unwatched: list[asyncio.Future[None]] = []
+        self._grace: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._pending: list[bytes] = []
         self._deltas: list[Event] = []  # what comes after those, and is encoded when it is appended
         self._in_flight = 0
@@ -406,7 +403,7 @@ class LiveRun:
             if self._loop.time() - began >= _TOLD_AFTER and self.viewers:
                 # What they were told must be what the log will say.
                 events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
-                for viewer in list(self.viewers):
+                for viewer in self.viewers:
                     viewer.break_off(events[0])
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.5)
@@ -437,25 +434,43 @@ class LiveRun:
             self._grace = None
 
     def leave(self, viewer: Viewer, grace: float | None) -> None:
-        """Somebody went away. With ``grace``, the run is cancelled that many seconds after the last one."""
-        self.viewers.discard(viewer)
-        if self.viewers:
-            return
-        waiting, self._unwatched = self._unwatched, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-        if grace is not None and not self._is_over:
-            self._grace = self._loop.call_later(grace, self.cancel)
+        """Somebody went away. With ``grace``, the run is cancelled that many seconds after the last one.
 
-    async def unwatched(self, seconds: float) -> bool:
-        """Whether nobody watches, within some time: a browser's hanging up may arrive after its next request."""
-        if not self.viewers:
-            return True
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._unwatched.append(waiter)
-        await asyncio.wait([waiter], timeout=seconds)
-        waiter.cancel()
+        If the last one watched from another process, it can be twice as many.
+        """
+        self.viewers.discard(viewer)
+        if grace is not None and not self.viewers and not self._is_over:
+            self._await_grace(grace, grace)
+
+    def _await_grace(self, delay: float, grace: float) -> None:
+        def look() -> None:
+            self._grace = self._loop.create_task(self._look_elsewhere(grace))
+
+        self._grace = self._loop.call_later(delay, look)
+
+    async def _look_elsewhere(self, grace: float) -> None:
+        """Cancel the run if nobody watches from another process either. Whoever joins here cancels this task."""
+        try:
+            is_watched = await self._store.watched(self.lease, within=grace)
+        except StoreError:
+            is_watched = True  # not known
+        if is_watched:
+            self._await_grace(max(grace, _LOOK_AGAIN), grace)
+        else:
+            self.cancel()
+
+    async def unwatched(self) -> bool:
+        """Whether nobody watches, here or from another process, within the time that a hang-up may take.
+
+        Raises ``StoreUnavailable``.
+        """
+        until = self._loop.time() + HANG_UP
+        if not await self.viewers.gone(HANG_UP):
+            return False
+        while await self._store.watched(self.lease):
+            if self._loop.time() >= until:
+                return False
+            await asyncio.sleep(HANG_UP / 5)
         return not self.viewers
 
 

@@ -25,6 +25,7 @@ from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent
 from aguila.server.limits import LARGE, STORED
+from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
 
 Message = MutableMapping[str, Any]
@@ -178,6 +179,11 @@ def framing_for(media_type: str, declared: str | None = PROTOCOL_VERSION) -> Fra
 class Watched(Protocol):
     """What is told that somebody looks."""
 
+    @property
+    def noting(self) -> asyncio.Task[None] | None:
+        """What has to be done before a viewer counts; None if it does already."""
+        ...
+
     def join(self, viewer: EventStream) -> None:
         """Somebody watches."""
         ...
@@ -303,6 +309,8 @@ class EventStream:
         self._streams.add(self)
         listening: asyncio.Task[None] | None = None
         try:
+            if self._watched is not None and self._watched.noting is not None:
+                await asyncio.wait([self._watched.noting], timeout=HANG_UP)  # not for long: reading needs no writing
             await self._begin(send)
             await asyncio.sleep(0)  # some event loops send what was written only when they have come round
             listening = self._loop.create_task(self._listen(receive))

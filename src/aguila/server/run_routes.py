@@ -42,12 +42,14 @@ async def run(service: Service, exchange: Exchange) -> Reply:
         return await _join(service, exchange, input)
     framing = framing_of(exchange, input.protocol_version)
     if record is not None:
-        after, opening, live = record.first - 1, b"", service.live(record)
+        after, opening, watched = record.first - 1, b"", service.runs.watchable(record)
     else:
-        first, live = started.first, started.live
+        first, watched = started.first, started.live
         assert first is not None  # noqa: S101
         after, opening = first.last, framing.batch(first.first, first.events)
-    return service.stream(exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=live)
+    return service.stream(
+        exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=watched
+    )
 
 
 async def connect(service: Service, exchange: Exchange) -> Reply:
@@ -70,9 +72,9 @@ async def _join(service: Service, exchange: Exchange, input: RunAgentInput) -> R
     framing = framing_of(exchange, input.protocol_version)
     opening = b"".join([framing.event(event) for event in joined.events[:-1]])
     opening += framing.event(joined.events[-1], joined.after)
-    live = service.live(running) if running is not None and joined.is_live else None
+    watched = service.runs.watchable(running) if running is not None and joined.is_live else None
     return service.stream(
-        exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=live
+        exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched
     )
 
 
@@ -92,7 +94,7 @@ async def run_events(service: Service, exchange: Exchange) -> Reply:
         until=None if record.is_running else record.last,
         is_live=record.is_running,
         fails_in_band=False,
-        watched=service.live(record) if record.is_running else None,
+        watched=service.runs.watchable(record) if record.is_running else None,
     )
 
 

@@ -1,7 +1,7 @@
 """Layer: server. All runs of this process: admitted, started once, kept alive, cancelled, recovered, drained.
 
-Below: ``live`` (one run), ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above: ``exchange``.
-A run belongs to the server: nothing here knows a connection.
+Below: ``live`` (one run), ``viewers``, ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above:
+``exchange``. A run belongs to the server: nothing here knows a connection.
 
 What becomes of a request on a thread where a run is on:
 
@@ -12,7 +12,8 @@ queue      waits for its turn
 replace    that run is cancelled, wherever it is
 =========  ==========================================================================================
 
-Who watches is known for the runs of this process; one that another process owns counts as watched.
+It makes no difference which process owns that run. Its owner is asked whether somebody watches it, wherever; one that
+does not answer keeps its run. A queue has an order within a process; of those who wait in several, whoever is first.
 """
 
 from __future__ import annotations
@@ -49,20 +50,18 @@ from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
 from aguila.server.projection import Projections, stored_input
 from aguila.server.rejection import Disconnected, Rejected, draining
-from aguila.server.responses import is_terminal
+from aguila.server.responses import Watched, is_terminal
+from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import Batch, Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
 
 _log = logging.getLogger("aguila.server")
 
 Busy = Literal["auto", "reject", "queue", "replace"]
-Key = tuple[str, str, str]
-"""Scope, thread id, run id."""
-
-_HANG_UP = 0.25
-"""Seconds that a hang-up may take to arrive: a client that stops and goes on at once does so on two connections."""
-
 _PRUNE_EVERY = 60.0
+
+_HEAR_AGAIN = 1.0
+"""Seconds after which a run listens again for cancel requests if the store could not be read."""
 
 _LOST = checked(
     RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
@@ -131,6 +130,7 @@ class Runs:
         self.owner = str(uuid7())
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}
+        self._remote = RemoteRuns(store, self.owner, settings.lease)
         self._agent = agent
         self._settings = settings
         self._warn = warn
@@ -174,6 +174,7 @@ class Runs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._remote.close()
 
     # Starting
 
@@ -404,15 +405,36 @@ class Runs:
             await asyncio.shield(live.ended)
         elif busy == "queue":
             await self._ended(run, live)
-        elif busy == "replace" or (busy == "auto" and live is not None and await live.unwatched(_HANG_UP)):
-            await self.cancel(run.scope, run.thread_id, run.run_id)
+        elif busy == "replace" or (busy == "auto" and await self._yields(run, live)):
             try:
+                await self.cancel(run.scope, run.thread_id, run.run_id)
                 async with asyncio.timeout(self._settings.cancel_grace + 2.0):
                     await self._ended(run, live)
+            except NotFound:
+                return  # it has ended, and its thread was deleted
             except TimeoutError:
                 raise Rejected(409, "thread_busy", "the run that is on does not stop", "/threadId") from None
         else:
             raise Rejected(409, "thread_busy", f"run {run.run_id} is on; cancel it or wait", "/threadId")
+
+    async def _yields(self, run: RunRecord, live: LiveRun | None) -> bool:
+        """Whether nobody watches a run."""
+        return await (self._remote.yields(run) if live is None else live.unwatched())
+
+    def watchable(self, run: RunRecord) -> Watched | None:
+        """What somebody who watches a run that is on has to join; None if the run has ended meanwhile."""
+        live = self.live.get((run.scope, run.thread_id, run.run_id))
+        if live is not None or run.owner == self.owner:
+            return live
+        return self._remote.of(run)
+
+    async def watchable_on(self, scope: str, thread_id: str) -> Watched | None:
+        """The same for the run that is on, on a thread."""
+        for key, live in self.live.items():
+            if key[:2] == (scope, thread_id):
+                return live
+        runs = await self.store.runs(scope, thread_id)
+        return self.watchable(runs[-1]) if runs and runs[-1].is_running else None
 
     async def _ended(self, run: RunRecord, live: LiveRun | None) -> None:
         if live is not None:
@@ -437,12 +459,20 @@ class Runs:
         return record
 
     async def _watch(self, live: LiveRun) -> None:
-        """Hear a cancel request from another process."""
-        try:
-            await self.store.cancel_requested(live.lease)
-        except StoreError:
-            return  # the keeper asks again
-        live.cancel()
+        """Hear cancel requests from other processes, until one holds."""
+        lease = live.lease
+        key = (lease.scope, lease.thread_id, lease.run_id)
+        while not live.is_ending:
+            try:
+                if await self.store.cancel_requested(lease) == "always":
+                    live.cancel()
+                    return
+                if await live.unwatched():
+                    await self.cancel(*key)
+                elif not live.is_ending:  # its end is the best answer
+                    await self.store.withdraw_cancel(*key)
+            except StoreError:
+                await asyncio.sleep(_HEAR_AGAIN)
 
     # Leases
 
@@ -451,6 +481,7 @@ class Runs:
             await asyncio.sleep(self._settings.lease / 3)
             try:
                 await asyncio.gather(*(self._renew(live) for live in list(self.live.values())))
+                await self._remote.renew()
                 await self.recover()
                 await self._prune()
             except StoreUnavailable as error:

@@ -74,10 +74,7 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
     records: Sequence[RunRecord] = ()
     if exchange.request.query.get("compact", "").lower() in ("1", "true"):
         records = await service.store.runs(exchange.scope, thread_id)
-    live = None
-    if summary.is_running:
-        running = [one for key, one in service.runs.live.items() if key[:2] == (exchange.scope, thread_id)]
-        live = running[0] if running else None
+    watched = await service.runs.watchable_on(exchange.scope, thread_id) if summary.is_running else None
     return service.stream(
         exchange,
         thread_id,
@@ -86,7 +83,7 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
         is_live=summary.is_running,
         replay=partial(_replay_compacted, service, records) if records else None,
         fails_in_band=False,
-        watched=live,
+        watched=watched,
     )
 
 
