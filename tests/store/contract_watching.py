@@ -110,7 +110,7 @@ class WatchingContract(WithStore):
         waiters = [asyncio.create_task(store.cancel_settled("a", "t", "r")) for _ in range(2)]
         await store.append(lease, lines(1))
         assert not any(waiter.done() for waiter in waiters)
-        await store.withdraw_cancel("a", "t", "r")
+        await store.settle_cancel("a", "t", "r", granted=False)
         async with asyncio.timeout(DEADLINE):
             for waiter in waiters:
                 run = await waiter
@@ -120,9 +120,10 @@ class WatchingContract(WithStore):
             waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))
             await store.append(lease, lines(2))
             assert not waiter.done()
-            await store.request_cancel("a", "t", "r")
+            await store.settle_cancel("a", "t", "r", granted=True)
             run = await waiter
             assert (run.is_running, run.cancel_requested) == (True, True)
+            assert await store.cancel_requested(lease) == "always"
 
     @pytest.mark.parametrize("ends", [True, False], ids=["ends", "is lost"])
     async def test_who_asks_is_told_when_the_run_ends(self, store: Store, clock: Clock, ends: bool):
@@ -147,32 +148,41 @@ class WatchingContract(WithStore):
         lease = await start(store)
         await store.request_cancel("a", "t", "r")
         await store.request_cancel("a", "t", "r", unwatched=True)
-        await store.withdraw_cancel("a", "t", "r")
+        await store.settle_cancel("a", "t", "r", granted=False)
         assert (await store.cancel_settled("a", "t", "r")).cancel_requested
         other = await start(store, "u")
         await store.request_cancel("a", "u", "r", unwatched=True)
         await store.request_cancel("a", "u", "r")
-        await store.withdraw_cancel("a", "u", "r")
+        await store.settle_cancel("a", "u", "r", granted=False)
         assert (await store.cancel_settled("a", "u", "r")).cancel_requested
         for each in (lease, other):
             assert await store.cancel_requested(each) == "always"
             assert await store.renew(each, LEASE) is True
 
+    async def test_a_request_that_was_forgotten_cannot_be_granted(self, store: Store):
+        lease = await start(store)
+        await store.settle_cancel("a", "t", "r", granted=True)  # nobody has asked
+        await store.request_cancel("a", "t", "r", unwatched=True)
+        await store.settle_cancel("a", "t", "r", granted=False)
+        await store.settle_cancel("a", "t", "r", granted=True)
+        assert not (await store.run("a", "t", "r")).cancel_requested
+        assert await store.renew(lease, LEASE) is False
+
     async def test_a_request_is_gone_with_its_run(self, store: Store):
         lease = await start(store)
         await store.request_cancel("a", "t", "r", unwatched=True)
         await finish(store, lease)
-        await store.withdraw_cancel("a", "t", "r")
+        await store.settle_cancel("a", "t", "r", granted=False)
         second = await start(store, run_id="second")
         assert await store.renew(second, LEASE) is False
         waiter = asyncio.create_task(store.cancel_requested(second))
         await store.append(second, lines(1))
         assert not waiter.done()
-        await store.withdraw_cancel("a", "t", "r")
-        await store.withdraw_cancel("a", "no such thread", "r")
+        await store.settle_cancel("a", "t", "r", granted=False)
+        await store.settle_cancel("a", "no such thread", "r", granted=False)
         await store.request_cancel("a", "t", "second", unwatched=True)
-        await store.withdraw_cancel("a", "t", "r")
-        await store.withdraw_cancel("b", "t", "second")
+        await store.settle_cancel("a", "t", "r", granted=False)
+        await store.settle_cancel("b", "t", "second", granted=False)
         async with asyncio.timeout(DEADLINE):
             assert await waiter == "unwatched"
 

@@ -425,10 +425,7 @@ async def test_two_stores_settle_whether_a_run_is_cancelled(
             answer = asyncio.create_task(other.cancel_settled("a", "t", "r"))
             assert await asked == "unwatched"
             await until(lambda: bool(engine_of(other).feed.waiting))
-            if is_declined:
-                await store.withdraw_cancel("a", "t", "r")
-            else:
-                await store.request_cancel("a", "t", "r")
+            await store.settle_cancel("a", "t", "r", granted=not is_declined)
             assert (await answer).cancel_requested is not is_declined
     await other.close()
 

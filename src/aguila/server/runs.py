@@ -467,10 +467,9 @@ class Runs:
                 if await self.store.cancel_requested(lease) == "always":
                     live.cancel()
                     return
-                if await live.unwatched():
-                    await self.cancel(*key)
-                elif not live.is_ending:  # its end is the best answer
-                    await self.store.withdraw_cancel(*key)
+                granted = await live.unwatched()
+                if not live.is_ending:  # its end is the best answer
+                    await self.store.settle_cancel(*key, granted=granted)
             except StoreError:
                 await asyncio.sleep(_HEAR_AGAIN)
 

@@ -149,7 +149,7 @@ class RemoteRun:
             async with asyncio.timeout(_ANSWER):
                 run = await self._store.cancel_settled(*self._key)
         except TimeoutError:
-            await self._store.withdraw_cancel(*self._key)
+            await self._store.settle_cancel(*self._key, granted=False)
             return False
         return run.cancel_requested or not run.is_running
 

@@ -19,8 +19,8 @@ thread id is not a credential, and nothing can be read or counted across scopes.
   finders the right to end it. An owner that is late may still append if nobody has taken over; that renews the lease.
   A clock that is set back neither ends a lease nor makes it endless.
 * Cancelling is asked of the owner, wherever it is: in any case, or only if nobody watches the run. The owner knows who
-  watches in its own process; the others note it here (``watch``). It answers the second kind by asking for the first
-  or by ``withdraw_cancel``, and who asked waits for that with ``cancel_settled``.
+  watches in its own process; the others note it here (``watch``). It answers the second kind with ``settle_cancel``,
+  and who asked waits for that with ``cancel_settled``.
 * An interrupt goes from open to claimed (by a run that answers it) to settled. A claim that was not settled when its
   run closes, or is taken over, is open again. An id that is raised again is a new, open interrupt.
 
@@ -230,10 +230,10 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
-        """Take back a request made with ``unwatched``, if there is one.
+    async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
+        """Have a request made with ``unwatched`` hold in any case, or forget it; does nothing if none is open.
 
-        The owner does so because somebody watches, who asked because nobody answers.
+        The owner does so when it has looked; who asked forgets it when nobody answers.
         """
 
     @abstractmethod
@@ -245,8 +245,9 @@ class Store(ABC):
 
     @abstractmethod
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """Return the run when no request made with ``unwatched`` is open: it is closed, or to be cancelled in any
-        case, or the request was withdrawn.
+        """Return the run when no request made with ``unwatched`` is open.
+
+        It is closed then, or to be cancelled in any case, or the request was forgotten.
 
         Raises ``NotFound``, or ``StoreUnavailable`` if the store is closed meanwhile.
         """

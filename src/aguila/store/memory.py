@@ -295,11 +295,11 @@ class MemoryStore(Store):
             feed.control((scope, thread_id))
         return thread.record_of(run_id)
 
-    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
+    async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
         """See ``Store``."""
         thread = self._find(scope, thread_id)
         if thread is not None and thread.running == run_id and thread.cancel == "unwatched":
-            thread.cancel = None
+            thread.cancel = "always" if granted else None
             self._open().control((scope, thread_id))
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:

@@ -199,12 +199,14 @@ class SQLiteStore(Store):
             lambda _: engine.feed.control(key),
         )
 
-    async def withdraw_cancel(self, scope: str, thread_id: str, run_id: str) -> None:
+    async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
         """See ``Store``."""
         engine = self._open()
         key = (scope, thread_id)
         await engine.write(
-            lambda db: writes.withdraw_cancel(db, scope, thread_id, run_id), [key], lambda _: engine.feed.control(key)
+            lambda db: writes.settle_cancel(db, scope, thread_id, run_id, granted),
+            [key],
+            lambda _: engine.feed.control(key),
         )
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:

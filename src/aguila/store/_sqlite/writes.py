@@ -184,9 +184,9 @@ def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: s
     return reads.run(db, scope, thread_id, run_id)
 
 
-def withdraw_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> None:
-    """Let an open run go on, if it was to be cancelled only because nobody watches it."""
-    _change_cancel(db, _open_run(db, scope, thread_id, run_id), "unwatched", None)
+def settle_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str, granted: bool) -> None:
+    """Decide on an open run that is to be cancelled only if nobody watches it."""
+    _change_cancel(db, _open_run(db, scope, thread_id, run_id), "unwatched", "always" if granted else None)
 
 
 def watch(
