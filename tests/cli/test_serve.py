@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -18,9 +19,15 @@ import pytest
 import uvicorn
 from commands import Command, aguila_serve
 from serving import REPOSITORY, check_valid, text_of, types, until
+from typer.testing import CliRunner
 
 from aguila.cli import serve
+from aguila.cli.commands import commands
 from aguila.cli.demo import FEATURES
+from aguila.cli.serve_command import OF_AN_APP
+from aguila.cli.serve_command import serve as serve_command
+from aguila.server import App, Limits
+from aguila.store import Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 AGENT = """
@@ -43,6 +50,10 @@ def folder(tmp_path: Path) -> Path:
 def aguila(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "aguila", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def no_logs(*, as_json: bool) -> None:
+    """The logs of the tests stay as they are."""
 
 
 def asking(text: str) -> list[dict[str, Any]]:
@@ -86,14 +97,114 @@ def test_an_app_is_served_as_it_is(folder: Path) -> None:
     assert not (folder / "aguila.db").exists()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--history", "client"], ["--store", "x.db"], ["--cors-origin", "http://a"], ["--drain", "10"], ["--debug"]],
-)
-def test_what_an_app_says_itself_cannot_be_said_beside_it(folder: Path, options: list[str]) -> None:
+GIVEN: dict[str, tuple[str, Any]] = {
+    "store": ("x.db", None),
+    "name": ("eagle", "eagle"),
+    "history": ("server", "server"),
+    "busy": ("queue", "queue"),
+    "on_disconnect": ("cancel", "cancel"),
+    "disconnect_grace": ("1.5", 1.5),
+    "heartbeat": ("2.5", 2.5),
+    "lease": ("3.5", 3.5),
+    "drain": ("4.5", 4.5),
+    "cancel_grace": ("5.5", 5.5),
+    "allowed_host": ("a.example", ["a.example"]),
+    "cors_origin": ("http://a", ["http://a"]),
+    "header": ("x-trace", ["x-trace"]),
+    "allow_system_messages": ("", True),
+    "echo_input": ("", True),
+    "max_body": ("1001", 1001),
+    "max_upload": ("1002", 1002),
+    "max_runs": ("1003", 1003),
+    "max_runs_per_scope": ("1004", 1004),
+    "keep_seconds": ("1005", 1005.0),
+    "keep_threads": ("1006", 1006),
+    "keep_bytes": ("1007", 1007),
+    "debug": ("", True),
+}
+"""A value for each option that an App has itself, as it is written and as it arrives."""
+
+
+def written(option: str) -> list[str]:
+    value = GIVEN[option][0]
+    return ["--" + option.replace("_", "-"), *([value] if value else [])]
+
+
+def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(GIVEN) == list(OF_AN_APP)
+    built: list[dict[str, Any]] = []
+
+    class Built(App):
+        def __init__(self, agent: Any, **options: Any) -> None:
+            built.append(options)
+            super().__init__(agent, **options)
+
+    def run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(serve, "App", Built)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(serve, "log_config", no_logs)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setenv("AGUILA_SERVE", "")
+    every = [word for option in GIVEN for word in written(option)]
+    for given in ([], every):
+        done = CliRunner().invoke(commands, ["serve", "mine:agent", "--port", "0", *given])
+        assert done.exit_code == 0, done.output
+    plain, full = built
+    local = ["localhost", "127.0.0.1", "::1", "127.0.0.1"]
+    assert plain == {
+        "store": str(folder / "aguila.db"), "allow_anonymous": True, "limits": Limits(), "allowed_hosts": local
+    }  # fmt: skip
+    assert full.pop("store") == str(folder / "x.db")
+    assert full.pop("allow_anonymous") is True
+    assert full.pop("allowed_hosts") == [*local, "a.example"]
+    assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004)
+    assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007)
+    assert full == {
+        OF_AN_APP[option]: value
+        for option, (_, value) in GIVEN.items()
+        if "." not in OF_AN_APP[option] and option not in ("store", "allowed_host")
+    }
+
+
+def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
+    of_app = {name: one.default for name, one in inspect.signature(App).parameters.items()}
+    limits = Limits()
+    for option, one in inspect.signature(serve_command).parameters.items():
+        name = OF_AN_APP.get(option, "store")
+        if name.startswith("limits."):
+            assert one.default == getattr(limits, name.removeprefix("limits.")), option
+        elif name != "store" and "." not in name:
+            assert one.default == (of_app[name] or None) or one.default == of_app[name], option
+
+
+def test_every_option_is_in_the_documents() -> None:
+    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    options = [name for name in inspect.signature(serve_command).parameters if name not in ("context", "target")]
+    assert [name for name in options if f"`--{name.replace('_', '-')}" not in text] == []
+
+
+def test_on_this_machine_it_answers_to_no_foreign_name(folder: Path) -> None:
+    """A page whose name was made to point here would be of the same origin otherwise."""
+    with aguila_serve(folder, "mine:agent", "--allowed-host", "agents.test") as server:
+        port = server.url.rpartition(":")[2]
+        for host, status in (("evil.example", 403), ("localhost", 200), ("[::1]", 200), ("agents.test", 200)):
+            assert server.get("/threads", headers={"host": f"{host}:{port}"}).status_code == status, host
+
+
+@pytest.mark.parametrize("options", [written(option) for option in GIVEN], ids=list(GIVEN))
+def test_what_an_app_says_itself_cannot_be_said_beside_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='a.db')\n")
-    done = aguila("serve", "whole:app", "--port", "0", *options, folder=folder)
-    assert done.returncode == 1
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    monkeypatch.setenv("AGUILA_SERVE", "")
+    done = CliRunner().invoke(commands, ["serve", "whole:app", "--port", "0", *options])
+    assert done.exit_code == 1
     message = f"whole:app is an App, which has its own options; say it in App(...): {options[0]}"
     assert done.stderr == f"aguila serve: {message}\n"
 
@@ -115,7 +226,7 @@ def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatc
         found.append(server)
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.setattr(serve, "log_config", lambda as_json: None)
+    monkeypatch.setattr(serve, "log_config", no_logs)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setenv("AGUILA_SERVE", "")
     what = serve.Serving(target="slow_app:app", folder=str(folder), store=str(folder / "aguila.db"))

@@ -26,12 +26,13 @@ def authenticate(request: Any) -> str | None:
     return "ada" if request.headers.get("authorization") == "Bearer ada" else None
 
 
+HOSTS = ["127.0.0.1", "agents.example", "[::1]"]
 LIMITS = Limits(body=20_000, messages=3, tools=2, state=1_000, id_length=40, upload=1_000)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(App(agent, authenticate=authenticate, limits=LIMITS)) as server:
+    with serving(App(agent, authenticate=authenticate, limits=LIMITS, allowed_hosts=HOSTS)) as server:
         assert server_run(server).status_code == 200
         yield server
         health = server.get("/healthz")
@@ -155,6 +156,14 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
      {"origin": "https://evil.example"}, 403, "foreign_origin"),
     ("a foreign page that deletes", "DELETE", "/threads/thread", None, {"origin": "https://evil.example"}, 403,
      "foreign_origin"),
+    ("a foreign host", "GET", "/threads", None, {"host": "evil.example"}, 403, "foreign_host"),
+    ("a foreign host with our port", "POST", "/", body(), {**JSON, "host": "evil.example:8000"}, 403, "foreign_host"),
+    ("a page whose own host points here", "POST", "/", body(),
+     {**JSON, "host": "evil.example", "origin": "http://evil.example"}, 403, "foreign_host"),
+    ("a host that begins like ours", "GET", "/threads", None, {"host": "127.0.0.1.evil.example"}, 403, "foreign_host"),
+    ("a host that ends like ours", "GET", "/threads", None, {"host": "evil.agents.example"}, 403, "foreign_host"),
+    ("a foreign host before the method", "PUT", "/threads", None, {"host": "evil.example"}, 403, "foreign_host"),
+    ("an empty host", "GET", "/threads", None, {"host": ""}, 403, "foreign_host"),
     ("a preflight without CORS", "OPTIONS", "/", None,
      {"origin": "https://evil.example", "access-control-request-method": "POST"}, 405, "method_not_allowed"),
 ]  # fmt: skip
@@ -190,6 +199,15 @@ def test_a_malformed_member_is_named_by_a_pointer(server: Server) -> None:
 def test_a_refusal_says_what_is_allowed_and_how_to_identify(server: Server) -> None:
     assert server.get("/", headers=AS_ADA).headers["allow"] == "POST"
     assert server.get("/threads").headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("host", ["agents.example", "Agents.Example:8443", "agents.example.", "[::1]:80", "::1"])
+def test_a_host_that_is_listed_may_be_called_with_any_port(server: Server, host: str) -> None:
+    assert server.get("/threads", headers={**AS_ADA, "host": host}).status_code == 200
+
+
+def test_health_is_told_to_probes_that_know_an_address_only(server: Server) -> None:
+    assert server.get("/healthz", headers={"host": "10.1.2.3:8000"}).status_code == 200
 
 
 def test_a_body_that_does_not_say_its_size_is_cut_off_at_the_limit(server: Server) -> None:

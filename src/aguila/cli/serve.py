@@ -1,6 +1,6 @@
 """Layer: cli. ``aguila serve``: an agent out of a module, on uvicorn, with its threads in an SQLite file.
 
-Above: ``main``. Below: ``aguila.server``. Whoever needs more than these options writes their own ``App``, and gives it
+Above: ``main``. Below: ``aguila.server``. Whoever needs more than its options writes their own ``App``, and gives it
 to any ASGI server, or to this command in the agent's place.
 """
 
@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import typer
@@ -21,11 +21,15 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.logs import log_config
-from aguila.server import App
-from aguila.store import MemoryStore
+from aguila.server import App, Limits
+from aguila.store import MemoryStore, Retention
 
 _ENVIRONMENT = "AGUILA_SERVE"
 """Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
+
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+"""What this machine is called by those who are on it."""
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +39,10 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     store: str
     host: str = "127.0.0.1"
-    history: Literal["client", "server"] = "client"
-    cors_origins: list[str] = []
-    drain: float = 10.0
-    debug: bool = False
+    options: dict[str, Any] = {}
+    """What was said about the ``App``, by the names that it has there."""
     given: list[str] = []
-    """The options that were given and say what an ``App`` says itself."""
+    """The same, as it was written."""
 
     @property
     def is_local(self) -> bool:
@@ -92,20 +94,17 @@ def build() -> App:
     found = find(serving.target, serving.folder)
     if isinstance(found, App):
         if serving.given:
-            options = ", ".join(serving.given)
-            raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {options}")
+            given = ", ".join(serving.given)
+            raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
         return found
     if not Path(serving.store).parent.is_dir():
         raise CannotServe(f"there is no folder {Path(serving.store).parent} for the store")
-    return App(
-        found,
-        store=serving.store,
-        allow_anonymous=serving.is_local,
-        history=serving.history,
-        cors_origins=serving.cors_origins,
-        drain=serving.drain,
-        debug=serving.debug,
-    )
+    options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
+    if "retention" in options:
+        options["retention"] = Retention(**options["retention"])
+    if serving.is_local:
+        options["allowed_hosts"] = [*_LOCAL, serving.host, *options.get("allowed_hosts", ())]
+    return App(found, store=serving.store, allow_anonymous=serving.is_local, **options)
 
 
 def find(target: str, folder: str) -> Any:

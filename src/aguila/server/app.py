@@ -17,7 +17,7 @@ from typing import Any, Literal
 from aguila.codec.notice import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
-from aguila.server.auth import Authenticate, Origins, Request, identify
+from aguila.server.auth import Authenticate, Hosts, Origins, Request, identify
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.exchange import Exchange, Service
 from aguila.server.history import History
@@ -41,10 +41,11 @@ class App:
     on a thread (see ``runs``). With ``on_disconnect="cancel"`` a run is cancelled ``disconnect_grace`` seconds after
     its last viewer left. ``heartbeat`` is the pause after which an idle stream sends a comment, ``lease`` how long a
     run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather;
-    all in seconds. ``headers_allowed`` names the request headers that agents see; ``cors_origins`` the foreign pages
-    that may use the app. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is derived.
-    ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin the drain (see
-    ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was tolerated.
+    all in seconds. ``headers_allowed`` names the request headers that agents see; ``allowed_hosts`` the names by which
+    the app may be called, ``cors_origins`` the foreign pages that may use it. ``echo_input`` puts the input on
+    RUN_STARTED. ``capabilities`` is merged over what is derived. ``debug`` shows exception texts to clients. With
+    ``handle_signals`` SIGTERM and SIGINT begin the drain (see ``signals``); without, only ``begin_drain`` and ``close``
+    do. ``warn`` receives notices of what was tolerated.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class App:
         coalesce: float = 0.005,
         cancel_grace: float = 5.0,
         limits: Limits | None = None,
+        allowed_hosts: Sequence[str] | None = None,
         cors_origins: Sequence[str] = (),
         headers_allowed: Sequence[str] = (),
         allow_system_messages: bool = False,
@@ -87,6 +89,7 @@ class App:
         self.store = store
         self._authenticate = authenticate
         self._allow_anonymous = allow_anonymous
+        self._hosts = Hosts(allowed_hosts)
         self._origins = Origins(cors_origins, headers_allowed)
         self.drain = drain
         limits = Limits() if limits is None else limits
@@ -256,6 +259,8 @@ class App:
         request = Request(scope, "/" + "/".join(segments))
         headers += self._origins.headers(request)
         route, params = find_route(segments)
+        if not route.is_open:
+            self._hosts.check(request)
         method = request.method
         handler = route.handlers.get(method)
         if handler is None:

@@ -1,4 +1,4 @@
-"""Layer: server. Who asks, and from which page: the authenticate hook, the origin check, CORS.
+"""Layer: server. Who asks, whom, and from which page: the authenticate hook, the host and origin checks, CORS.
 
 Below: ``rejection``. Above: ``app``. A thread id is not a credential: what a request may see is the scope that the
 application's hook returns, and nothing else. Without a hook everybody is "anonymous", in one scope.
@@ -72,6 +72,34 @@ async def identify(authenticate: Authenticate | None, request: Request) -> tuple
     if not isinstance(scope, str) or scope == "":
         raise TypeError("authenticate must return a Principal, a scope that is not empty, or None")
     return principal, scope
+
+
+class Hosts:
+    """The names by which the app may be called, whatever the port; None allows all.
+
+    A page of a foreign site can have its own name point to this machine (DNS rebinding), and is then a page of the
+    same origin to a browser. But its requests still name it as the host.
+    """
+
+    def __init__(self, allowed: Iterable[str] | None) -> None:
+        self._allowed = None if allowed is None else frozenset(_host_name(host) for host in allowed)
+
+    def check(self, request: Request) -> None:
+        """Raise ``Rejected`` for a request that calls us by another name, or by none."""
+        if self._allowed is None:
+            return
+        host = request.headers.get("host", "")
+        if _host_name(host) not in self._allowed:
+            raise Rejected(403, "foreign_host", f"this is not called {host!r}; list the host to allow it")
+
+
+def _host_name(host: str) -> str:
+    """A host without its port: ``[::1]:80`` and ``::1`` are the same, as are ``Localhost:80`` and ``localhost.``."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    if host.count(":") > 1:
+        return host.lower()
+    return host.partition(":")[0].lower().removesuffix(".")
 
 
 class Origins:
