@@ -43,7 +43,7 @@ async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
         if isinstance(event, RunStartedEvent):
             watched.append(StateSnapshotEvent(snapshot={}))  # the input's state, which the client had sent
         if at >= len(past):
-            joins.append(await newcomer(store))
+            joins.append(await newcomer(store, history="server"))  # who watches learns of no edits of others
     told: list[tuple[bool, str]] = []
     for joined in joins:
         rest = await log_after(store, joined.after) if joined.is_live else []

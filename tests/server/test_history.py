@@ -21,6 +21,7 @@ from aguila.protocol import (
     ToolCallEndEvent,
     ToolCallStartEvent,
     ToolMessage,
+    replace,
 )
 from aguila.server.history import Prepared, prepare
 from aguila.server.projection import Projections
@@ -31,7 +32,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def seen(store: Store, input: Any, history: Any = "server", **options: Any) -> Prepared:
-    return await prepare(input, history=history, projections=Projections(store), scope=SCOPE, **options)
+    return await prepare(
+        input, history=history, projections=Projections(store, history=history), scope=SCOPE, **options
+    )
 
 
 def ids(prepared: Prepared) -> list[str]:
@@ -91,7 +94,7 @@ async def test_the_server_supplies_what_the_client_leaves_out(open_store: Store)
 
 async def test_a_client_that_sends_everything_gets_nothing_twice(open_store: Store) -> None:
     await two_turns(open_store)
-    held = (await Projections(open_store).of(SCOPE, THREAD)).conversation.messages
+    held = (await Projections(open_store, history="server").of(SCOPE, THREAD)).conversation.messages
     prepared = await seen(open_store, request("r3", *held, user("u3")))
     assert ids(prepared) == ["u1", "a1", "u2", "a2", "u3"]
     assert prepared.notices == []
@@ -109,6 +112,9 @@ async def test_a_held_id_means_the_held_message_and_another_version_of_it_is_rep
     assert prepared.input.messages[0].content == "one"
     assert rules(prepared) == ["server-history"]
     assert "'u1'" in prepared.notices[0].message
+    # An old client that keeps no metadata has not changed the message.
+    await write(open_store, request("r3", replace(user("u3"), metadata={"k": 1}, name="Ada")))
+    assert rules(await seen(open_store, request("r4", user("u3"), user("u4")))) == []
 
 
 async def test_two_new_messages_of_one_id_are_reported_and_the_first_counts_env_12(open_store: Store) -> None:

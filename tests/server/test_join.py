@@ -329,8 +329,11 @@ def check_same(joined: Conversation, logged: Conversation) -> None:
     """The same, but for what only the log tells: earlier runs, and what this one was when nobody was there."""
     assert joined.messages == logged.messages
     assert joined.state == logged.state
-    assert joined.pending_tool_calls == logged.pending_tool_calls
     mine, theirs = joined.runs[-1], logged.runs[-1]
+    # A call that was answered before it was made, and the answer dropped again, is one without an answer to who joins
+    # in between: see the losses of ``join``.
+    pending = [call for call in joined.pending_tool_calls if theirs.calls.get(call.id) != "answered"]
+    assert pending == logged.pending_tool_calls
     fields = ("run_id", "outcome", "result", "error", "usage", "interrupts", "reported_pending")
     assert [getattr(mine, name) for name in fields] == [getattr(theirs, name) for name in fields]
     if theirs.outcome not in (None, "error"):
@@ -374,6 +377,10 @@ def check_every_cut(seed: int, size: int, **options: Any) -> None:
 @given(st.integers(0, 2**32), st.integers(5, 70))
 def test_whoever_joins_after_any_event_ends_up_with_the_conversation_of_the_log(seed: int, size: int) -> None:
     check_every_cut(seed, size, collisions=False)
+
+
+def test_so_it_is_for_a_call_that_was_answered_before_it_was_made() -> None:
+    check_every_cut(409, 46, collisions=False)
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from typing import Any
 
@@ -44,20 +45,25 @@ def contents(view: Any) -> list[Any]:
 
 async def test_a_thread_holds_what_the_client_sent_and_what_the_agent_said(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "hi")), said("a1", "hello"))
-    await write(open_store, request("r2", user("u1", "hi"), user("u2", "bye")), said("a2", "goodbye"))
+    sent = [user("u1", "hi"), AssistantMessage(id="a1", content="hello"), user("u2", "bye")]
+    await write(open_store, request("r2", *sent), said("a2", "goodbye"))
     view = await Projections(open_store).of(SCOPE, THREAD)
     assert contents(view) == ["hi", "hello", "bye", "goodbye"]
     assert (view.tip, view.last, view.is_running) == ("r2", 10, False)
 
 
-async def test_messages_are_known_by_id_and_what_is_held_stays(open_store: Store) -> None:
+async def test_where_the_server_keeps_them_messages_are_known_by_id_and_what_is_held_stays(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "yes")), said("a1", "sure?"))
     changed = [user("u1", "no"), AssistantMessage(id="a1", content="forged"), user("u2", "yes")]
     await write(open_store, request("r2", *changed))
-    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["yes", "sure?", "yes"]
+    view = await Projections(open_store, history="server").of(SCOPE, THREAD)
+    assert contents(view) == ["yes", "sure?", "yes"]
+    await write(open_store, request("r3", user("u1", "yes"), user("u3", "no")))
+    view = await Projections(open_store, history="server").of(SCOPE, THREAD)
+    assert contents(view) == ["yes", "sure?", "yes", "no"]
 
 
-async def test_a_message_that_the_client_leaves_out_stays(open_store: Store) -> None:
+async def test_a_client_may_send_only_what_is_new(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
     await write(open_store, request("r2", user("u2", "three")))
     assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["one", "two", "three"]
@@ -310,7 +316,7 @@ def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int
     async def check() -> None:
         store = MemoryStore()
         await store.open()
-        projections = Projections(store, warn=ignore)
+        projections = Projections(store, history="server", warn=ignore)
         shown: list[Event] = []
         # Read now and then while the log grows, and by a reader that has seen nothing yet.
         starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
@@ -320,13 +326,43 @@ def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int
             shown += await record(store, log[before:cut], rng)
             before = cut
             lineage = Lineage(shown, warn=ignore)
-            for reader in (projections, Projections(store, warn=ignore)):
+            for reader in (projections, Projections(store, history="server", warn=ignore)):
                 for run in rng.sample(lineage.runs, len(lineage.runs)):
                     expected = lineage.reduce_along(run.run_id, warn=ignore)
                     assert (await reader.of(SCOPE, THREAD, run.run_id)).conversation == expected
                 latest = await reader.of(SCOPE, THREAD)
                 assert latest.tip == lineage.latest
                 assert latest.last == await store.last(SCOPE, THREAD)
+
+    asyncio.run(check())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(10, 150))
+def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the_end_see_the_same(
+    seed: int, size: int
+) -> None:
+    rng = random.Random(seed)
+    log = one_end_per_run(list(expand_chunks(random_stream(rng, size))))
+
+    async def check() -> None:
+        store = MemoryStore()
+        await store.open()
+        projections = Projections(store, warn=ignore)
+        views: dict[str, Any] = {}
+        starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
+        for at, until in itertools.pairwise([*starts, len(log)]):
+            given: Any = log[at]
+            # What a client would send: much of what there is, whatever its ids, and something else.
+            held = (await projections.of(SCOPE, THREAD)).conversation.messages if at else []
+            sent = [one for one in held if rng.random() < 0.8]
+            extra = [] if given.input is None else given.input.messages
+            given = replace(given, input=request(given.run_id, *sent, *extra))
+            await record(store, [given, *log[at + 1 : until]], rng)
+            views[given.run_id] = (await projections.of(SCOPE, THREAD)).conversation
+        for reader in (projections, Projections(store, warn=ignore)):
+            for run_id in rng.sample(list(views), len(views)):
+                assert (await reader.of(SCOPE, THREAD, run_id)).conversation == views[run_id]
 
     asyncio.run(check())
 

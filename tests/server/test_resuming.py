@@ -154,6 +154,42 @@ def test_the_server_keeps_messages_and_state_for_clients_that_send_what_is_new(s
         assert text_of(events) == "['one', \"['one'] {}\", 'or'] {'turns': 1}"
 
 
+def test_a_client_that_edits_and_sends_again_has_the_thread_follow_it(store: Any) -> None:
+    with serving(App(tells, store=store, allow_anonymous=True)) as server:
+
+        def thread(query: str = "") -> list[dict[str, Any]]:
+            return server.get(f"/threads/thread{query}").json()["messages"]
+
+        server.events(run_id="r1", messages=[says("u1", "one")])
+        first = thread()
+        server.events(run_id="r2", messages=[*first, says("u2", "two")])
+        second = thread()
+        assert second[:-1] == [*first, says("u2", "two")]
+        # The second question is asked again, in other words.
+        events = server.events(run_id="r3", messages=[*first, says("u2", "deux")])
+        assert thread()[:-1] == [*first, says("u2", "deux")]
+        assert thread()[-1]["content"] == text_of(events)
+        with server.run("/connect", run_id="visit") as stream:
+            joined = stream.rest()
+        check_valid(joined)
+        assert [event["messages"] for event in joined if event["type"] == "MESSAGES_SNAPSHOT"] == [thread()]
+        assert thread("?run=r2") == second
+        server.events(run_id="r4", messages=[says("u4", "or")], parentRunId="r2")
+        assert thread()[:-1] == [*second, says("u4", "or")]
+
+
+def test_another_version_of_what_the_server_holds_does_not_count_and_is_said(store: Any) -> None:
+    notices: list[Any] = []
+    with serving(App(tells, store=store, history="server", allow_anonymous=True, warn=notices.append)) as server:
+        server.events(run_id="r1", messages=[says("u1", "one")], protocolVersion="1.1")
+        events = server.events(run_id="r2", messages=[says("u1", "uno"), says("u2", "two")], protocolVersion="1.1")
+        assert text_of(events).startswith("['one'")
+        messages = server.get("/threads/thread").json()["messages"]
+    assert [message["content"] for message in messages if message["role"] == "user"] == ["one", "two"]
+    assert [notice.rule for notice in notices] == ["server-history"]
+    assert "'u1'" in notices[0].message
+
+
 def test_no_messages_hydrate_without_calling_the_agent(store: Any) -> None:
     with serving(App(tells, store=store, history="server", allow_anonymous=True)) as server:
         assert types(server.events(run_id="r0")) == ["RUN_STARTED", "RUN_FINISHED"]

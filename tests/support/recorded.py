@@ -27,7 +27,7 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.join import Join, join
-from aguila.server.projection import Projections
+from aguila.server.projection import History, Projections
 from aguila.store import Lease, RunEnd, Store
 from aguila.stream import expand_chunks
 
@@ -175,8 +175,10 @@ async def log_after(store: Store, after: int) -> list[Event]:
     return events
 
 
-async def newcomer(store: Store, run_id: str = "visit", **options: Any) -> Join:
+async def newcomer(store: Store, run_id: str = "visit", *, history: History = "client", **options: Any) -> Join:
     """What somebody who joins now is sent first."""
     runs = await store.runs(SCOPE, THREAD)
     live = runs[-1] if runs and runs[-1].is_running else None
-    return await join(store, Projections(store, warn=ignore), SCOPE, THREAD, run_id, live=live, **options)
+    return await join(
+        store, Projections(store, history=history, warn=ignore), SCOPE, THREAD, run_id, live=live, **options
+    )

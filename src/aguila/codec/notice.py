@@ -7,11 +7,13 @@ patch that did not apply (SNAP-9). The receiver of notices is a plain callable; 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 _log = logging.getLogger("aguila")
+
+_NAMED = 5  # how many ids a notice lists
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,13 +21,14 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rule`` is a rule id of the protocol (``"PROC-3"``) or the name of a compatibility rule
     (``"thinking-events"``); ``path`` is a JSON Pointer within the event or document; ``event_type`` the type
-    of the event it was found in, where there is one.
+    of the event it was found in, where there is one. ``is_routine`` is what peers do in the normal course.
     """
 
     rule: str
     message: str
     path: str = ""
     event_type: str | None = None
+    is_routine: bool = False
 
     def __str__(self) -> str:
         """The notice as one line for a log."""
@@ -39,5 +42,11 @@ Warn = Callable[[Notice], None]
 
 
 def log_notice(notice: Notice) -> None:
-    """The default receiver: a warning of the ``aguila`` logger."""
-    _log.warning("%s", notice)
+    """The default receiver: a warning of the ``aguila`` logger, or an info where it is routine."""
+    _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice)
+
+
+def list_ids(ids: Sequence[str]) -> str:
+    """Ids for the message of a notice: the first of them, and how many more there are."""
+    more = len(ids) - _NAMED
+    return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -20,8 +20,8 @@ from aguila.protocol import AgentCapabilities
 from aguila.server.auth import Authenticate, Hosts, Origins, Request, identify
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.exchange import Exchange, Service
-from aguila.server.history import History
 from aguila.server.limits import Limits
+from aguila.server.projection import History
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, header_list
 from aguila.server.routes import find_route, path_segments

@@ -7,8 +7,9 @@ dropped without a notice.
 ========================  ===================================  ========================================================
                           ``"client"``                         ``"server"``
 ========================  ===================================  ========================================================
-messages                  what the client sends                what the log holds, then what the client sends under new
-                                                               ids; a held id means the held message
+messages                  what the client sends; the thread    what the log holds, then what the client sends under new
+                          follows it, by id (``overlay``)      ids; a held id means the held message, and another
+                                                               version of it is reported
 state                     the client's; ``{}`` if absent       the client's; what the log holds if it is absent, or if
                           (IN-11), but on a resume what the    it is ``{}`` from a client that knows nothing of the
                           log holds (INT-11)                   thread, which is how stock clients begin
@@ -27,22 +28,17 @@ has to be told first (SNAP-2): ``Prepared.prelude`` has the STATE_SNAPSHOT to wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
-from aguila.codec.notice import Notice
+from aguila.codec.notice import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
-from aguila.server.projection import INSTRUCTING_ROLES, Projection, Projections
+from aguila.server.overlay import INSTRUCTING_ROLES, says_the_same
+from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
 from aguila.store import Store
 from aguila.stream.patch import same_json
-
-History = Literal["client", "server"]
-"""Who keeps the conversation: the client, which sends all of it, or the server, which adds what is new."""
-
-_NAMED = 5  # how many ids a notice lists
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +148,17 @@ def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: lis
     doubled: list[str] = []
     for message in messages:
         if message.id in held:
-            if message != held[message.id]:
+            if not says_the_same(message, held[message.id]):
                 changed.append(message.id)
         elif message.id in new:
             doubled.append(message.id)
         else:
             new[message.id] = message
     if changed:
-        text = f"the client's version of messages that the server holds does not count: {_list(changed)}"
+        text = f"the client's version of messages that the server holds does not count: {list_ids(changed)}"
         notices.append(Notice(rule="server-history", message=text, path="/messages"))
     if doubled:
-        text = f"several messages of one id; the first one counts: {_list(doubled)}"
+        text = f"several messages of one id; the first one counts: {list_ids(doubled)}"
         notices.append(Notice(rule="ENV-12", message=text, path="/messages"))
     return list(new.values())
 
@@ -184,11 +180,6 @@ def _without_instructions(
         else:
             kept_away.append(message.id)
     if kept_away:
-        text = f"system and developer messages of the client are kept from the agent: {_list(kept_away)}"
+        text = f"system and developer messages of the client are kept from the agent: {list_ids(kept_away)}"
         notices.append(Notice(rule="system-messages", message=text, path="/messages"))
     return left
-
-
-def _list(ids: Sequence[str]) -> str:
-    more = len(ids) - _NAMED
-    return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -45,8 +45,8 @@ from aguila.codec.pointer import escape_token
 from aguila.codec.text import without_surrogates
 from aguila.errors import NotFound
 from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput
-from aguila.server.history import History, combine
-from aguila.server.projection import Projection, Projections, stored_input
+from aguila.server.history import combine
+from aguila.server.projection import History, Projection, Projections, stored_input
 from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import RunRecord

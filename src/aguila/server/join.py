@@ -34,7 +34,7 @@ RUN_FINISHED, under ``aguila``.
 Losses: CUSTOM and RAW events, usage, results, closed steps and the rest of the run history are in the log only. A
 client that joins a resumed run while it is on learns of the interrupts it answers only if they are raised again, or
 by joining once more. To one that joins between the answer to a call and the end of its arguments, in this odd order,
-the call is one without an answer in the run; its answer is among the messages.
+the call is one without an answer in the run; its answer is among the messages, unless the run dropped it.
 """
 
 from __future__ import annotations

@@ -1,59 +1,69 @@
 """Layer: server. What a thread amounts to: the log, read through the one reducer, along one path of its runs.
 
-Below: the store, and ``Reducer`` of ``aguila.stream``, which alone says what events mean. Above: ``history`` (what the
-agent sees), ``interrupts`` (what is open), ``join`` (what a newcomer is told) and the thread routes. Nothing here
-writes to the store.
+Below: the store, ``Reducer`` of ``aguila.stream``, which alone says what events mean, and ``overlay``. Above:
+``history`` (what the agent sees), ``interrupts`` (what is open), ``join`` (what a newcomer is told) and the thread
+routes. Nothing here writes to the store.
 
 Where the client's side comes from. Events tell what an agent said; what the client said is in the input of each run,
 which the store keeps exactly (``RunRecord.input``). A projection reads each RUN_STARTED together with that input:
 
-* its messages are added by id, in order: an id that is held stays as it is, whatever the client now sends under it,
-  and a message that the client leaves out stays. Nothing is told from content or from counts. A conversation that
-  is to go on from an earlier point says so with ``parentRunId``, and becomes a branch;
+* its messages are reconciled with the view by id, never by content or count. Where the server keeps the history, an
+  id that is held stays as it is, whatever the client now sends under it, and what the client leaves out stays. Where
+  the client keeps it, what it sends is laid over the view (``overlay``): an edited message is replaced, and what it
+  leaves out is no longer in the view, with a notice. Either way a conversation that is to go on from an earlier point
+  can say so with ``parentRunId``, and becomes a branch; and no run changes what the view was at the end of another;
 * its state is the state from there on, ``{}`` if it has none (IN-11, STATE-2). Where the server supplied another
   state than the client sent, the log has a STATE_SNAPSHOT right after RUN_STARTED (``history``).
 
 The tree of runs is that of ``aguila.stream.lineage``: a run continues the run its ``parentRunId`` names, else the one
 before it in the log; a parent that this thread does not have makes it a root.
 
+Who keeps the history is not in the log: it is read by the setting of whoever reads it.
+
 Costs. A thread is kept between calls, so that only events after the last one seen are read; of the ends of earlier
-runs the most recently needed are kept, the others are reduced anew from the log.
+runs the most recently needed are kept, the others are reduced anew from the log. What a client sent costs as much as
+it is, and what of the view it left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from aguila.codec import EventDecoder, decode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notice import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import (
+    ActivitySnapshotEvent,
     Event,
+    Message,
+    MessagesSnapshotEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedEvent,
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    ToolCallResultEvent,
     ToolCallStartEvent,
     replace,
 )
 from aguila.server.limits import STORED
+from aguila.server.overlay import INSTRUCTING_ROLES, UNSENT_ROLES, Held, lay_over
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
 from aguila.stream.patch import same_json
-from aguila.stream.rules import ITEMS, SUBAGENT, TOOL_CALL, Item
+from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
 
 KEPT_ENDS: Final = 8
 """Of how many earlier runs per thread the end is kept, for branches."""
 
-INSTRUCTING_ROLES: Final = frozenset({"system", "developer"})
-"""Roles whose messages instruct the agent rather than ask it something."""
+History = Literal["client", "server"]
+"""Who keeps the conversation: the client, which sends all of it, or the server, which adds what is new."""
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +104,11 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 class Projections:
     """The views of all threads of a store. At most ``max_threads`` are kept, the most recently used."""
 
-    def __init__(self, store: Store, *, max_threads: int = 256, warn: Warn = log_notice) -> None:
+    def __init__(
+        self, store: Store, *, history: History = "client", max_threads: int = 256, warn: Warn = log_notice
+    ) -> None:
         self.store = store
+        self._history: History = history
         self._max_threads = max_threads
         self._warn = warn
         self._threads: OrderedDict[tuple[str, str], _Thread] = OrderedDict()
@@ -124,7 +137,7 @@ class Projections:
         thread = self._threads.get(key)
         # A thread of the same id that was begun anew is another thread.
         if thread is None or thread.created_at != created_at or thread.last > last:
-            thread = self._threads[key] = _Thread(self.store, scope, thread_id, created_at, self._warn)
+            thread = self._threads[key] = _Thread(self.store, scope, thread_id, created_at, self._history, self._warn)
         self._threads.move_to_end(key)
         while len(self._threads) > self._max_threads:
             self._threads.popitem(last=False)
@@ -140,13 +153,40 @@ class _Run(msgspec.Struct):
     last: int
 
 
+class _Makers:
+    """Which run made what, of all runs of a thread."""
+
+    def __init__(self) -> None:
+        # Ordered sets: a run that is read again makes the same again.
+        self._makers: dict[str, dict[str, None]] = {}
+        self._made: dict[str, dict[str, None]] = {}
+
+    def note(self, run_id: str, message_id: str, role: str) -> None:
+        """A run makes a message."""
+        if role in UNSENT_ROLES:
+            self._makers.setdefault(message_id, {})[run_id] = None
+        else:
+            self._made.setdefault(run_id, {})[message_id] = None
+
+    def maker_of(self, message_id: str, path: Collection[str]) -> str | None:
+        """The run on a path that made an activity or a reasoning message; of several the latest."""
+        return next((run for run in reversed(self._makers.get(message_id, {})) if run in path), None)
+
+    def made_by(self, run_id: str) -> Iterable[str]:
+        """The ids of all else that a run made."""
+        return self._made.get(run_id, ())
+
+
 class _Line:
     """One path through the tree, reduced event by event."""
 
-    __slots__ = ("_calls", "_ended", "_has_state", "_instructions", "_opened", "_reducer", "_started", "_subagents",
-                 "last", "tip")  # fmt: skip
+    __slots__ = ("_calls", "_ended", "_has_state", "_instructions", "_makers", "_opened", "_path", "_reducer",
+                 "_started", "_subagents", "_warn", "last", "tip")  # fmt: skip
 
-    def __init__(self, start: Projection | None, warn: Warn) -> None:
+    def __init__(self, start: Projection | None, makers: _Makers, warn: Warn) -> None:
+        self._makers = makers
+        self._path = set[str]() if start is None else {str(run.run_id) for run in start.conversation.runs}
+        self._warn = warn
         self.tip = None if start is None else start.tip
         self.last = 0 if start is None else start.last
         self._reducer = (
@@ -164,29 +204,57 @@ class _Line:
         self._calls: dict[str, ToolCallStartEvent] = {}
         self._subagents: list[Event] = []
 
-    def start(self, event: RunStartedEvent, given: RunAgentInput, at: int) -> None:
+    def start(self, event: RunStartedEvent, given: RunAgentInput, history: History, at: int) -> None:
         """Go on with another run, which was asked for with this input."""
         reducer = self._reducer
-        instructing = {
-            message.id
-            for message in given.messages
-            if message.role in INSTRUCTING_ROLES and reducer.role_of(message.id) is None
-        }
-        if instructing:
-            self._instructions |= instructing
-        reducer.feed(replace(event, input=given))
+        reducer.feed(replace(event, input=None))
+        if history == "client":
+            self._lay_over(given.messages)
+        else:
+            self._add(given.messages)
         reducer.feed(StateSnapshotEvent(snapshot={} if given.state is None else given.state))
         self._has_state = self._has_state or (given.state is not None and not same_json(given.state, {}))
         self._begin(event)
+        self._path.add(event.run_id)
         self.tip, self.last = event.run_id, at
+
+    def _add(self, messages: Sequence[Message]) -> None:
+        reducer = self._reducer
+        self._instructed(
+            [one.id for one in messages if one.role in INSTRUCTING_ROLES and reducer.role_of(one.id) is None]
+        )
+        reducer.add_messages(messages)
+
+    def _lay_over(self, messages: Sequence[Message]) -> None:
+        reducer = self._reducer
+        held = Held(
+            messages=reducer.messages,
+            place_of=reducer.place_of,
+            maker_of=lambda message_id: self._makers.maker_of(message_id, self._path),
+            made_by=self._makers.made_by,
+            instructions=self._instructions,
+        )
+        found = lay_over(messages, held)
+        for old, new in found.amended:
+            reducer.replace_message(old, new)
+        reducer.replace_from(found.kept, found.rest)
+        self._instructed(found.instructions)
+        for ids, what in ((found.replaced, "edited"), (found.left_out, "left out")):
+            if ids:
+                text = f"the client has {what} messages that the thread had: {list_ids(ids)}"
+                self._warn(Notice(rule="client-history", message=text, path="/messages", is_routine=True))
+
+    def _instructed(self, ids: Sequence[str]) -> None:
+        if ids:
+            self._instructions = self._instructions.union(ids)
 
     def feed(self, event: Event, at: int) -> None:
         """Take in an event of the run."""
+        track = _TRACKED.get(event.__class__)
+        if track is not None:  # before the reducer, which then has whatever the event makes
+            track(self, event)
         self._reducer.feed(event)
         self.last = at
-        track = _TRACKED.get(event.__class__)
-        if track is not None:
-            track(self, event)
 
     def view(self, thread_id: str) -> Projection:
         """What it amounts to by now."""
@@ -212,6 +280,15 @@ class _Line:
     def _note_state(self, _: Any) -> None:
         self._has_state = True
 
+    def _make(self, message_id: str, role: str) -> None:
+        """The run makes a message, if it is none that was there before."""
+        if self.tip is not None and self._reducer.role_of(message_id) is None:
+            self._makers.note(self.tip, message_id, role)
+
+    def _make_all(self, event: MessagesSnapshotEvent) -> None:
+        for message in event.messages:
+            self._make(message.id, message.role)
+
     def _end(self, event: Any) -> None:
         self._ended = event
         self._opened.clear()
@@ -229,6 +306,12 @@ def _opens(item: Item) -> Callable[[_Line, Any], None]:
         line._opened[_key(item, event)] = event
         if item is TOOL_CALL:
             line._calls.setdefault(event.tool_call_id, event)
+            parent = event.parent_message_id
+            line._make(event.tool_call_id if parent is None or parent == "" else parent, "assistant")
+        elif item is TEXT:
+            line._make(event.message_id, "assistant")
+        elif item is REASONING_MESSAGE:
+            line._make(event.message_id, "reasoning")
         elif item is SUBAGENT:
             line._subagents.append(event)
 
@@ -244,7 +327,7 @@ def _closes(item: Item) -> Callable[[_Line, Any], None]:
     return closes
 
 
-# Only what opens, closes or ends, and state: a delta of a text costs one look-up here.
+# Only what opens, closes, makes or ends, and state: a delta of a text costs one look-up here.
 _TRACKED: dict[type[Any], Callable[[_Line, Any], None]] = {
     **{item.opener: _opens(item) for item in ITEMS},
     **{closer: _closes(item) for item in ITEMS for closer in item.closers},
@@ -252,23 +335,30 @@ _TRACKED: dict[type[Any], Callable[[_Line, Any], None]] = {
     RunErrorEvent: _Line._end,
     StateSnapshotEvent: _Line._note_state,
     StateDeltaEvent: _Line._note_state,
+    ToolCallResultEvent: lambda line, event: line._make(event.message_id, "tool"),
+    ActivitySnapshotEvent: lambda line, event: line._make(event.message_id, "activity"),
+    MessagesSnapshotEvent: _Line._make_all,
 }
 
 
 class _Thread:
     """One thread: the tree of its runs, the line to the latest of them, and the ends of some others."""
 
-    def __init__(self, store: Store, scope: str, thread_id: str, created_at: float, warn: Warn) -> None:
+    def __init__(
+        self, store: Store, scope: str, thread_id: str, created_at: float, history: History, warn: Warn
+    ) -> None:
         self.created_at = created_at
         self.last = 0
         self.lock = asyncio.Lock()
         self._store = store
         self._scope = scope
         self._thread_id = thread_id
+        self._history: History = history
         self._warn = warn
         self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=STORED)
         self._runs: dict[str, _Run] = {}
-        self._line = _Line(None, warn)
+        self._makers = _Makers()
+        self._line = _Line(None, self._makers, warn)
         self._ends: OrderedDict[str, Projection] = OrderedDict()
 
     async def catch_up(self, last: int) -> None:
@@ -312,8 +402,8 @@ class _Thread:
         if parent == latest:
             line = self._line
         else:
-            line = _Line(None if parent is None else await self._end_of(parent), self._warn)
-        line.start(event, stored_input(record), at)
+            line = _Line(None if parent is None else await self._end_of(parent), self._makers, self._warn)
+        line.start(event, stored_input(record), self._history, at)
         self._line = line
         self._runs[event.run_id] = _Run(run_id=event.run_id, parent=parent, first=at, last=at)
 
@@ -332,7 +422,7 @@ class _Thread:
             while step is not None:
                 path.append(self._runs[step])
                 step = self._runs[step].parent
-            line = _Line(None, _ignore)  # whatever there was to warn of was said when it was first read
+            line = _Line(None, self._makers, _ignore)  # whatever there was to warn of was said when it was first read
             for run in reversed(path):
                 await self._replay(line, run)
             end = line.view(self._thread_id)
@@ -351,7 +441,7 @@ class _Thread:
                     for event in self._decoder.feed(data):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
-                            line.start(event, stored_input(record), at)  # type: ignore[arg-type]
+                            line.start(event, stored_input(record), self._history, at)  # type: ignore[arg-type]
                         else:
                             line.feed(event, at)
 

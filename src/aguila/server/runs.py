@@ -44,11 +44,11 @@ from aguila.errors import (
     ThreadMoved,
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent
-from aguila.server.history import History, Prepared, prepare
+from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
-from aguila.server.projection import Projections, stored_input
+from aguila.server.projection import History, Projections, stored_input
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
 from aguila.server.viewers import Key, RemoteRuns
@@ -126,7 +126,7 @@ class Runs:
 
     def __init__(self, agent: Any, store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
-        self.projections = Projections(store, warn=warn)
+        self.projections = Projections(store, history=settings.history, warn=warn)
         self.owner = str(uuid7())
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}

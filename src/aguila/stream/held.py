@@ -1,13 +1,14 @@
 """Layer: stream. The messages of a conversation: their order, and where to find one.
 
 Below: ``growing``. Above: the reducer, which says what events do to messages; this module only keeps them. Knows no
-event. Nothing but ``restate`` takes longer when more messages are held: the order is a chain, so that an answer can be
-put after its call without moving the rest, and a list of messages is made only when somebody looks.
+event. Nothing but ``restate`` and ``replace_from`` takes longer when more messages are held: the order is a chain, so
+that an answer can be put after its call without moving the rest, and a list of messages is made only when somebody
+looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aguila.protocol import Message
@@ -172,6 +173,40 @@ class HeldMessages:
             growing.is_dirty = False
             self.append(growing)
         self._is_reordered = True
+
+    def replace_from(self, place: int, messages: Iterable[Message]) -> None:
+        """Hold the first ``place`` messages of the view, and after them these, which must not be among those.
+
+        Costs as much as there is after that place.
+        """
+        if place < len(self.view()):
+            self._cut(place)
+        for message in messages:
+            self.append(GrowingMessage(message))
+
+    def _cut(self, place: int) -> None:
+        last = None if place == 0 else self.find(self._list[place - 1].id, self._list[place - 1].role)
+        growing = self._head if last is None else last.following
+        self._tail = last
+        if last is None:
+            self._head = None
+        else:
+            last.following = None
+        if self._doubles or self._shared_calls:  # an id of what goes may mean what stays: find out anew
+            containers: tuple[Any, ...] = (self.by_id, self.calls, self._doubles, self._shared_calls)
+            for container in containers:
+                container.clear()
+            growing = self._head
+            while growing is not None:
+                self._register(growing)
+                growing = growing.following
+        while growing is not None:
+            del self.by_id[growing.id]
+            for call in growing.calls:
+                del self.calls[call.call.id]
+            growing = growing.following
+        self._answer_ends.clear()
+        self._list = self._list[:place]
 
     def _register(self, growing: GrowingMessage) -> None:
         held = self.by_id.get(growing.id)

@@ -155,6 +155,35 @@ class Reducer:
             if message.id not in self._by_id:
                 self._held.append(GrowingMessage(message))
 
+    def replace_from(self, place: int, messages: Iterable[Message]) -> None:
+        """Keep the first ``place`` of the ``messages``, and have these follow them.
+
+        None of them may have the id and role of one that is kept. Costs as much as there is after that place.
+        """
+        self._held.replace_from(place, messages)
+
+    def replace_message(self, held: Message, message: Message) -> None:
+        """Let another message of the same id take the place of one of the ``messages``."""
+        growing = self._held.find(held.id, held.role)
+        if growing is None:
+            raise LookupError(f"there is no {held.role} message {held.id!r}")
+        self._held.convert(growing, message)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages as they are now, in order. It is a value, as a ``conversation`` is."""
+        return self._held.view()
+
+    def place_of(self, message_id: str, role: str) -> int | None:
+        """Where in ``messages`` the message of that id is: that of this role, if several share the id."""
+        growing = self._held.find(message_id, role)
+        if growing is None:
+            growing = self._by_id.get(message_id)
+        if growing is None:
+            return None
+        self._held.view()  # which says where everything is
+        return growing.place
+
     @property
     def state(self) -> State:
         """The state as it is now."""
