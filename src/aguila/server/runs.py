@@ -357,7 +357,9 @@ class Runs:
             for event in prelude:
                 writer.emit(event)
             # Not before the run has begun: the run before it may still have been writing its session.
-            live.session = session = await store.session(scope, thread_id)
+            if first.first > 1:
+                live.session = await store.session(scope, thread_id)
+            session = live.session
             recorded: Mapping[str, bytes] = {}
             if plan.root_run_id != run_id:
                 recorded = await store.recorded(scope, thread_id, plan.root_run_id)

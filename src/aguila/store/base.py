@@ -127,6 +127,12 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     interrupts: Sequence[tuple[str, bytes]] = ()
     session: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it leaves."""
+        return sum(len(body) for _, body in self.interrupts) + (0 if self.session is None else len(self.session))
+
     settles: Sequence[str] = ()
 
 

@@ -66,6 +66,7 @@ class Channel:
     """One thread: its newest batches and those who follow it."""
 
     __slots__ = (
+        "begun_at",
         "control",
         "head",
         "key",
@@ -89,6 +90,8 @@ class Channel:
         """The newest sequence number, if we know it; None says: look into the store."""
         self.lease: Lease | None = None
         """The run of this process that writes to the thread."""
+        self.begun_at: int | None = None
+        """The version of ``control`` when that run began, which is when nobody can have asked anything of it."""
         self.users = 0
         self.stamp: Sequence[object] | None = None
         """What a polling store saw last of the thread; the first of it stays the same until the thread is deleted."""
@@ -154,10 +157,12 @@ class Feed:
 
     # Writers
 
-    def publish(self, lease: Lease, batch: Batch, size: int, *, ended: bool = False) -> None:
+    def publish(self, lease: Lease, batch: Batch, size: int, *, begun: bool = False, ended: bool = False) -> None:
         """Hand over what a run of this process has made durable."""
         channel = self._channel((lease.scope, lease.thread_id))
         channel.lease = None if ended else lease
+        if begun:
+            channel.begun_at = channel.control.version
         if batch.events:
             channel.keep(batch, size)
             channel.head = batch.last
@@ -239,18 +244,20 @@ class Feed:
         finally:
             self._leave(channel)
 
-    async def controlled(self, key: Key, found: Callable[[], Awaitable[T | None]]) -> T:
+    async def controlled(self, key: Key, found: Callable[[], Awaitable[T | None]], begun: Lease | None = None) -> T:
         """What ``found`` gives as soon as that is not None; it is asked again whenever it may have changed.
 
-        Raises ``StoreUnavailable`` when the feed closes, and what ``found`` raises.
+        For a run that has just ``begun`` it is not asked the first time: nothing has happened to it yet. Raises
+        ``StoreUnavailable`` when the feed closes, and what ``found`` raises.
         """
         channel = self._join(key)
         try:
             while True:
                 seen = channel.control.version
-                outcome = await found()
-                if outcome is not None:
-                    return outcome
+                if begun is None or channel.lease is not begun or channel.begun_at != seen:
+                    outcome = await found()
+                    if outcome is not None:
+                        return outcome
                 self._before_wait()
                 await channel.control.wait(seen)
                 if self.closed:

@@ -2,8 +2,9 @@
 
 Below: ``aguila.store.base``, ``feed`` and the parts in ``_sqlite``. Above: ``aguila.agent`` and ``aguila.server``.
 
-One thread writes (``_sqlite/writer``), a few read, each with a connection of its own; the event loop never waits for
-the disk. Leases are checked inside the transaction that writes. A change made by another process is told by a datagram
+One connection writes (``_sqlite/writer``): on a thread, or on the event loop if the write is short and nothing is in
+its way. A few read, each with a thread and a connection of its own. The event loop never waits for a lock or the disk.
+Leases are checked inside the transaction that writes. A change made by another process is told by a datagram
 (``_sqlite/wake``); while somebody waits, the file is also polled, in case one is lost.
 """
 
@@ -38,6 +39,9 @@ from aguila.store.base import (
 from aguila.store.feed import Key
 
 T = TypeVar("T")
+
+SHORT = 32 * 1024
+"""How many bytes of a run a transaction may write and still count as short; see ``_sqlite/writer``."""
 
 
 class SQLiteStore(Store):
@@ -89,6 +93,7 @@ class SQLiteStore(Store):
                     busy_seconds=self._busy_seconds,
                     poll_seconds=self._poll_seconds,
                     readers=self._readers,
+                    is_patient=self._synchronous == "FULL",
                 )
                 await engine.open()
                 self._engine = engine
@@ -143,7 +148,8 @@ class SQLiteStore(Store):
                 waiting,
             ),
             [(scope, thread_id)],
-            lambda batch: engine.feed.publish(lease, batch, size),
+            lambda batch: engine.feed.publish(lease, batch, size, begun=True),
+            is_short=len(input) + size <= SHORT,
         )
         return lease, batch
 
@@ -157,6 +163,7 @@ class SQLiteStore(Store):
             lease,
             lambda db: writes.append(db, self._clock(), lease, kept, rows, end),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
+            is_short=size + (0 if end is None else end.size) <= SHORT,
         )
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
@@ -213,7 +220,7 @@ class SQLiteStore(Store):
         """See ``Store``."""
         engine = self._open()
         key = (lease.scope, lease.thread_id)
-        return await engine.feed.controlled(key, lambda: engine.read(reads.cancel_requested, lease))
+        return await engine.feed.controlled(key, lambda: engine.read(reads.cancel_requested, lease), lease)
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
@@ -355,11 +362,13 @@ class SQLiteStore(Store):
         after: Callable[[T], None] | None = None,
         *,
         told: bool = True,
+        is_short: bool = False,
     ) -> T:
         """Write with a lease. ``told`` says that other processes may wait for what it changes."""
         engine = self._open()
         try:
-            return await engine.write(operation, [(lease.scope, lease.thread_id)] if told else (), after)
+            changed = [(lease.scope, lease.thread_id)] if told else ()
+            return await engine.write(operation, changed, after, is_short=is_short)
         except StaleLease:
             engine.feed.disown(lease)
             raise

@@ -24,7 +24,7 @@ _LONG = 16384
 
 
 class Checkpointer:
-    """Checkpoints a file when enough has been written. ``committed`` is for the writer thread."""
+    """Checkpoints a file when enough has been written. ``committed`` is for the one who writes."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], path: Path) -> None:
         self._connect = connect
@@ -33,10 +33,23 @@ class Checkpointer:
         self._changes = 0
         self._size = 0
         self._is_long = False
+        self._starts_over = False
         self._is_open = True
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._work, name="aguila-store-checkpoint", daemon=True)
         self._thread.start()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a commit now would be an ordinary one: no checkpoint is on, none is due, and the log goes on.
+
+        The first commit after a checkpoint may start the log over, for which even ``NORMAL`` waits for the disk.
+        """
+        return not self._starts_over and not self._due.is_set()
+
+    def commits_next(self) -> None:
+        """The next commit is made by one who may wait."""
+        self._starts_over = False
 
     def committed(self, db: sqlite3.Connection) -> None:
         """Something was committed with this connection. Raises ``sqlite3.Error``."""
@@ -68,6 +81,7 @@ class Checkpointer:
             except (sqlite3.Error, OSError) as error:
                 _log.warning("checkpoint failed: %s", error)
                 self._disconnect()
+            self._starts_over = True  # before it is at rest again
             self._due.clear()
         self._disconnect()
 

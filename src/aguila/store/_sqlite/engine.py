@@ -37,13 +37,20 @@ class Engine:
         busy_seconds: float,
         poll_seconds: float,
         readers: int,
+        is_patient: bool,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.feed = Feed(before_wait=self._watch)
         self._listener = Listener(self._look)
         self._is_known = False
         self._connect_reader = partial(connect_reader, path, busy_seconds=busy_seconds)
-        self._writer = Writer(connect, Checkpointer(self._connect_reader, path), Sender(self._listener.token))
+        self._writer = Writer(
+            connect,
+            Checkpointer(self._connect_reader, path),
+            Sender(self._listener.token),
+            busy_seconds=busy_seconds,
+            is_patient=is_patient,
+        )
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="aguila-store-reader")
         self._readers: set[sqlite3.Connection] = set()
         self._local = threading.local()
@@ -87,10 +94,11 @@ class Engine:
         after: Callable[[T], None] | None = None,
         *,
         frees: bool = False,
+        is_short: bool = False,
     ) -> asyncio.Future[T]:
         """Have the writer do something; see ``Job``."""
         future: asyncio.Future[T] = self._loop.create_future()
-        return self._writer.submit(Job(operation, future, changed, after, frees=frees))
+        return self._writer.submit(Job(operation, future, changed, after, frees=frees, is_short=is_short))
 
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

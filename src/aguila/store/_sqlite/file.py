@@ -40,7 +40,7 @@ def is_passing(error: sqlite3.Error) -> bool:
 def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> sqlite3.Connection:
     """The connection that writes; makes and migrates the file if needed.
 
-    Raises ``sqlite3.Error`` or ``StoreUnavailable``.
+    From then on it waits for no lock: that is up to ``writer``. Raises ``sqlite3.Error`` or ``StoreUnavailable``.
     """
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
@@ -53,6 +53,7 @@ def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_by
             page = db.execute("PRAGMA page_size").fetchone()[0]
             db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page)}")
         migrate(db)
+        db.execute("PRAGMA busy_timeout = 0")
     except BaseException:
         db.close()
         raise

@@ -71,7 +71,7 @@ class Listener(asyncio.DatagramProtocol):
 
 
 class Sender:
-    """The sending end, used by the writer thread only. ``own`` is the token that is not sent to."""
+    """The sending end, for whoever writes. ``own`` is the token that is not sent to."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -102,6 +102,10 @@ class Sender:
                 self._dead.append(token)
             except OSError as error:  # its buffer is full, or we have no sockets left: it will poll
                 _log.debug("a wake-up was not sent: %s", error)
+
+    def has_others(self, peers: Sequence[tuple[str, int]]) -> bool:
+        """Whether there is anybody to tell."""
+        return any(token != self._own for token, _ in peers)
 
     def take_dead(self) -> Sequence[str]:
         """The peers that turned out to be gone since the last call."""

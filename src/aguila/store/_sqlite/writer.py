@@ -1,8 +1,13 @@
-"""Layer: store. The one thread of a process that writes to the file, with natural group commit.
+"""Layer: store. The one connection of a process that writes to the file, its thread, and natural group commit.
 
 Whatever jobs gathered while the last transaction was being committed are the next transaction: alone, a job is
 committed at once; under load, the cost of a commit is shared. A job that is refused does not harm the others. The
 thread never dies of an error: the jobs concerned fail with ``StoreUnavailable`` and the next ones are tried afresh.
+
+A short job that nothing is in the way of is done where it is submitted, on the event loop, which it holds for less time
+than to wake the thread and be woken by it takes: on an idle server 160 instead of 250 us for ``begin`` at p50, and two
+thirds of the processor time of a run, since nothing moves between two cores. ``Writer._do_now`` is the only place that
+decides this.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -29,15 +35,21 @@ T = TypeVar("T")
 _VACUUM_PAGES = 256
 """How many free pages are given back at a time, so that a write never waits long for it."""
 
+_LONGEST_PAUSE = 0.025
+"""Seconds between two tries to lock a file that another process has locked."""
+
+Transaction = tuple[list[Any], Sequence[tuple[str, int]]]
+"""The outcome of each job, and the processes to tell."""
+
 
 class Job(Generic[T]):
     """Something to do within a transaction. ``after`` is called on the event loop when it is durable.
 
-    ``changed`` are the threads other processes must look at; ``operation`` may fill it in. ``frees`` says that it
-    leaves free pages behind.
+    ``changed`` are the threads other processes must look at; ``operation`` may fill it in. ``frees`` says that it may
+    leave free pages behind; ``is_short`` that it does not, and writes so little that an event loop may wait for it.
     """
 
-    __slots__ = ("after", "changed", "frees", "future", "operation")
+    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation")
 
     def __init__(
         self,
@@ -47,12 +59,14 @@ class Job(Generic[T]):
         after: Callable[[T], None] | None = None,
         *,
         frees: bool = False,
+        is_short: bool = False,
     ) -> None:
         self.operation = operation
         self.future = future
         self.changed = changed
         self.after = after
         self.frees = frees
+        self.is_short = is_short
 
 
 class _Failed:
@@ -65,28 +79,86 @@ class _Failed:
 
 
 class Writer:
-    """Runs jobs on its own thread and connection, and tells their outcome to the event loop it was made on."""
+    """Does jobs, and tells their outcome on the event loop it was made on.
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], checkpointer: Checkpointer, sender: Sender) -> None:
+    ``is_patient`` says that a commit waits for the disk: then it is never done on the event loop.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        checkpointer: Checkpointer,
+        sender: Sender,
+        *,
+        busy_seconds: float,
+        is_patient: bool,
+    ) -> None:
         self._connect = connect
         self._checkpointer = checkpointer
         self._sender = sender
+        self._busy_seconds = busy_seconds
+        self._is_patient = is_patient
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._queued = 0  # and not resolved yet; of the event loop
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._turn = threading.Lock()
+        """Whoever uses the connection, or anything else below, holds this."""
         self._db: sqlite3.Connection | None = None
+        self._is_alone = False
+        """Whether no other process had the file open when we last wrote."""
+        self._is_crowded = False
+        """Whether the thread's last transaction had several jobs."""
+        self._has_done_one = False  # since the event loop came round
         self._frees = False
         threading.Thread(target=self._work, name="aguila-store-writer", daemon=True).start()
 
     def submit(self, job: Job[T]) -> asyncio.Future[T]:
-        """Queue a job; its future gets the outcome."""
-        self._jobs.put(job)
+        """Do a job now or queue it; its future gets the outcome."""
+        if not job.is_short or not self._do_now(job):
+            self._queued += 1
+            self._jobs.put(job)
         return job.future
 
     async def close(self) -> None:
         """Finish all jobs and end the thread."""
+        self._queued += 1  # nothing overtakes this
         self._jobs.put(None)
         await asyncio.shield(self._ended)
+
+    def _do_now(self, job: Job[Any]) -> bool:
+        """Do a short job on the event loop, unless that might take longer; gives whether it was done.
+
+        It might if others are queued, if the thread is at work, if commits wait for the disk, if the file is locked or
+        not open, and if a checkpoint is on or was the last thing that happened: the commit after it starts the log
+        over, which takes an fsync. Of other processes nobody knows when they do that, so they must not be there. And
+        where jobs come together, one commit for all of them on a thread is better than one each.
+        """
+        if self._queued or self._has_done_one or self._is_crowded or not self._is_alone or self._is_patient:
+            return False
+        if not self._checkpointer.is_at_rest or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            db = self._db
+            if db is None:
+                return False
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error:
+                return False  # whatever it is: the thread has the time to wait, or to tell what it is
+            outcomes, peers = self._commit(db, [job])
+            if not self._is_alone:  # any more: somebody has just come
+                self._tell_others([job], outcomes, peers)
+            self._checkpoint()
+        finally:
+            self._turn.release()
+        self._has_done_one = True
+        self._loop.call_soon(self._come_round)
+        self._settle(job, outcomes[0])
+        return True
+
+    def _come_round(self) -> None:
+        self._has_done_one = False
 
     # The thread
 
@@ -94,7 +166,8 @@ class Writer:
         is_open = True
         while is_open:
             if self._frees and self._jobs.empty():
-                self._vacuum()
+                with self._turn:
+                    self._vacuum()
                 continue
             first = self._jobs.get()
             # The only consumer: what is counted is there.
@@ -102,7 +175,8 @@ class Writer:
             jobs = [job for job in gathered if job is not None]
             is_open = len(jobs) == len(gathered)
             if jobs:
-                self._run(jobs)
+                with self._turn:
+                    self._run(jobs)
             del first, gathered, jobs  # what they wrote may be large, and the next may be long in coming
         self._checkpointer.close()
         self._disconnect()
@@ -112,25 +186,47 @@ class Writer:
     def _run(self, jobs: Sequence[Job[Any]]) -> None:
         outcomes, peers = self._transact(jobs)
         self._tell(self._resolve, jobs, outcomes)
-        changed: set[Key] = set()
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if not isinstance(outcome, _Failed):
-                changed.update(job.changed)
-                self._frees = self._frees or job.frees
-        if changed and peers:
-            self._sender.send(peers, changed)
+        self._frees = self._frees or any(job.frees for job in jobs)
+        self._is_crowded = len(jobs) > 1
+        self._tell_others(jobs, outcomes, peers)
         self._checkpoint()
 
-    def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[list[Any], Sequence[tuple[str, int]]]:
-        """Run jobs in one transaction; gives the outcome of each, and the processes to tell."""
+    def _transact(self, jobs: Sequence[Job[Any]]) -> Transaction:
+        """Do jobs in one transaction, when the file is not locked any more."""
+        self._checkpointer.commits_next()
         try:
             db = self._db = self._db or self._connect()
-            db.execute("BEGIN IMMEDIATE")
+            self._lock(db)
         except StoreUnavailable as error:
             return [_Failed(error) for _ in jobs], ()
         except sqlite3.Error as error:
             self._recover(error)
             return [_Failed(_public(error)) for _ in jobs], ()
+        return self._commit(db, jobs)
+
+    def _lock(self, db: sqlite3.Connection) -> None:
+        """Begin a transaction, waiting while another process has the file locked. Raises ``sqlite3.Error``.
+
+        SQLite could wait by itself, but then it would on the event loop too: its timeout cannot be changed for one
+        statement.
+        """
+        deadline = time.monotonic() + self._busy_seconds
+        pause = 0.001
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    # Whoever has the turn
+
+    def _commit(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> Transaction:
+        """Do jobs in the transaction that was begun, and commit it."""
         try:
             outcomes: list[Any] = []
             for job in jobs:
@@ -152,7 +248,16 @@ class Writer:
             # One of them did this: each for itself, so that only that one fails.
             alone = [self._transact([job]) for job in jobs]
             return [outcome for outcomes, _ in alone for outcome in outcomes], max((p for _, p in alone), key=len)
+        self._is_alone = not self._sender.has_others(peers)
         return outcomes, peers
+
+    def _tell_others(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any], peers: Sequence[tuple[str, int]]) -> None:
+        changed: set[Key] = set()
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if not isinstance(outcome, _Failed):
+                changed.update(job.changed)
+        if changed and peers:
+            self._sender.send(peers, changed)
 
     def _recover(self, error: Exception) -> None:
         """Make the next transaction possible: roll back, and if that is not enough, connect anew."""
@@ -185,10 +290,13 @@ class Writer:
                 if db is not None:
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # only this shortens the file
             else:
+                self._lock(db)
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+                db.execute("COMMIT")
         except sqlite3.Error as error:
             _log.info("free pages were not given back: %s", error)
             self._frees = False
+            self._recover(error)
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
@@ -207,16 +315,21 @@ class Writer:
     # The event loop
 
     def _resolve(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any]) -> None:
+        self._queued -= len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
-            future = job.future
-            if isinstance(outcome, _Failed):
-                if not future.done():
-                    future.set_exception(outcome.error)
-                continue
-            if job.after is not None:
-                job.after(outcome)
+            self._settle(job, outcome)
+
+    @staticmethod
+    def _settle(job: Job[Any], outcome: Any) -> None:
+        future = job.future
+        if isinstance(outcome, _Failed):
             if not future.done():
-                future.set_result(outcome)
+                future.set_exception(outcome.error)
+            return
+        if job.after is not None:
+            job.after(outcome)
+        if not future.done():
+            future.set_result(outcome)
 
 
 def _public(error: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""Layer: store. The SQL that writes. Each function is one job of the writer thread, inside its transaction.
+"""Layer: store. The SQL that writes. Each function is one job of the writer, inside its transaction.
 
 Many jobs share a transaction. So a job first checks and raises ``StoreError``, and writes only when nothing can be
 refused any more: a refusal leaves nothing to undo.
