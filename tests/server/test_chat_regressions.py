@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from chat_app import URL, Tap, chat
+from scripted import ScriptedServer, run_of
 
-from aguila import App
+from aguila import App, ChatClient
 from aguila.chat import (
     ChatMessage,
     ChatUpdate,
@@ -34,6 +35,7 @@ from aguila.client import ChatOptions
 from aguila.client.asgi import ASGITransport
 from aguila.client.transport import Request
 from aguila.codec import Notice, encode, encode_event
+from aguila.errors import EncodeError
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivityMessage,
@@ -396,6 +398,32 @@ def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_c
     assert [message["role"] for message in events[2]["messages"]] == ["user", "assistant"]
 
 
+def test_2619_thinking_events_of_an_older_server_are_reasoning_with_one_warning() -> None:
+    thinking = ["THINKING_START", "THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END", "THINKING_END"]
+    events: list[dict[str, Any]] = [{"type": type_} for type_ in thinking]
+    events.insert(2, {"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "x"})
+    notices: list[Notice] = []
+
+    async def main(url: str) -> list[Any]:
+        async with ChatClient(url, warn=notices.append) as client:
+            return [update async for update in client.get_streaming_response("?")]
+
+    with ScriptedServer(run_of(*events)) as server:
+        updates = asyncio.run(main(server.url))
+    found: list[Any] = [update.raw_representation for update in updates if update.raw_representation is not None]
+    reasoning = [event for event in found if event.type.startswith("REASONING")]
+    assert [event.type for event in reasoning] == [
+        "REASONING_START",
+        "REASONING_MESSAGE_START",
+        "REASONING_MESSAGE_CONTENT",
+        "REASONING_MESSAGE_END",
+        "REASONING_END",
+    ]
+    assert len({event.message_id for event in reasoning[1:4]}) == 1
+    assert [c.text for update in updates for c in update.contents if isinstance(c, ReasoningContent)] == ["x"]
+    assert len(notices) == 1
+
+
 # 3729, 4761
 
 
@@ -466,13 +494,72 @@ def test_4761_a_user_message_without_content_is_refused_before_the_agent_runs() 
     assert status == 422
 
 
-def test_4761_binary_that_refers_to_nothing_is_left_out_with_a_notice() -> None:
+def never(run: Any) -> None:
+    raise AssertionError("not to be called")
+
+
+def test_4761_what_is_of_another_role_is_never_read_as_a_users_and_a_users_is_sent_as_user() -> None:
     seen: list[ChatMessage] = []
     notices: list[Notice] = []
-    [(status, _)] = post(reading(seen), multimodal({"type": "binary", "mimeType": "image/png"}), warn=notices.append)
+    users = {"id": "m", "role": "user", "content": "y"}
+    post(reading(seen), body([{"id": "h", "role": "human", "content": "x"}, users]), warn=notices.append)
+    assert [(message.role, message.message_id) for message in seen] == [("user", "m")]
+    assert ("PROC-3", "/messages/0") in [(notice.rule, notice.path) for notice in notices]
+
+    async def turns(client: Any, tap: Any) -> None:
+        await client.get_response(ChatMessage("user", "x", message_id="m"))
+        assert [(sent["role"], sent["id"]) for sent in tap.inputs[0]["messages"]] == [("user", "m")]
+
+    chat(lambda run: None, turns)
+
+
+def test_4761_user_content_that_cannot_be_expressed_is_an_error_that_names_it_and_nothing_is_sent() -> None:
+    async def turns(client: Any, tap: Any) -> None:
+        with pytest.raises(EncodeError, match="FunctionCallContent"):
+            await client.get_response(ChatMessage("user", [FunctionCallContent("c", "f")]))
+        assert tap.sent == []
+
+    chat(never, turns)
+
+
+def test_4761_a_file_of_unknown_type_is_sent_without_a_mime_type(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[ChatMessage] = []
+
+    async def turns(client: Any, tap: Any) -> None:
+        with caplog.at_level(logging.CRITICAL, "aguila"):
+            await client.get_response(ChatMessage("user", [HostedFileContent("file-1")]))
+        [sent] = tap.inputs[0]["messages"]
+        assert sent["content"] == [{"type": "document", "source": {"type": "file", "value": "file-1"}}]
+
+    chat(reading(seen), turns)
+    [content] = seen[0].contents
+    assert isinstance(content, HostedFileContent)
+    assert (content.file_id, content.media_type) == ("file-1", None)
+
+
+def test_4761_binary_that_refers_to_nothing_is_refused_before_the_agent_runs() -> None:
+    [(status, _)] = post(never, multimodal({"type": "binary", "mimeType": "image/png"}))
+    assert status == 422
+
+
+def test_4761_binary_data_without_a_media_type_is_bytes_of_no_known_type() -> None:
+    image = only_image({"type": "binary", "data": B64})
+    assert isinstance(image, DataContent)
+    assert (image.data, image.media_type) == (PNG, "application/octet-stream")
+
+
+def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_sent_back_in_lower_case() -> None:
+    notices: list[Notice] = []
+
+    async def agent(run: Any) -> Any:
+        yield MessagesSnapshotEvent(messages=run.messages)
+
+    parts = [{"type": "Text", "text": "a"}, {"type": "text", "text": "b"}]
+    [(status, events)] = post(agent, body([{"id": "m", "role": "user", "content": parts}]), warn=notices.append)
     assert status == 200
-    assert seen[0].contents == [TextContent("What is in this image?")]
-    assert [notice for notice in notices if notice.path == "/messages/0/content/1"]
+    [snapshot] = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert [part["type"] for part in snapshot["messages"][0]["content"]] == ["text", "text"]
+    assert [notice.path for notice in notices] == ["/messages/0/content/0/type"]
 
 
 def test_4761_a_name_goes_there_and_back() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from aguila.codec.compat.memory import Memory, Raw, keep, without
 from aguila.codec.values import is_array, is_object
+from aguila.errors import DecodeError
 
 
 def interrupt_payload(raw: Raw, memory: Memory) -> Raw:
@@ -64,12 +65,20 @@ def resume_status(raw: Raw, memory: Memory) -> Raw:
 
 
 def binary_part(value: Any, memory: Memory) -> Any:
-    """One kind of part held every kind of file (ERA-3). A malformed one is left to be dropped as unknown.
+    """One kind of part held every kind of file (ERA-3).
+
+    In a stream a malformed one is left to be dropped as unknown, as the published client does. In a document, which is
+    what a user sends, one that refers to nothing is an error, and data without a media type is of no known type.
 
     Some peers send an attachment both ways: in a list, a binary part that repeats a media part is dropped.
     """
     if is_array(value):
         return _without_twins(value, memory)
+    if memory.event_type is None and is_object(value) and value.get("type") == "binary":
+        if all(value.get(name) is None for name in ("data", "url", "id")):
+            raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=memory.path)
+        if value.get("mimeType") is None:
+            value = {**value, "mimeType": "application/octet-stream"}
     media = _media_part(value)
     if media is None:
         return value
