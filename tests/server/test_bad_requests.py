@@ -65,6 +65,9 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     ("single quotes", "POST", "/", b"{'threadId': 't'}", JSON, 422, "bad_json"),
     ("bytes that are no text", "POST", "/", b"\xff\xfe\x00", JSON, 422, "bad_json"),
     ("nested too deep", "POST", "/", b'{"state":' + b"[" * 400 + b"]" * 400 + b"}", JSON, 422, "malformed_input"),
+    ("a state that no event can hold", "POST", "/",
+     b'{"threadId":"t","runId":"r","messages":[],"state":' + b"[" * 251 + b"]" * 251 + b"}", JSON, 422,
+     "malformed_input"),
     # the shape
     ("an array", "POST", "/", b"[]", JSON, 422, "malformed_input"),
     ("a string", "POST", "/", b'"run"', JSON, 422, "malformed_input"),
@@ -99,6 +102,10 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     # the size
     ("a body beyond the limit", "POST", "/", body(state={"x": "y" * 30_000}), JSON, 413, "too_large"),
     ("too many messages", "POST", "/", body(messages=message() * 4), JSON, 422, "too_many_messages"),
+    ("too many messages, which are none", "POST", "/", body(messages=[{}] * 4), JSON, 422, "too_many_messages"),
+    ("too many tools, which are none", "POST", "/", body(tools=[{}] * 3), JSON, 422, "too_many_tools"),
+    ("too large a state beside no messages", "POST", "/", body(messages=..., state="y" * 2_000), JSON, 422,
+     "state_too_large"),
     ("too many tools", "POST", "/", body(tools=[{"name": "t", "description": "d"}] * 3), JSON, 422, "too_many_tools"),
     ("too large a state", "POST", "/", body(state={"x": "y" * 2_000}), JSON, 422, "state_too_large"),
     ("too long a thread id", "POST", "/", body(threadId="t" * 41), JSON, 422, "id_too_long"),
@@ -189,6 +196,45 @@ def test_a_bad_request_is_refused(
     assert set(found["error"]) <= {"code", "message", "path"}
     assert answer.headers["content-type"] == "application/json"
     assert "users is away" not in answer.text
+
+
+@pytest.mark.parametrize("depth", [249, 250, 251, 252, 255, 256, 300])
+def test_a_state_is_refused_before_the_run_if_no_event_could_hold_it(server: Server, depth: int) -> None:
+    state: Any = []
+    for _ in range(depth - 1):
+        state = [state]
+    answer = server_run(server, threadId=f"depth {depth}", state=state)
+    if depth <= 250:
+        assert answer.status_code == 200
+        assert b"RUN_ERROR" not in answer.content
+    else:
+        assert answer.json()["error"] == {
+            "code": "malformed_input", "message": "nested deeper than 250", "path": "/state"
+        }  # fmt: skip
+
+
+def test_an_input_that_is_too_deep_to_be_echoed_is_refused() -> None:
+    props: Any = {}
+    for _ in range(254):
+        props = {"a": props}
+    with serving(App(agent, echo_input=True)) as server:
+        answer = server.post("/", json=run_input(forwardedProps=props))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "malformed_input")
+    with serving(App(agent)) as server:
+        assert server.post("/", json=run_input(forwardedProps=props)).status_code == 200
+
+
+def test_too_much_is_also_found_in_a_body_that_has_to_be_repaired(server: Server) -> None:
+    """Half a character, which JavaScript may send, is beyond the quick look."""
+    half = "\ud83d"
+    for members, code in (
+        ({"messages": message(content=half) * 4}, "too_many_messages"),
+        ({"tools": [{"name": half, "description": "d"}] * 3}, "too_many_tools"),
+        ({"state": {"x": half + "y" * 2_000}}, "state_too_large"),
+    ):
+        for whole in (body(runId=code, **members), body(runId=code, **members).replace(b'"x"', b'"\xff"')):
+            answer = server.post("/", content=whole, headers={**AS_ADA, **JSON})
+            assert answer.json()["error"]["code"] == code
 
 
 def test_a_malformed_member_is_named_by_a_pointer(server: Server) -> None:

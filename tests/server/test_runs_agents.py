@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from serving import Held, check_valid, serving, text_of, types, until
+from serving import Held, check_valid, run_input, serving, text_of, types, until
 
 from aguila import App
 from aguila.server import Limits
@@ -99,6 +99,26 @@ def test_debug_shows_the_text_of_the_exception() -> None:
 
 
 # Limits
+
+
+def test_who_cannot_run_now_is_told_before_the_body_is_decoded() -> None:
+    held = Held()
+    app = App(held, limits=Limits(runs=1), drain=10.0)
+    wrong = run_input("other", "other", messages="none at all")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        answer = server.post("/", json=wrong)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_runs")
+        assert answer.headers["retry-after"] == "1"
+        with server.run() as again:  # the same request: it comes back to its run
+            again.read_until("TEXT_MESSAGE_CONTENT")
+        other = run_input(messages=[{"id": "1", "role": "user", "content": "Not the same"}])
+        assert server.post("/", json=other).status_code == 429
+        server.call(app.begin_drain)
+        until(lambda: server.post("/", json=wrong).status_code == 503)
+        with server.run() as again:
+            held.gate("run").open()
+            assert again.rest()[-1]["outcome"] == {"type": "success"}
 
 
 def test_too_many_runs_of_a_scope_are_refused_until_one_ends() -> None:

@@ -52,16 +52,16 @@ def check_size(data: bytes | str, max_size: int, index: int | None = None) -> No
         raise DecodeError(message, rule="limit-size", index=index)
 
 
-def check_depth(data: bytes | str, index: int | None = None, flat: int = 0) -> None:
+def check_depth(data: bytes | str, index: int | None = None, flat: int = 0, most: int = MAX_DEPTH) -> None:
     """Raises ``DecodeError`` for JSON that nests too deep.
 
     ``flat`` is a number of brackets that are known to nest in one another only a few levels deep.
     """
-    if len(data) <= SHORT:
+    if len(data) <= 2 * most:
         return
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if len(text.translate(None, _NOT_OPENING)) - flat > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise DecodeError(f"nested deeper than {MAX_DEPTH}", rule="limit-depth", index=index)
+    if len(text.translate(None, _NOT_OPENING)) - flat > most and _depth(text) > most:
+        raise DecodeError(f"nested deeper than {most}", rule="limit-depth", index=index)
 
 
 def _depth(data: bytes) -> int:

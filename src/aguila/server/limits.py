@@ -1,4 +1,4 @@
-"""Layer: server. How much a request may ask for. Sizes are checked before anything is parsed, counts before it is run.
+"""Layer: server. How much a request may ask for. Sizes and counts are checked before anything is decoded.
 
 Below: ``rejection``. Above: ``inputs``, ``files``, ``runs``.
 """
@@ -10,16 +10,20 @@ from typing import Final
 
 import msgspec
 
-from aguila.codec import encode
-from aguila.codec.text import MAX_SIZE
+from aguila.codec.text import MAX_SIZE, check_depth
+from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.server.rejection import Rejected
+from aguila.stream.documents import DEEPEST
 
 STORED: Final = sys.maxsize
 """The size cap for what is read from the store: it was checked when it came."""
 
 LARGE: Final = 1 << 20
 """Bytes from which on work is taken off the event loop, or done in slices: it would be held for milliseconds."""
+
+
+_NONE: Final = msgspec.Raw()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +43,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     runs_per_scope: int = 100
     runs: int = 10_000
 
-    def check(self, input: RunAgentInput, size: int) -> None:  # noqa: A002 - the protocol's word for it
-        """Raise ``Rejected`` (422) for an input, of ``size`` bytes, with too much of something."""
-        _at_most(self.messages, len(input.messages), "messages", "/messages")
-        _at_most(self.tools, 0 if input.tools is None else len(input.tools), "tools", "/tools")
+    def check_raw(
+        self, *, messages: msgspec.Raw = _NONE, tools: msgspec.Raw = _NONE, state: msgspec.Raw = _NONE
+    ) -> None:
+        """Raise ``Rejected`` (422) for members of an input, not decoded yet, that are too many, too large, too deep."""
+        _at_most(self.messages, messages, "messages", "/messages")
+        _at_most(self.tools, tools, "tools", "/tools")
+        if len(memoryview(state)) > self.state:
+            raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
+        if len(memoryview(state)) > 2 * DEEPEST:
+            try:
+                check_depth(bytes(state), most=DEEPEST)
+            except DecodeError as error:
+                raise Rejected(422, "malformed_input", error.message, "/state") from None
+
+    def check(self, input: RunAgentInput) -> None:  # noqa: A002 - the protocol's word for it
+        """Raise ``Rejected`` (422) for an input with too much of something, or ids that cannot be any."""
+        for found, most, what in ((input.messages, self.messages, "messages"), (input.tools, self.tools, "tools")):
+            if found is not None and len(found) > most:
+                raise _too_many(len(found), most, what, f"/{what}")
         for value, path in (
             (input.thread_id, "/threadId"),
             (input.run_id, "/runId"),
@@ -56,8 +75,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
             if len(value) > self.id_length:
                 raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
-        if size > self.state and input.state is not None and len(encode(input.state)) > self.state:
-            raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
 
 
 def _is_text(value: str) -> bool:
@@ -69,6 +86,21 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _at_most(most: int, count: int, what: str, path: str) -> None:
+def _at_most(most: int, found: msgspec.Raw, what: str, path: str) -> None:
+    if len(memoryview(found)) <= 2 * most:  # each takes two bytes at least, with its comma
+        return
+    if bytes(found).count(b"{") <= most:  # and each is an object, else the decoder will not have it
+        return
+    try:
+        count = len(_decode_list(found))
+    except (msgspec.DecodeError, UnicodeError):
+        return
     if count > most:
-        raise Rejected(422, f"too_many_{what}", f"{count} {what}, more than the {most} allowed", path)
+        raise _too_many(count, most, what, path)
+
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _too_many(count: int, most: int, what: str, path: str) -> Rejected:
+    return Rejected(422, f"too_many_{what}", f"{count} {what}, more than the {most} allowed", path)

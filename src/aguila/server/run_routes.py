@@ -13,7 +13,7 @@ from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.exchange import Exchange, Service, framing_of
 from aguila.server.history import check_parent
-from aguila.server.inputs import read_input
+from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join
 from aguila.server.rejection import Rejected
 from aguila.server.responses import Receive, Reply, json_document
@@ -23,13 +23,15 @@ from aguila.store import RunRecord
 
 async def run(service: Service, exchange: Exchange) -> Reply:
     """``POST /``: start a run, or come back to it."""
-    input, body, digest = await read_input(service, exchange)  # noqa: A001 - the protocol's word for it
+    body = await read_outline(service, exchange)
+    await _check_room(service, exchange, body)
+    input, digest = await decode_input(service, body)  # noqa: A001 - the protocol's word for it
     request = exchange.request
     headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
     with Hearing(exchange.receive) if service.runs.has_queue else nullcontext() as hearing:
         asked = Asked(
             input=input,
-            body=body,
+            body=body.data,
             scope=exchange.scope,
             principal=exchange.principal,
             headers=headers,
@@ -52,9 +54,22 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     )
 
 
+async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
+    """Raise ``Rejected`` if no run can begin now, before the body is decoded; but coming back is always possible."""
+    refusal = service.runs.refusal(exchange.scope)
+    if refusal is None or body.outline is None:
+        return
+    thread_id, run_id = body.outline.thread_id, body.outline.run_id
+    if isinstance(thread_id, str) and isinstance(run_id, str):
+        try:
+            await service.store.run(exchange.scope, thread_id, run_id)
+        except NotFound:
+            raise refusal from None
+
+
 async def connect(service: Service, exchange: Exchange) -> Reply:
     """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
-    input, _, _ = await read_input(service, exchange)  # noqa: A001
+    input, _ = await decode_input(service, await read_outline(service, exchange))  # noqa: A001
     try:
         await service.store.run(exchange.scope, input.thread_id, input.run_id)
     except NotFound:  # else it is that run which is told about, wherever it went on from

@@ -34,6 +34,7 @@ from aguila.codec import encode
 from aguila.codec.notice import Warn
 from aguila.errors import (
     CursorExpired,
+    DecodeError,
     InterruptTaken,
     NotFound,
     RunExists,
@@ -209,14 +210,21 @@ class Runs:
             if started is None or started.live is None:
                 self._release(scope)
 
-    def _admit(self, scope: str) -> None:
+    def refusal(self, scope: str) -> Rejected | None:
+        """Why no new run of this scope can begin now, if so."""
         limits = self._settings.limits
         if self.is_draining:
-            raise draining()
+            return draining()
         if self._admitted[scope] >= limits.runs_per_scope or self._total >= limits.runs:
-            raise Rejected(
+            return Rejected(
                 429, "too_many_runs", "too many runs are on; wait for one to end", headers={"retry-after": "1"}
             )
+        return None
+
+    def _admit(self, scope: str) -> None:
+        refusal = self.refusal(scope)
+        if refusal is not None:
+            raise refusal
         self._admitted[scope] += 1
         self._total += 1
 
@@ -326,6 +334,10 @@ class Runs:
             input=asked.input if settings.echo_input else None,
         )
         prelude: list[Event] = [started, *prepared.prelude]
+        try:
+            lines = [checked(event) for event in prelude]
+        except DecodeError as error:  # an input that is one level deeper in its echo
+            raise Rejected(422, "malformed_input", error.message, "") from None
         lease, first = await store.begin(
             scope,
             thread_id,
@@ -334,7 +346,7 @@ class Runs:
             lease_seconds=settings.lease,
             input=asked.body,
             fingerprint=asked.fingerprint,
-            events=[checked(event) for event in prelude],
+            events=lines,
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
             waiting=plan.waiting,
