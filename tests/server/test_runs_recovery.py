@@ -202,9 +202,11 @@ def test_a_run_cancelled_before_its_agent_began_ends_as_cancelled() -> None:
     async def agent(run: Any) -> None:
         calls.append(run.run_id)
 
-    with serving(App(agent, store=Slow())) as server, server.run() as stream:
-        gate.await_reached()
-        assert server.post("/threads/thread/runs/run/cancel").status_code == 202
-        gate.open()
-        assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
-        assert calls == []
+    with serving(App(agent, store=Slow())) as server:
+        server.events(run_id="before")  # a thread that is new has no session to be read
+        with server.run() as stream:
+            gate.await_reached()
+            assert server.post("/threads/thread/runs/run/cancel").status_code == 202
+            gate.open()
+            assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+        assert calls == ["before"]
