@@ -17,12 +17,12 @@ from aguila.codec.compat import Level
 from aguila.codec.notice import Notice, Warn
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
+from aguila.server.asked import fingerprint
 from aguila.server.auth import Request
 from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import LARGE, Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
-from aguila.server.runs import fingerprint
 
 
 class Outline(msgspec.Struct, rename="camel"):

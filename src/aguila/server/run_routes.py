@@ -11,13 +11,13 @@ from typing import Any
 
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
+from aguila.server.asked import Asked
 from aguila.server.exchange import Exchange, Service, framing_of
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join
 from aguila.server.rejection import Rejected
 from aguila.server.responses import Receive, Reply, json_document
-from aguila.server.runs import Asked
 from aguila.store import RunRecord
 
 

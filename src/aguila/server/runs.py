@@ -1,7 +1,7 @@
 """Layer: server. All runs of this process: admitted, started once, kept alive, cancelled, recovered, drained.
 
-Below: ``live`` (one run), ``viewers``, ``history`` and ``interrupts`` (what a request means), ``aguila.store``. Above:
-``exchange``. A run belongs to the server: nothing here knows a connection.
+Below: ``asked`` (a request for a run), ``history`` and ``interrupts`` (what it means), ``live`` (one run), ``viewers``,
+``aguila.store``. Above: ``exchange``. A run belongs to the server: nothing here knows a connection.
 
 What becomes of a request on a thread where a run is on:
 
@@ -22,15 +22,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
-from aguila.codec import encode
 from aguila.codec.notice import Warn
 from aguila.errors import (
     CursorExpired,
@@ -44,16 +42,17 @@ from aguila.errors import (
     ThreadBusy,
     ThreadMoved,
 )
-from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent
+from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent, RunStartedEvent
+from aguila.server.asked import Asked, Started
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun, checked
-from aguila.server.projection import History, Projections, stored_input
+from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
 from aguila.server.viewers import Key, RemoteRuns
-from aguila.store import Batch, Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
+from aguila.store import Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
 
 _log = logging.getLogger("aguila.server")
@@ -83,43 +82,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     echo_input: bool = False
     retention: Retention | None = None
     debug: bool = False
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a run: what was sent, by whom."""
-
-    input: RunAgentInput
-    body: bytes
-    scope: str
-    principal: Any = None
-    headers: Mapping[str, str] = {}
-
-    is_gone: Callable[[], bool] = bool
-    """Whether the client has hung up: who waits for its turn need not run then."""
-    digest: str | None = None
-    """The fingerprint, from who has made it elsewhere, because the body is large."""
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells one body from another."""
-        return fingerprint(self.body) if self.digest is None else self.digest
-
-    def is_same(self, record: RunRecord) -> bool:
-        """Whether the run was asked for with this request, whatever the spelling of its JSON."""
-        return record.fingerprint == self.fingerprint or encode(stored_input(record)) == encode(self.input)
-
-
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request led to.
-
-    A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
-    ``is_hydration`` nothing runs: the answer is the join form.
-    """
-
-    live: LiveRun | None = None
-    first: Batch | None = None
-    record: RunRecord | None = None
-    is_hydration: bool = False
 
 
 class Runs:
@@ -534,11 +496,6 @@ class Runs:
         removed = await self.store.prune(retention)
         if removed:
             _log.info("removed %d threads beyond what is to be kept", removed)
-
-
-def fingerprint(body: bytes) -> str:
-    """What tells one body from another."""
-    return sha256(body).hexdigest()
 
 
 def new_id() -> str:

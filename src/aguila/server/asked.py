@@ -1,0 +1,60 @@
+"""Layer: server. A request for a run, and what it led to.
+
+Below: ``live``, ``projection``. Above: ``runs``, which decides, and ``run_routes``, which asks and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from aguila.codec import encode
+from aguila.protocol import RunAgentInput
+from aguila.server.live import LiveRun
+from aguila.server.projection import stored_input
+from aguila.store import Batch, RunRecord
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a run: what was sent, by whom."""
+
+    input: RunAgentInput
+    body: bytes
+    scope: str
+    principal: Any = None
+    headers: Mapping[str, str] = {}
+
+    is_gone: Callable[[], bool] = bool
+    """Whether the client has hung up: who waits for its turn need not run then."""
+    digest: str | None = None
+    """The fingerprint, from who has made it elsewhere, because the body is large."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells one body from another."""
+        return fingerprint(self.body) if self.digest is None else self.digest
+
+    def is_same(self, record: RunRecord) -> bool:
+        """Whether the run was asked for with this request, whatever the spelling of its JSON."""
+        return record.fingerprint == self.fingerprint or encode(stored_input(record)) == encode(self.input)
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request led to.
+
+    A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
+    ``is_hydration`` nothing runs: the answer is the join form.
+    """
+
+    live: LiveRun | None = None
+    first: Batch | None = None
+    record: RunRecord | None = None
+    is_hydration: bool = False
+
+
+def fingerprint(body: bytes) -> str:
+    """What tells one body from another."""
+    return sha256(body).hexdigest()
