@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,6 +41,15 @@ _to_json = msgspec.json.Encoder().encode
 _length = struct.Struct(">I")
 _PREFIX = _length.size
 _MAX_LENGTH = 0xFFFFFFFF
+
+
+@cache
+def has_protobuf() -> bool:
+    """Whether the ``protobuf`` extra is installed."""
+    try:
+        return find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # nothing at all is below ``google``
+        return False
 
 
 class ProtobufEncoder:

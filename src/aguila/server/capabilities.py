@@ -6,12 +6,12 @@ Below: the protocol types. Above: ``app``. Only what holds is declared (CAP-3).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 
 from aguila.codec import decode, encode
+from aguila.codec.protobuf import has_protobuf
 from aguila.codec.values import is_object
 from aguila.protocol import (
     AgentCapabilities,
@@ -29,9 +29,7 @@ def derive_capabilities(
     """The declaration, with ``override`` merged over it member by member. Raises ``DecodeError`` if it does not fit."""
     derived = AgentCapabilities(
         identity=None if name is None else IdentityCapabilities(name=name),
-        transport=TransportCapabilities(
-            streaming=True, http_binary=find_spec("google.protobuf") is not None, resumable=True
-        ),
+        transport=TransportCapabilities(streaming=True, http_binary=has_protobuf(), resumable=True),
         tools=ToolsCapabilities(client_provided=True),
         state=StateCapabilities(snapshots=True, deltas=True, persistent_state=is_durable),
         human_in_the_loop=HumanInTheLoopCapabilities(

@@ -21,7 +21,7 @@ from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.downgrade import downgrade_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
-from aguila.codec.protobuf import ProtobufEncoder
+from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent
 from aguila.server.limits import LARGE, STORED
@@ -167,9 +167,12 @@ class ProtobufFraming(Framing):
 
 
 def framing_for(media_type: str, declared: str | None = PROTOCOL_VERSION) -> Framing:
-    """The framing for a reader that declared a protocol version; who declared none is from before 1.1."""
+    """The framing for a reader that declared a protocol version; who declared none is from before 1.1.
+
+    Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
+    """
     peer = "1.0" if declared is None else declared
-    framing = ProtobufFraming if media_type == PROTOBUF_MEDIA_TYPE else SSEFraming
+    framing = ProtobufFraming if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf() else SSEFraming
     return framing(None if peer == PROTOCOL_VERSION else peer)
 
 

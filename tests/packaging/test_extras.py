@@ -1,0 +1,103 @@
+"""Each way of installing that the documentation gives does what it is given for, with nothing else installed."""
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Command
+from serving import free_port
+
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
+
+ROOT = Path(__file__).parents[2]
+
+AN_APP = """
+import asyncio
+from aguila import AsyncClient
+from aguila.client.asgi import ASGITransport
+from aguila.server import App
+
+async def agent(run):
+    yield "Hello"
+
+async def main():
+    async with AsyncClient("http://localhost", transport=ASGITransport(App(agent))) as client:
+        print((await client.thread().run("Hi")).text)
+
+asyncio.run(main())
+"""
+
+A_CALL = """
+from aguila import Client
+with Client({url!r}) as client:
+    print(client.capabilities().transport.http_binary, client.thread().run("Show me text").result().outcome)
+"""
+
+A_CALL_OVER_AIOHTTP = """
+import asyncio
+from aguila import AsyncClient
+from aguila.client.aiohttp import AiohttpTransport
+
+async def main():
+    async with AsyncClient({url!r}, transport=AiohttpTransport()) as client:
+        print((await client.thread().run("Show me text")).outcome)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return next(out.glob("*.whl"))
+
+
+def installed(wheel: Path, extra: str, home: Path) -> Path:
+    """The Python of an environment that was made by ``pip install 'aguila[extra]'``."""
+    venv.create(home, symlinks=True)
+    python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+    constraints = ROOT / "requirements" / "constraints.txt"
+    subprocess.run([*pip, "-c", str(constraints), f"{wheel}[{extra}]"], check=True, capture_output=True, text=True)
+    return python
+
+
+def said(python: Path, code: str) -> str:
+    done = subprocess.run([python, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def demo(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """``pip install 'aguila[cli]'`` and ``aguila serve``, as the README has it."""
+    folder = tmp_path_factory.mktemp("cli")
+    aguila = installed(wheel, "cli", folder / "env").with_name("aguila")
+    port = free_port()
+    server = Command([str(aguila), "serve", "--port", str(port)], port, folder, "/healthz", {})
+    yield server
+    server.stop()
+
+
+def test_with_server_an_app_answers(wheel: Path, tmp_path: Path) -> None:
+    assert said(installed(wheel, "server", tmp_path), AN_APP) == "Hello"
+
+
+def test_with_cli_the_demo_is_served_and_client_calls_it(wheel: Path, demo: Command, tmp_path: Path) -> None:
+    assert said(installed(wheel, "client", tmp_path), A_CALL.format(url=demo.url)) == "False success"
+
+
+def test_with_aiohttp_the_demo_is_called(wheel: Path, demo: Command, tmp_path: Path) -> None:
+    assert said(installed(wheel, "aiohttp", tmp_path), A_CALL_OVER_AIOHTTP.format(url=demo.url)) == "success"
+
+
+def test_without_protobuf_who_asks_for_it_gets_sse_pb2(demo: Command) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Show me text"}]}
+    answer = demo.post("/", json=body, headers={"Accept": f"{PROTOBUF_MEDIA_TYPE}, text/event-stream"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert '"RUN_FINISHED"' in answer.text
