@@ -9,7 +9,7 @@ import pytest
 from agents import Outcome, Thread, run_agent
 
 from aguila import protocol
-from aguila.agent import Interrupt, InterruptCancelled, Question, is_replayed
+from aguila.agent import Interrupt, InterruptCancelled, ProposedCall, Question, is_replayed
 from aguila.chat import ChatUpdate, UsageContent
 from aguila.protocol import (
     ActivityDeltaEvent,
@@ -843,6 +843,78 @@ def test_only_a_clear_yes_is_an_approval(
     assert second.events[1].content == (f"deleted {path}" if approved else "refused")
     calls = [call for message in thread.conversation.messages for call in getattr(message, "tool_calls", None) or ()]
     assert [call.function.arguments for call in calls] == ['{"path":"/a"}']
+
+
+async def deletes_several(run: Any) -> Any:
+    told = await run.tool_call("keep", {"path": "/c"})
+    approvals = await run.approve_all(
+        [
+            ProposedCall(tool_name="delete", args={"path": "/a"}),
+            ProposedCall(tool_name="delete", args={"path": "/b"}, message="Really?", key="b", metadata={"k": 1}),
+            ProposedCall(tool_name="keep", args={"path": "/c"}, call=told),
+        ]
+    )
+    for approval in approvals:
+        await approval.call.result(f"{approval.approved} {approval.arguments['path']}")
+    return [approval.approved for approval in approvals]
+
+
+def deletes_several_in_a_thread(run: Any) -> Any:
+    told = run.tool_call("keep", {"path": "/c"})
+    approvals = run.approve_all(
+        [
+            ProposedCall(tool_name="delete", args={"path": "/a"}),
+            ProposedCall(tool_name="delete", args={"path": "/b"}, message="Really?", key="b", metadata={"k": 1}),
+            ProposedCall(tool_name="keep", args={"path": "/c"}, call=told),
+        ]
+    )
+    for approval in approvals:
+        approval.call.result(f"{approval.approved} {approval.arguments['path']}")
+    return [approval.approved for approval in approvals]
+
+
+@pytest.mark.parametrize("agent", [deletes_several, deletes_several_in_a_thread])
+def test_several_calls_are_approved_at_once_in_one_run_and_one_that_was_shown_is_not_shown_again(agent: Any) -> None:
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread(tools=[Tool(name="delete", description="Deletes."), Tool(name="keep", description="Keeps.")])
+        first = await thread.run(agent)
+        edited = {"approved": True, "editedArgs": {"path": "/z"}}
+        return first, await thread.resume(agent, edited, {"approved": False}, {"approved": True})
+
+    first, second = asyncio.run(main())
+    asked = first.ending.interrupts
+    assert [one.message for one in asked] == ["Allow the call of delete?", "Really?", "Allow the call of keep?"]
+    assert [one.metadata for one in asked] == [None, {"k": 1}, None]
+    calls = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
+    assert [one.tool_call_id for one in asked] == [calls[1], calls[2], calls[0]]
+    assert second.types == ["RUN_STARTED", *["TOOL_CALL_RESULT"] * 3, "RUN_FINISHED"]
+    assert [event.content for event in second.of(ToolCallResultEvent)] == ["True /z", "False /b", "True /c"]
+    assert second.last.result == [True, False, True]
+    assert second.last.outcome.pending_tool_call_ids is None
+
+
+def test_calls_that_cannot_be_told_apart_are_not_asked_about_at_once() -> None:
+    async def agent(run: Any) -> None:
+        await run.approve_all([ProposedCall(tool_name="delete", args={}, key="k")] * 2)
+
+    assert run_agent(agent).ending.outcome == "error"
+
+
+def test_ids_that_an_agent_asks_for_are_the_same_in_a_replay() -> None:
+    seen: list[str] = []
+
+    async def agent(run: Any) -> None:
+        seen.append(run.new_id("thing"))
+        await run.ask("?")
+        seen.append(run.new_id("thing"))
+
+    async def main() -> None:
+        thread = Thread()
+        await thread.run(agent)
+        await thread.resume(agent, 1)
+
+    asyncio.run(main())
+    assert seen[0] == seen[1] != seen[2]
 
 
 def test_giving_up_an_approval_is_a_refusal() -> None:

@@ -7,7 +7,7 @@ any callable that takes a ``Run``; ``forms`` lists what it may be.
 from aguila.agent.blocking import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
 from aguila.agent.executor import execute
-from aguila.agent.questions import Approval, Interrupt, InterruptCancelled, Question, is_replayed
+from aguila.agent.questions import Approval, Interrupt, InterruptCancelled, ProposedCall, Question, is_replayed
 from aguila.agent.run import Run
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Ending",
     "Interrupt",
     "InterruptCancelled",
+    "ProposedCall",
     "Question",
     "Replay",
     "Run",

@@ -22,7 +22,7 @@ from aguila.agent.handles import (
     TextHandle,
     ToolCallHandle,
 )
-from aguila.agent.questions import Approval, Question
+from aguila.agent.questions import Approval, ProposedCall, Question
 from aguila.agent.run import Run
 from aguila.agent.writing import SubagentHandle, Writing
 from aguila.chat.hooks import Hooks
@@ -328,6 +328,29 @@ class BlockingWriting:
                 metadata=metadata,
             )
         )
+        return self._approval(approval)
+
+    def approve_all(self, calls: Sequence[ProposedCall[BlockingToolCall]]) -> list[Approval[BlockingToolCall]]:
+        """Show several tool calls and ask about all of them at once."""
+        proposed = [
+            ProposedCall(
+                tool_name=each.tool_name,
+                args=each.args,
+                message=each.message,
+                key=each.key,
+                expires_at=each.expires_at,
+                metadata=each.metadata,
+                call=None if each.call is None else each.call._handle,
+            )
+            for each in calls
+        ]
+        return [self._approval(one) for one in self._bridge.call(partial(self._writing.approve_all, proposed))]
+
+    def new_id(self, kind: str) -> str:
+        """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
+        return self._writing.new_id(kind)
+
+    def _approval(self, approval: Approval[ToolCallHandle]) -> Approval[BlockingToolCall]:
         return Approval(
             approved=approval.approved,
             arguments=approval.arguments,

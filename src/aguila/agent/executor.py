@@ -45,7 +45,8 @@ from aguila.protocol import (
     TokenUsage,
     replace,
 )
-from aguila.stream.emit import Events, own_json
+from aguila.stream.documents import own_json
+from aguila.stream.emit import Events
 from aguila.stream.usage import aggregate_token_usage
 
 __all__ = ["Ending", "RunContext", "Services", "Sink", "execute"]

@@ -6,6 +6,7 @@ used in an illegal order; several may be in use at once, in one task or in many,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -22,7 +23,7 @@ from aguila.protocol import (
     TextMessageRole,
 )
 from aguila.protocol.parts import AudioPart, DocumentPart, ImagePart, TextPart, VideoPart
-from aguila.stream.emit import own_json
+from aguila.stream.documents import own_json
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
 from aguila.stream.write import EventWriter
@@ -34,14 +35,15 @@ _PARTS = (TextPart, ImagePart, AudioPart, VideoPart, DocumentPart)
 _ARRAY: Any = (list, tuple)
 
 
-class Opened:
+class Opened(ABC):
     """Something that is open from entering until leaving."""
 
     def __init__(self, output: Output) -> None:
         self._out = output
 
+    @abstractmethod
     async def _close(self, error: BaseException | None) -> None:
-        raise NotImplementedError
+        """Close what was opened, if it still is."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,7 +83,7 @@ class TextHandle(Opened, AbstractAsyncContextManager["TextHandle"]):
             await self._out.send_delta(EventWriter.write_text, self.message_id, delta)
 
     async def _close(self, error: BaseException | None) -> None:
-        if self._out.front._verifier.is_open(TEXT, self.message_id):
+        if self._out.front.has_open(TEXT, self.message_id):
             await self._out.send(EventWriter.end_text, self.message_id)
 
 
@@ -120,9 +122,9 @@ class ReasoningHandle(Opened, AbstractAsyncContextManager["ReasoningHandle"]):
         )
 
     async def _close(self, error: BaseException | None) -> None:
-        if self._out.front._verifier.is_open(REASONING_MESSAGE, self.message_id):
+        if self._out.front.has_open(REASONING_MESSAGE, self.message_id):
             await self._out.send(EventWriter.end_reasoning_message, self.message_id)
-        if self._out.front._verifier.is_open(REASONING_SPAN, self._span_id):
+        if self._out.front.has_open(REASONING_SPAN, self._span_id):
             await self._out.send(EventWriter.end_reasoning, self._span_id)
 
 
@@ -159,7 +161,7 @@ class ToolCallHandle(Opened, AbstractAsyncContextManager["ToolCallHandle"]):
 
     async def end(self) -> None:
         """The arguments are complete."""
-        if self._out.front._verifier.is_open(TOOL_CALL, self.id):
+        if self._out.front.has_open(TOOL_CALL, self.id):
             await self._out.send(EventWriter.end_tool_call, self.id)
 
     async def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
@@ -208,9 +210,8 @@ class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
 
     async def __aenter__(self) -> StepHandle:
         """Open the step."""
-        is_open = self._out.front._verifier.is_open
         name, number = self.name, 1
-        while is_open(STEP, self.name, self._owner):
+        while self._out.front.has_open(STEP, self.name, self._owner):
             number += 1
             self.name = f"{name} ({number})"
         metadata = self._metadata
@@ -223,7 +224,7 @@ class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
         return self
 
     async def _close(self, error: BaseException | None) -> None:
-        if not self._out.front._verifier.is_open(STEP, self.name, self._owner):
+        if not self._out.front.has_open(STEP, self.name, self._owner):
             return
         own: dict[str, Any] = {"status": status_of(error)}
         if self.result is not None:

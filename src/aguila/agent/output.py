@@ -42,7 +42,8 @@ from aguila.protocol import (
     TokenUsage,
     replace,
 )
-from aguila.stream.emit import Events, own_json
+from aguila.stream.documents import own_json
+from aguila.stream.emit import Events
 from aguila.stream.rules import TEXT
 from aguila.stream.write import EventWriter
 
@@ -228,7 +229,7 @@ class Output:
         elif self.state.is_due():
             self._send_state()
         # As ``front.write_text`` and ``_put`` do, without the calls in between: this is most of what a run says.
-        events = self.front._write(TextMessageContentEvent(message_id=message_id, delta=text))
+        events = self.front.write(TextMessageContentEvent(message_id=message_id, delta=text))
         if self.replaying is not None or self.failure is not None:
             self._put(events)
             return
@@ -324,7 +325,7 @@ class Output:
 
     def _end_text(self) -> None:
         message_id, self._text = self._text, None
-        if message_id is not None and self.front._verifier.is_open(TEXT, message_id):
+        if message_id is not None and self.front.has_open(TEXT, message_id):
             self._put(self.front.end_text(message_id))
 
     def send_last_state(self) -> None:

@@ -25,7 +25,7 @@ from aguila.codec.json import encode
 from aguila.codec.notice import log_notice
 from aguila.codec.text import load
 from aguila.protocol import Metadata, ResumeEntry
-from aguila.stream.emit import own_json
+from aguila.stream.documents import own_json
 
 if TYPE_CHECKING:
     from aguila.agent.handles import ToolCallHandle
@@ -90,6 +90,22 @@ class Approval(Generic[C]):
 
     def __bool__(self) -> bool:
         return self.approved
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProposedCall(Generic[C]):
+    """One of several tool calls to be approved at once with ``approve_all``; see ``Run.approve`` for its members.
+
+    ``call`` is the tool call if it was shown already; else it is shown before the user is asked.
+    """
+
+    tool_name: str
+    args: dict[str, Any]
+    message: str | None = None
+    key: str | None = None
+    expires_at: str | None = None
+    metadata: Metadata | None = None
+    call: C | None = None
 
 
 APPROVAL_SCHEMA: dict[str, Any] = {

@@ -132,13 +132,13 @@ class Replaying:
         item, role = _ROLES.get(cls, (None, None))
         if item is not None and role != "opens":
             key = _key(item, event)
-            if not self._writer._verifier.is_open(item, key[1], key[2]):
+            if not self._writer.has_open(item, key[1], key[2]):
                 if role == "closes" and item is not STEP and item is not SUBAGENT:
                     return before
                 opener = self._openers.get(key)
                 if opener is not None:
                     before += self._writer.emit(opener)
-        elif cls is ActivityDeltaEvent and event.message_id not in self._writer._duties.activity_types:
+        elif cls is ActivityDeltaEvent and not self._writer.has_activity(event.message_id):
             event = self._patched(event)
         return before + self._writer.emit(event)
 
@@ -150,7 +150,7 @@ class Replaying:
         if subagent is None:
             return []
         opener = self._openers.get((SUBAGENT, subagent, None))
-        if opener is None or self._writer._verifier.is_open(SUBAGENT, subagent):
+        if opener is None or self._writer.has_open(SUBAGENT, subagent):
             return []
         return self._announced(opener) + self._writer.emit(opener)
 

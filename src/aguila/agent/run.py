@@ -33,7 +33,7 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, UrlSource
-from aguila.stream.emit import own_json
+from aguila.stream.documents import own_json
 from aguila.stream.write import EventWriter
 
 

@@ -18,7 +18,8 @@ import msgspec
 
 from aguila.errors import EncodeError
 from aguila.protocol import JsonPatchOperation
-from aguila.stream.emit import Events, own_json
+from aguila.stream.documents import own_json
+from aguila.stream.emit import Events
 from aguila.stream.patch import apply_patch
 from aguila.stream.write import EventWriter
 

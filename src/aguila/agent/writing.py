@@ -21,9 +21,9 @@ from aguila.agent.handles import (
     status_of,
 )
 from aguila.agent.output import Output
-from aguila.agent.questions import APPROVAL_SCHEMA, Approval, Question, Questions, read_approval
-from aguila.protocol import Metadata, TextMessageRole, replace
-from aguila.stream.emit import own_json
+from aguila.agent.questions import APPROVAL_SCHEMA, Approval, ProposedCall, Question, Questions, read_approval
+from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
+from aguila.stream.documents import own_json
 from aguila.stream.rules import SUBAGENT
 from aguila.stream.write import EventWriter
 
@@ -197,21 +197,47 @@ class Writing:
         The call is the agent's to make and to answer, also one of a tool of the input: with ``result`` of the
         approval's ``call``. Giving up answering is a refusal. Other arguments are another question.
         """
-        text = arguments_of(args, "{}")
-        question = Question(
-            question=f"Allow the call of {tool_name}?" if message is None else message,
-            schema=APPROVAL_SCHEMA,
-            key=key,
-            reason="tool_call",
-            expires_at=expires_at,
-            metadata=metadata,
+        proposed: ProposedCall[ToolCallHandle] = ProposedCall(
+            tool_name=tool_name, args=args, message=message, key=key, expires_at=expires_at, metadata=metadata
         )
-        identity = f"{question.question}\n{tool_name}\n{text}"
-        asked = self._questions.interrupt(question, subagent=self._owner, identity=identity)
-        call = await self.tool_call(tool_name, text, tool_call_id=f"call_{asked.id}")
-        call.is_frontend = False  # whoever asks before a call makes it, also if the front end has a tool of that name
-        (answer,) = await self._questions.answers([replace(asked, tool_call_id=call.id)])
-        return read_approval(answer, own_json(args), call)
+        return (await self.approve_all([proposed]))[0]
+
+    async def approve_all(self, calls: Sequence[ProposedCall[ToolCallHandle]]) -> list[Approval[ToolCallHandle]]:
+        """Show several tool calls and ask about all of them at once; gives what was decided, in order.
+
+        Each is what ``approve`` says of one. Raises ``ValueError`` if two of them cannot be told apart: give them
+        keys.
+        """
+        asked: list[Interrupt] = []
+        shown: list[ToolCallHandle] = []
+        for proposed in calls:
+            text = arguments_of(proposed.args, "{}")
+            question = Question(
+                question=f"Allow the call of {proposed.tool_name}?" if proposed.message is None else proposed.message,
+                schema=APPROVAL_SCHEMA,
+                key=proposed.key,
+                reason="tool_call",
+                expires_at=proposed.expires_at,
+                metadata=proposed.metadata,
+            )
+            identity = f"{question.question}\n{proposed.tool_name}\n{text}"
+            interrupt = self._questions.interrupt(question, subagent=self._owner, identity=identity)
+            call = proposed.call
+            if call is None:
+                call = await self.tool_call(proposed.tool_name, text, tool_call_id=f"call_{interrupt.id}")
+            # Whoever asks before a call makes it, also if the front end has a tool of that name.
+            call.is_frontend = False
+            asked.append(replace(interrupt, tool_call_id=call.id))
+            shown.append(call)
+        answers = await self._questions.answers(asked)
+        return [
+            read_approval(answer, own_json(proposed.args), call)
+            for answer, proposed, call in zip(answers, calls, shown, strict=True)
+        ]
+
+    def new_id(self, kind: str) -> str:
+        """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
+        return self._out.ids.mint(kind)
 
 
 class SubagentHandle(Opened, Writing, AbstractAsyncContextManager["SubagentHandle"]):
@@ -242,7 +268,7 @@ class SubagentHandle(Opened, Writing, AbstractAsyncContextManager["SubagentHandl
         await self._out.send_opener(EventWriter.fail_subagent, self.id, message, code)
 
     async def _close(self, error: BaseException | None) -> None:
-        if not self._out.front._verifier.is_open(SUBAGENT, self.id):
+        if not self._out.front.has_open(SUBAGENT, self.id):
             return
         status = status_of(error)
         if status == "success":

@@ -8,6 +8,7 @@ event is held at a time.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, Protocol
 
@@ -52,7 +53,7 @@ class JSONArrayEncoder:
 # Reading
 
 
-class _Decoder:
+class _Decoder(ABC):
     """What both readers share: the parameters, and the order of events before an error before silence."""
 
     def __init__(
@@ -91,15 +92,17 @@ class _Decoder:
                 raise
         return events
 
+    @abstractmethod
     def _take(self, data: bytes) -> Iterator[bytes]:
-        raise NotImplementedError
+        """The JSON of each event that these bytes complete."""
 
+    @abstractmethod
     def _finish(self) -> Iterator[bytes]:
-        raise NotImplementedError
+        """The JSON of what is left at the end."""
 
+    @abstractmethod
     def _line(self) -> int:
         """The line that is being read, from 1."""
-        raise NotImplementedError
 
     def _refuse(self, message: str, rule: str = "json") -> DecodeError:
         return DecodeError(message, rule=rule, index=self._decoder.fed)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from aguila.agent.questions import APPROVAL_SCHEMA, Interrupt, Question, read_approval
+from aguila.agent.questions import Interrupt, ProposedCall
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.contents_out import RESULT_ERROR
@@ -217,27 +217,14 @@ class _Rounds:
 
     async def _ask(self, gated: list[Planned], results: dict[str, Result]) -> None:
         """Ask about all of these calls at once, and make those that may be made."""
-        questions = self._run._questions
-        asked = [
-            replace(
-                questions.interrupt(
-                    Question(
-                        question=f"Allow the call of {call.name}?",
-                        schema=APPROVAL_SCHEMA,
-                        key=call.call_id,
-                        reason="tool_call",
-                    ),
-                    subagent=self._run._owner,
-                    identity=f"{call.name}\n{call.arguments}",
-                ),
-                tool_call_id=call.call_id,
-            )
-            for call, _, _ in gated
-        ]
-        answers = await questions.answers(asked)
+        approvals = await self._run.approve_all(
+            [
+                ProposedCall(tool_name=call.name, args=arguments, key=call.call_id, call=handle_of(self._run, call))
+                for call, _, arguments in gated
+            ]
+        )
         jobs: list[Awaitable[None]] = []
-        for (call, tool, arguments), answer in zip(gated, answers, strict=True):
-            approval = read_approval(answer, arguments, handle_of(self._run, call))
+        for (call, tool, _), approval in zip(gated, approvals, strict=True):
             if approval.approved:
                 jobs.append(self._call(call, tool, approval.arguments, results))
             else:

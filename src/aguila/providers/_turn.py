@@ -30,8 +30,7 @@ from aguila.chat import (
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
-from aguila.protocol import AssistantMessage, ToolCall
-from aguila.stream.write import EventWriter
+from aguila.protocol import AssistantMessage, ReasoningEncryptedValueEvent, ToolCall
 
 FINISH_REASON = "finish_reason"
 """The additional property of an update that tells why the model stopped."""
@@ -126,7 +125,7 @@ class CallIds:
         """The provider's id for a new call, or one of ours if that is none or means another call."""
         call_id = given
         if call_id == "" or call_id in self._taken:
-            call_id = self._run._out.ids.mint("call")
+            call_id = self._run.new_id("call")
         self._taken.add(call_id)
         return call_id
 
@@ -139,7 +138,7 @@ class Teller:
         self._run = run
         self._ids = ids
         self._holds = holds
-        self._message_id = run._out.ids.mint("msg")
+        self._message_id = run.new_id("msg")
         self._is_used = False  # whether something was told under that id
         self._text: tuple[Text, TextHandle, list[str]] | None = None
         self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
@@ -211,8 +210,8 @@ class Teller:
         if self._thought is None:
             await self._end_text()
             if self._is_used:
-                self._message_id, self._is_used = self._run._out.ids.mint("msg"), False
-            item = Thought(self._run._out.ids.mint("rsn"))
+                self._message_id, self._is_used = self._run.new_id("msg"), False
+            item = Thought(self._run.new_id("rsn"))
             self.turn.items.append(item)
             handle = self._run.reasoning(item.message_id)
             await handle.__aenter__()
@@ -293,10 +292,17 @@ async def tell_call(run: Run, call: Call) -> None:
 
 def handle_of(run: Run, call: Call) -> ToolCallHandle:
     """A handle for a call, that also answers a tool whose name the front end has taken as well."""
-    return ToolCallHandle(run._out, run._owner, call.name, call.call_id, call.message_id, False, None)
+    handle = run.stream_tool_call(call.name, tool_call_id=call.call_id, parent_message_id=call.message_id)
+    handle.is_frontend = False
+    return handle
 
 
 async def _tell_artefact(run: Run, item: Text) -> None:
-    await run._out.send(
-        EventWriter.encrypted_value, "message", item.message_id, item.artefact or "", value_type=item.artefact_type
+    await run.emit(
+        ReasoningEncryptedValueEvent(
+            subtype="message",
+            entity_id=item.message_id,
+            encrypted_value="" if item.artefact is None else item.artefact,
+            encrypted_value_type=item.artefact_type,
+        )
     )

@@ -12,6 +12,7 @@ forgotten, so that an open stream holds on to little.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
@@ -78,7 +79,7 @@ def json_document(value: Any, headers: Headers = (), status: int = 200) -> Docum
 # Framing
 
 
-class Framing:
+class Framing(ABC):
     """Stored events as bytes of a response. ``peer`` is the protocol version that the reader declared, if any."""
 
     media_type: str
@@ -89,13 +90,13 @@ class Framing:
         self._is_ancient = peer is not None and peer.startswith("0")
         self._warned: set[str] = set()
 
+    @abstractmethod
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """Events of the log with their sequence numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def event(self, event: Event, number: int | None = None) -> bytes:
         """An event that is not in the log."""
-        raise NotImplementedError
 
     def older(self, event: Event) -> Event | None:
         """An event as the reader's version has it."""

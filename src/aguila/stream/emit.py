@@ -107,6 +107,14 @@ class Emitter:
         """What is open, in the order in which ``close_open`` would close it."""
         return self._verifier.open_items
 
+    def has_open(self, item: Item, item_id: str, owner: str | None = None) -> bool:
+        """Whether this item is open. ``owner`` matters for steps only, which are open once per owner."""
+        return self._verifier.is_open(item, item_id, owner)
+
+    def has_activity(self, message_id: str) -> bool:
+        """Whether this activity was shown, so that it can be changed by a patch (ACT-8)."""
+        return message_id in self._duties.activity_types
+
     @property
     def pending_tool_call_ids(self) -> list[str]:
         """The calls started and not answered so far, in call order (FT-3)."""
@@ -121,7 +129,7 @@ class Emitter:
 
     def start(self, *, metadata: Metadata | None = None) -> Events:
         """RUN_STARTED, with our protocol version (VER-2)."""
-        return self._write(
+        return self.write(
             RunStartedEvent(
                 thread_id=self.thread_id,
                 run_id=self.run_id,
@@ -178,7 +186,7 @@ class Emitter:
         ids; our own version replaces its (VER-2), and after ``start`` it adds nothing.
         """
         special = _SPECIAL.get(event.__class__)
-        return self._write(event) if special is None else special(self, event)
+        return self.write(event) if special is None else special(self, event)
 
     # State
 
@@ -237,8 +245,11 @@ class Emitter:
         except SequenceError as error:
             _refuse(error)
 
-    def _write(self, event: Event) -> Events:
-        """Write one event and the ends of chunked items that it brings with it: all of it or nothing."""
+    def write(self, event: Event) -> Events:
+        """Write one event and the ends of chunked items that it brings with it: all of it or nothing.
+
+        As ``emit``, for who knows that it neither begins nor ends anything but an item.
+        """
         verifier = self._verifier
         if event.__class__ in _DELTAS and self._now is None and not self._expander._lanes:
             # As nearly all events of a run: nothing to expand, to stamp or to take back. 0.4 instead of 1.1 us.
@@ -297,7 +308,7 @@ class Emitter:
             closed = self._close_all(event)
         else:
             closed = []  # and the verifier says what is wrong
-        return [*closed, *self._write(event)]
+        return [*closed, *self.write(event)]
 
     def _fail(self, event: RunErrorEvent) -> Events:
         if self._verifier.run_state is RunState.FINISHED:
@@ -316,7 +327,7 @@ class Emitter:
             )
         if self.is_open and self._verifier.index == 1:
             return []  # start() was called for it
-        return self._write(
+        return self.write(
             replace(
                 event,
                 protocol_version=self._protocol_version,
@@ -340,7 +351,7 @@ class Emitter:
             # Its chunked item too: nothing outlives its owner (CHK-9). Subagents it started may (SUB-12).
             left = self._close([it for it in self.open_items if it.owner == ended and it.item is not SUBAGENT], None)
             self._expander.forget(ended)
-        return [*left, *self._write(event)]
+        return [*left, *self.write(event)]
 
     def _patched(self, patch: Sequence[Any]) -> Any:
         try:
@@ -359,7 +370,7 @@ class Emitter:
         return self._adopt_state(event, self._patched(own_json(event.delta)))
 
     def _adopt_state(self, event: Event, state: Any) -> Events:
-        written = self._write(event)
+        written = self.write(event)
         self._state = state
         return written
 

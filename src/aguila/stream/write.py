@@ -69,7 +69,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Open a text message. An id that was closed before is opened again, and its text goes on (TXT-3)."""
-        return self._write(
+        return self.write(
             TextMessageStartEvent(
                 message_id=self._id(message_id), role=role, name=name, subagent_run_id=subagent, metadata=metadata
             )
@@ -78,14 +78,14 @@ class EventWriter(Emitter):
     def write_text(self, message_id: str, delta: str, *, metadata: Metadata | None = None) -> Events:
         """More text of an open message."""
         tag = self._verifier.tag_of(TEXT, message_id)
-        return self._write(
+        return self.write(
             TextMessageContentEvent(message_id=message_id, delta=delta, subagent_run_id=tag, metadata=metadata)
         )
 
     def end_text(self, message_id: str, *, metadata: Metadata | None = None) -> Events:
         """Close a text message."""
         tag = self._verifier.tag_of(TEXT, message_id)
-        return self._write(TextMessageEndEvent(message_id=message_id, subagent_run_id=tag, metadata=metadata))
+        return self.write(TextMessageEndEvent(message_id=message_id, subagent_run_id=tag, metadata=metadata))
 
     # Tool calls
 
@@ -99,7 +99,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Open a tool call, on the message named as its parent."""
-        return self._write(
+        return self.write(
             ToolCallStartEvent(
                 tool_call_id=self._id(tool_call_id),
                 tool_call_name=name,
@@ -112,14 +112,14 @@ class EventWriter(Emitter):
     def write_tool_args(self, tool_call_id: str, delta: str, *, metadata: Metadata | None = None) -> Events:
         """More of an open call's argument text."""
         tag = self._verifier.tag_of(TOOL_CALL, tool_call_id)
-        return self._write(
+        return self.write(
             ToolCallArgsEvent(tool_call_id=tool_call_id, delta=delta, subagent_run_id=tag, metadata=metadata)
         )
 
     def end_tool_call(self, tool_call_id: str, *, metadata: Metadata | None = None) -> Events:
         """Close a tool call: its arguments are complete (TOOL-3)."""
         tag = self._verifier.tag_of(TOOL_CALL, tool_call_id)
-        return self._write(ToolCallEndEvent(tool_call_id=tool_call_id, subagent_run_id=tag, metadata=metadata))
+        return self.write(ToolCallEndEvent(tool_call_id=tool_call_id, subagent_run_id=tag, metadata=metadata))
 
     def tool_result(
         self,
@@ -131,7 +131,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Answer a call, as a tool message with an id of its own (TOOL-5)."""
-        return self._write(
+        return self.write(
             ToolCallResultEvent(
                 message_id=self._id(message_id),
                 tool_call_id=tool_call_id,
@@ -148,20 +148,20 @@ class EventWriter(Emitter):
         self, span_id: str | None = None, *, subagent: str | None = None, metadata: Metadata | None = None
     ) -> Events:
         """Open a span of reasoning, which may hold several reasoning messages and is none itself (RSN-2)."""
-        return self._write(
+        return self.write(
             ReasoningStartEvent(message_id=self._id(span_id), subagent_run_id=subagent, metadata=metadata)
         )
 
     def end_reasoning(self, span_id: str, *, metadata: Metadata | None = None) -> Events:
         """Close a span of reasoning."""
         tag = self._verifier.tag_of(REASONING_SPAN, span_id)
-        return self._write(ReasoningEndEvent(message_id=span_id, subagent_run_id=tag, metadata=metadata))
+        return self.write(ReasoningEndEvent(message_id=span_id, subagent_run_id=tag, metadata=metadata))
 
     def start_reasoning_message(
         self, message_id: str | None = None, *, subagent: str | None = None, metadata: Metadata | None = None
     ) -> Events:
         """Open a reasoning message."""
-        return self._write(
+        return self.write(
             ReasoningMessageStartEvent(
                 message_id=self._id(message_id), role="reasoning", subagent_run_id=subagent, metadata=metadata
             )
@@ -170,14 +170,14 @@ class EventWriter(Emitter):
     def write_reasoning(self, message_id: str, delta: str, *, metadata: Metadata | None = None) -> Events:
         """More text of an open reasoning message."""
         tag = self._verifier.tag_of(REASONING_MESSAGE, message_id)
-        return self._write(
+        return self.write(
             ReasoningMessageContentEvent(message_id=message_id, delta=delta, subagent_run_id=tag, metadata=metadata)
         )
 
     def end_reasoning_message(self, message_id: str, *, metadata: Metadata | None = None) -> Events:
         """Close a reasoning message."""
         tag = self._verifier.tag_of(REASONING_MESSAGE, message_id)
-        return self._write(ReasoningMessageEndEvent(message_id=message_id, subagent_run_id=tag, metadata=metadata))
+        return self.write(ReasoningMessageEndEvent(message_id=message_id, subagent_run_id=tag, metadata=metadata))
 
     def encrypted_value(
         self,
@@ -190,7 +190,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Hand the consumer an opaque artefact to keep with a message or call and to return (ENC-1)."""
-        return self._write(
+        return self.write(
             ReasoningEncryptedValueEvent(
                 subtype=subtype,
                 entity_id=entity_id,
@@ -205,11 +205,11 @@ class EventWriter(Emitter):
 
     def start_step(self, name: str, *, subagent: str | None = None, metadata: Metadata | None = None) -> Events:
         """Open a step; its name may be open once per owner (STEP-1)."""
-        return self._write(StepStartedEvent(step_name=name, subagent_run_id=subagent, metadata=metadata))
+        return self.write(StepStartedEvent(step_name=name, subagent_run_id=subagent, metadata=metadata))
 
     def finish_step(self, name: str, *, subagent: str | None = None, metadata: Metadata | None = None) -> Events:
         """Close a step of the same owner (STEP-4)."""
-        return self._write(StepFinishedEvent(step_name=name, subagent_run_id=subagent, metadata=metadata))
+        return self.write(StepFinishedEvent(step_name=name, subagent_run_id=subagent, metadata=metadata))
 
     def start_subagent(
         self,
@@ -223,7 +223,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Announce one invocation of a subagent."""
-        return self._write(
+        return self.write(
             SubagentStartedEvent(
                 subagent_run_id=self._id(subagent_run_id),
                 name=name,
@@ -260,7 +260,7 @@ class EventWriter(Emitter):
 
     def messages_snapshot(self, messages: Sequence[Message], *, metadata: Metadata | None = None) -> Events:
         """Restate the messages (MSGS-1)."""
-        return self._write(MessagesSnapshotEvent(messages=list(messages), metadata=metadata))
+        return self.write(MessagesSnapshotEvent(messages=list(messages), metadata=metadata))
 
     def activity_snapshot(
         self,
@@ -273,7 +273,7 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Create an activity message, or replace its content."""
-        return self._write(
+        return self.write(
             ActivitySnapshotEvent(
                 message_id=self._id(message_id),
                 activity_type=activity_type,
@@ -296,7 +296,7 @@ class EventWriter(Emitter):
         """Change an activity's content by a JSON Patch; its type stays unless another one is given (ACT-7)."""
         if activity_type is None:
             activity_type = self._duties.activity_types.get(message_id, "")
-        return self._write(
+        return self.write(
             ActivityDeltaEvent(
                 message_id=message_id,
                 activity_type=activity_type,
@@ -308,7 +308,7 @@ class EventWriter(Emitter):
 
     def custom(self, name: str, value: Any, *, subagent: str | None = None, metadata: Metadata | None = None) -> Events:
         """An event whose meaning the application defines."""
-        return self._write(CustomEvent(name=name, value=own_json(value), subagent_run_id=subagent, metadata=metadata))
+        return self.write(CustomEvent(name=name, value=own_json(value), subagent_run_id=subagent, metadata=metadata))
 
     def raw(
         self,
@@ -319,4 +319,4 @@ class EventWriter(Emitter):
         metadata: Metadata | None = None,
     ) -> Events:
         """An event of another system, beside the standard events that say the same (PASS-3)."""
-        return self._write(RawEvent(event=own_json(event), source=source, subagent_run_id=subagent, metadata=metadata))
+        return self.write(RawEvent(event=own_json(event), source=source, subagent_run_id=subagent, metadata=metadata))
