@@ -34,7 +34,7 @@ class Choice(Content, frozen=True, eq=False):
 
 def show_source(content: Content) -> CustomEvent | None:
     """Text is not ours to change; an address becomes an event that the user interface shows as a card."""
-    return CustomEvent(name="source", value={"url": content.uri}) if isinstance(content, UriContent) else None
+    return CustomEvent(name="example/source", value={"url": content.uri}) if isinstance(content, UriContent) else None
 
 
 def ask_choice(content: Content) -> Interrupt | None:
@@ -48,7 +48,7 @@ HOOKS = (
     Hooks()
     .preview_arguments("write", "text", "draft")  # the draft grows in the state while the call is streamed
     .map_result_as_state_delta("publish")  # the result is a JSON Patch of the state
-    .map_result(lambda result: [], "publish")  # and nobody needs to see it
+    .map_result(lambda result: [], "publish")  # and nobody needs to see that: the call gets an empty answer
     .map_content(show_source)
     .map_interrupt(ask_choice)
 )

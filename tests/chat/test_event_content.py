@@ -25,6 +25,7 @@ from aguila.codec import encode_event
 from aguila.errors import DecodeError
 from aguila.protocol import CustomEvent, Event, Interrupt, ResumeEntry
 from aguila.protocol.legacy import ThinkingStartEvent
+from aguila.stream import consume
 from aguila.testing import strategies as agui
 
 
@@ -124,13 +125,32 @@ def test_an_answer_goes_there_and_back(entry: ResumeEntry) -> None:
         ({"approved": True, "editedArgs": {"a": 1}}, ApprovalResponseContent("i", True, edited_arguments={"a": 1})),
         ({"approved": True, "editedArgs": 3}, InterruptResponseContent("i", {"approved": True, "editedArgs": 3})),
         ({"approved": "yes"}, InterruptResponseContent("i", {"approved": "yes"})),
-        ({"approved": True, "amount": 5}, InterruptResponseContent("i", {"approved": True, "amount": 5})),
+        (
+            {"approved": True, "amount": 5},
+            ApprovalResponseContent("i", True, additional_properties={"ag_ui_payload": {"amount": 5}}),
+        ),
         ("blue", InterruptResponseContent("i", "blue")),
         (None, InterruptResponseContent("i")),
     ],
 )
-def test_an_answer_is_an_approval_only_if_it_says_yes_or_no_and_nothing_else(payload: Any, expected: Any) -> None:
-    assert read_answer(ResumeEntry(interrupt_id="i", status="resolved", payload=payload)) == expected
+def test_an_answer_is_an_approval_if_it_says_yes_or_no_and_goes_back_as_it_came(payload: Any, expected: Any) -> None:
+    entry = ResumeEntry(interrupt_id="i", status="resolved", payload=payload)
+    found = read_answer(entry)
+    assert found == expected
+    if payload is None or "accepted" not in payload:  # an older spelling, read and not written
+        assert write_answer(found) == entry
+
+
+def test_an_approval_of_an_older_peer_names_the_call_that_nobody_has_seen() -> None:
+    raw = {"id": "i", "payload": {"functionName": "pay", "functionArguments": {"amount": 5}}}
+    events = [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": "interrupt", "interrupt": raw},
+    ]
+    [interrupt] = consume(events, compat="wide").interrupts
+    request = read_interrupt(interrupt, {})
+    assert isinstance(request, ApprovalRequestContent)
+    assert (request.call.name, request.call.parsed_arguments) == ("pay", {"amount": 5})
 
 
 def test_the_answers_in_chat_messages_are_the_entries_of_the_next_run() -> None:

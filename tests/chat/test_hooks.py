@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from aguila.chat import (
     ApprovalRequestContent,
     DataContent,
+    ErrorContent,
     FunctionCallContent,
     FunctionResultContent,
     Hooks,
@@ -19,7 +20,7 @@ from aguila.chat import (
     UriContent,
 )
 from aguila.chat.partial_json import read_partial
-from aguila.codec import encode
+from aguila.codec import Notice, encode
 from aguila.protocol import (
     CustomEvent,
     Interrupt,
@@ -29,6 +30,8 @@ from aguila.protocol import (
     StateDeltaEvent,
     StateSnapshotEvent,
     TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
     ToolCallArgsEvent,
     ToolCallResultEvent,
     ToolCallStartEvent,
@@ -102,7 +105,20 @@ def test_a_hook_for_results_knows_the_tool_by_the_call() -> None:
         stream([calling("c1", "f"), calling("c2", "g"), answering("c1", "one"), answering("c2", "two")], hooks=hooks)
     )
     assert of(CustomEvent, events) == [custom("one")]
-    assert [e.tool_call_id for e in of(ToolCallResultEvent, events)] == ["c2"]
+    results = {e.tool_call_id: e.content for e in of(ToolCallResultEvent, events)}
+    assert results == {"c1": "", "c2": "two"}  # who saw a call waits for its answer
+
+
+def test_a_call_whose_result_a_hook_took_is_not_left_to_the_front_end() -> None:
+    hooks = Hooks().map_result(lambda result: [], "f")
+    [*_, finished] = stream([calling("c1", "f"), answering("c1", "one")], hooks=hooks)
+    assert finished.outcome is None or finished.outcome.pending_tool_call_ids is None
+
+
+def test_the_result_of_a_call_that_a_hook_replaced_is_not_sent_and_its_tool_is_known() -> None:
+    hooks = Hooks().map_call(lambda call: custom("instead"), "f").map_result_as_state_snapshot("f")
+    events = inner(stream([calling("c1", "f"), answering("c1", '{"a":1}')], hooks=hooks))
+    assert [type(e) for e in events] == [CustomEvent, StateSnapshotEvent]
 
 
 def test_a_result_becomes_the_state() -> None:
@@ -139,10 +155,30 @@ def test_a_result_becomes_a_change_of_the_state() -> None:
     assert consume(events, state={"kept": True}).state == {"kept": True, "n": 7}
 
 
-def test_a_patch_that_does_not_apply_ends_the_run_and_the_result_is_not_lost() -> None:
+@pytest.mark.parametrize("patch", ['[{"op":"remove","path":"/no"}]', '[{"op":"fly","path":"/no"}]', "[3]"])
+def test_a_patch_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(patch: str) -> None:
+    notices: list[Notice] = []
     hooks = Hooks().map_result_as_state_delta()
-    events = stream([answering("c", '[{"op":"remove","path":"/no"}]')], hooks=hooks)
-    assert [type(e) for e in events[1:]] == [ToolCallResultEvent, RunErrorEvent]
+    events = stream([answering("c", patch), said(TextContent("on"))], hooks=hooks, warn=notices.append)
+    assert [type(e) for e in events[1:]] == [
+        ToolCallResultEvent,
+        TextMessageStartEvent,
+        TextMessageContentEvent,
+        TextMessageEndEvent,
+        RunFinishedEvent,
+    ]
+    assert [notice.rule in ("SNAP-8", "SNAP-9") for notice in notices] == [True]
+
+
+def test_what_comes_after_the_end_or_is_asked_twice_is_told() -> None:
+    notices: list[Notice] = []
+    question = InterruptRequestContent("i", "input_required", message="?")
+    stream([said(question), said(question)], warn=notices.append)
+    assert [notice.rule for notice in notices] == ["INT-1"]
+    notices.clear()
+    [*_, last] = stream([said(question), said(ErrorContent("no"), TextContent("late"))], warn=notices.append)
+    assert isinstance(last, RunErrorEvent)
+    assert ["TextContent" in notices[0].message, "questions" in notices[1].message] == [True, True]
 
 
 def test_a_hook_turns_any_content_into_a_question() -> None:

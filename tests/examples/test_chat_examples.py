@@ -80,9 +80,9 @@ def test_17_hooks_stand_between_the_model_and_the_user_interface(tmp_path: Path)
         drafts = [one for one in events if one["type"] == "STATE_DELTA" and one["delta"][0]["path"] == "/draft"]
         assert len(drafts) > 1
         [card] = [one for one in events if one["type"] == "CUSTOM"]
-        assert (card["name"], card["value"]) == ("source", {"url": "https://example.org/eagles"})
+        assert (card["name"], card["value"]) == ("example/source", {"url": "https://example.org/eagles"})
         results = [one for one in events if one["type"] == "TOOL_CALL_RESULT"]
-        assert [one["toolCallId"] for one in results] == ["c1"]
+        assert [(one["toolCallId"], one["content"]) for one in results] == [("c1", "written"), ("c2", "")]
         [asked] = conversation.interrupts
         assert asked.response_schema == {"type": "string", "enum": ["nest", "flight"]}
         entry = {"interruptId": "choice", "status": "resolved", "payload": "nest"}

@@ -62,11 +62,17 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, interrupts=(*self.interrupts, hook))
 
     def map_call(self, hook: CallHook, tool: str | None = None) -> Hooks:
-        """Ask ``hook`` about complete calls, of one tool or of all. Calls that come in pieces were sent by then."""
+        """Ask ``hook`` about complete calls, of one tool or of all. Calls that come in pieces were sent by then.
+
+        The result of a call that was answered for, and so not sent, is not sent either.
+        """
         return msgspec.structs.replace(self, calls=(*self.calls, (tool, hook)))
 
     def map_result(self, hook: ResultHook, tool: str | None = None) -> Hooks:
-        """Ask ``hook`` about results, of one tool or of all."""
+        """Ask ``hook`` about results, of one tool or of all.
+
+        A call that was sent is always answered: if the hook's answer has no result for it, an empty one is sent.
+        """
         return msgspec.structs.replace(self, results=(*self.results, (tool, hook)))
 
     def map_result_as_state_snapshot(self, tool: str | None = None, hook: StateHook | None = None) -> Hooks:
@@ -79,7 +85,10 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def map_result_as_state_delta(self, tool: str | None = None, hook: StateHook | None = None) -> Hooks:
-        """After a result, send the JSON Patch that it is, or that ``hook`` makes of it, unless that is None."""
+        """After a result, send the JSON Patch that it is, or that ``hook`` makes of it, unless that is None.
+
+        A result that is no list is left alone; a patch that is malformed or does not apply is a notice.
+        """
         return msgspec.structs.replace(self, deltas=(*self.deltas, (tool, _json_array if hook is None else hook)))
 
     def preview_arguments(self, tool: str, argument: str | None, member: str) -> Hooks:

@@ -19,8 +19,9 @@ from aguila.chat.content import (
     InterruptResponseContent,
     Properties,
 )
-from aguila.chat.keys import METADATA, SUBAGENT_RUN_ID
+from aguila.chat.keys import METADATA, PAYLOAD, SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage
+from aguila.codec import encode
 from aguila.codec.values import is_object
 from aguila.protocol import Interrupt, ResumeEntry
 
@@ -31,6 +32,7 @@ Request = ApprovalRequestContent | InterruptRequestContent
 Response = ApprovalResponseContent | InterruptResponseContent
 
 _APPROVAL_MEMBERS = frozenset({"approved", "accepted", "editedArgs", "edited_args", "reason", "toolCall"})
+_LEGACY = "aguila"  # where the compatibility boundary keeps what an older shape said and today's has no member for
 
 
 def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent]) -> Request:
@@ -45,7 +47,7 @@ def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent
         call = calls.get(gated)
         return ApprovalRequestContent(
             interrupt.id,
-            FunctionCallContent(gated, "") if call is None else call,
+            _named_call(interrupt, gated) if call is None else call,
             message=interrupt.message,
             response_schema=interrupt.response_schema,
             expires_at=interrupt.expires_at,
@@ -62,6 +64,20 @@ def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent
         additional_properties=properties,
         raw_representation=interrupt,
     )
+
+
+def _named_call(interrupt: Interrupt, call_id: str) -> FunctionCallContent:
+    """The call that a question is about, if nobody has seen it: older peers said it with the question."""
+    kept: Any = (interrupt.metadata or {}).get(_LEGACY)
+    payload: Any = kept.get("payload") if is_object(kept) else None
+    name: Any = payload.get("functionName") if is_object(payload) else None
+    if not isinstance(name, str):
+        return FunctionCallContent(call_id, "")
+    arguments: Any = payload.get("functionArguments")
+    if arguments is None:
+        return FunctionCallContent(call_id, name)
+    text = arguments if isinstance(arguments, str) else encode(arguments).decode()
+    return FunctionCallContent(call_id, name, text)
 
 
 def write_interrupt(content: Request) -> Interrupt:
@@ -81,14 +97,17 @@ def write_interrupt(content: Request) -> Interrupt:
 
 
 def read_answer(entry: ResumeEntry) -> Response:
-    """A resume entry as a content: an approval if its payload says yes or no and nothing that approvals do not say."""
+    """A resume entry as a content: an approval if its payload says yes or no. What else it says is kept beside."""
     properties: Properties = {} if entry.metadata is None else {METADATA: entry.metadata}
     payload: Any = entry.payload
-    if entry.status == "resolved" and is_object(payload) and payload.keys() <= _APPROVAL_MEMBERS:
+    if entry.status == "resolved" and is_object(payload):
         approved = payload.get("approved", payload.get("accepted"))
         edited = payload.get("editedArgs", payload.get("edited_args"))
         reason = payload.get("reason")
         if isinstance(approved, bool) and (edited is None or is_object(edited)):
+            besides = {name: value for name, value in payload.items() if name not in _APPROVAL_MEMBERS}
+            if besides:
+                properties[PAYLOAD] = besides
             return ApprovalResponseContent(
                 entry.interrupt_id,
                 approved,
@@ -109,7 +128,8 @@ def write_answer(content: Response) -> ResumeEntry:
         return ResumeEntry(
             interrupt_id=content.interrupt_id, status=content.status, payload=content.payload, metadata=metadata
         )
-    payload: dict[str, Any] = {"approved": content.approved}
+    besides = content.additional_properties.get(PAYLOAD)
+    payload: dict[str, Any] = {"approved": content.approved, **(besides if is_object(besides) else {})}
     if content.edited_arguments is not None:
         payload["editedArgs"] = content.edited_arguments
     if content.reason is not None:

@@ -28,6 +28,8 @@ ENCRYPTED_VALUE: Final = "ag_ui_encrypted_value"
 """An opaque artefact of the producer, to be returned unchanged (ENC-1)."""
 ENCRYPTED_VALUE_TYPE: Final = "ag_ui_encrypted_value_type"
 """What kind of artefact it is (ENC-4)."""
+PAYLOAD: Final = "ag_ui_payload"
+"""What the answer to a question for approval said besides: the members of its payload that have no field."""
 SUBAGENT_RUN_ID: Final = "ag_ui_subagent_run_id"
 """The subagent that a message or update comes from."""
 

@@ -31,10 +31,10 @@ from aguila.chat.keys import SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_out import new_message_id
 from aguila.codec import decode
-from aguila.codec.notice import Warn, log_notice
+from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.codec.values import is_array
-from aguila.errors import EncodeError
+from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -91,6 +91,7 @@ class UpdateWriter(ContentWriter):
         self._interrupts: dict[str, Interrupt] = {}
         self._error: ErrorContent | None = None
         self._ending: RunFinishedEvent | RunErrorEvent | None = None
+        self._replaced: dict[str, str] = {}  # the tools of calls that a hook answered for, and which were not sent
 
     # Questions
 
@@ -154,6 +155,8 @@ class UpdateWriter(ContentWriter):
         if self._ending is not None:
             self._out += self._writer.emit(self._with_what_was_said(self._ending))
         elif self._error is not None:
+            if self._interrupts:
+                self._leave_out("questions of a run that failed are not asked")
             return self.fail(self._error.message, self._error.code)
         elif self._interrupts:
             self._end_all()
@@ -189,6 +192,9 @@ class UpdateWriter(ContentWriter):
             self._write_event(event)  # the contents say the same
             return
         for content in update.contents:
+            if self.is_over and not isinstance(content, UsageContent):
+                self._leave_out(f"a {type(content).__name__} after what ended the run is left out")
+                continue
             # Most of a stream is text that no hook asks for, so it is looked for first.
             if content.__class__ is TextContent and self._hooks is NO_HOOKS and content.raw_representation is None:
                 self._write_text(cast("TextContent", content), update)
@@ -204,7 +210,7 @@ class UpdateWriter(ContentWriter):
             if isinstance(answer := hook(content), Interrupt):
                 if isinstance(content, ApprovalRequestContent):
                     self._write_gated(content.call, update)
-                self._interrupts[answer.id] = self._gating(answer)
+                self._ask(answer)
                 return
         event = _as_event(content.raw_representation)
         if event is not None:
@@ -212,6 +218,8 @@ class UpdateWriter(ContentWriter):
         elif isinstance(content, FunctionCallContent) and content.is_complete and self._hooks.calls:
             if (answer := first_answer(self._hooks.calls, content.name, content)) is not None:
                 self._write_answer(answer, update)
+                if self._calls.get(content.call_id) is None:
+                    self._replaced[content.call_id] = content.name
             else:
                 self._write_content(content, update)
         elif isinstance(content, FunctionResultContent):
@@ -221,16 +229,36 @@ class UpdateWriter(ContentWriter):
 
     def _feed_result(self, content: FunctionResultContent, update: ChatUpdate | ChatMessage) -> None:
         call = self._calls.get(content.call_id)
-        tool = None if call is None else call.name
+        tool = self._replaced.get(content.call_id) if call is None else call.name
         if (answer := first_answer(self._hooks.results, tool, content)) is not None:
             self._write_answer(answer, update)
-        else:
+            if call is not None and not call.is_answered:
+                # Whoever saw the call would wait for its answer, and models refuse a call without one.
+                self._write_result(FunctionResultContent(content.call_id, ""), update)
+        elif content.call_id not in self._replaced:
             self._write_content(content, update)
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         if (snapshot := first_answer(self._hooks.snapshots, tool, content)) is not None:
             self._out += self._writer.emit(StateSnapshotEvent(snapshot=snapshot, subagent_run_id=subagent))
-        if (patch := first_answer(self._hooks.deltas, tool, content)) is not None:
+        if any(wanted is None or wanted == tool for wanted, _ in self._hooks.deltas):
+            self._patch_by(content, tool, subagent)
+
+    def _patch_by(self, content: FunctionResultContent, tool: str | None, subagent: str | None) -> None:
+        patch = first_answer(self._hooks.deltas, tool, content)
+        if patch is None:
+            return
+        try:
             self._out += self._writer.patch_state(patch, subagent=subagent)
+        except IllegalStep as error:  # a tool said it, not the agent: its run need not end for that
+            self._leave_out(f"the result of call {content.call_id!r} changes no state: {error.message}", error.rule)
+
+    def _ask(self, interrupt: Interrupt) -> None:
+        if interrupt.id in self._interrupts:
+            self._leave_out(f"the question {interrupt.id!r} was asked twice; the later one counts", "INT-1")
+        self._interrupts[interrupt.id] = self._gating(interrupt)
+
+    def _leave_out(self, message: str, rule: str = "left-out") -> None:
+        self._warn(Notice(rule=rule, message=message))
 
     def _write_answer(self, answer: Answer, update: ChatUpdate | ChatMessage) -> None:
         items: Any = answer if isinstance(answer, (list, tuple)) else (answer,)
@@ -260,9 +288,9 @@ class UpdateWriter(ContentWriter):
                 self._error = content
             case ApprovalRequestContent():
                 self._write_gated(content.call, update)
-                self._interrupts[content.interrupt_id] = self._gating(write_interrupt(content))
+                self._ask(write_interrupt(content))
             case InterruptRequestContent():
-                self._interrupts[content.interrupt_id] = self._gating(write_interrupt(content))
+                self._ask(write_interrupt(content))
             case DataContent():
                 self._write_data(content, update.additional_properties)
             case _:
