@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -298,7 +299,7 @@ class EventStream:
         self._is_sending = False
         self._is_torn = False  # a frame was begun and not ended: nothing may follow it
         self._last_words: bytes | None = None
-        self._sent_at = 0.0
+        self._sent_at = inf  # no comment is due before the head
         self._send: Send | None = None
         self._task: asyncio.Task[Any] | None = None
         if watched is not None:
@@ -338,7 +339,10 @@ class EventStream:
                 raise
             self._task.uncancel()  # it was break_off, not somebody above us
             if self._last_words is not None and not self._is_torn:
-                await self.write(self._last_words, last=True)
+                if self._sent_at == inf:
+                    await self._begin(send)
+                if not self._is_complete:
+                    await self.write(self._last_words, last=True)
         except (StoreUnavailable, NotFound, CursorExpired, EncodeError) as error:
             await self.write(self._failure(error), last=True)
         finally:
