@@ -11,6 +11,7 @@ import ctypes
 import gc
 import json
 import os
+import random
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,8 @@ from aguila.server import Limits
 from aguila.store import MemoryStore
 
 TICK = 0.002
+IMAGE = random.Random(1).randbytes(20 << 20)
+"""What the agent has to send: its own, and here before anything is measured."""
 
 
 class Probe:
@@ -73,7 +76,7 @@ async def agent(run: Any) -> Any:
     size = run.forwarded_props["back"] if isinstance(run.forwarded_props, dict) else 0
     if size:
         yield ChatUpdate(contents=[FunctionCallContent("c", "paint", "{}")])
-        yield ChatMessage("tool", [FunctionResultContent("c", [DataContent(bytes(size), "image/png")])])
+        yield ChatMessage("tool", [FunctionResultContent("c", [DataContent(IMAGE[:size], "image/png")])])
 
 
 def build() -> Any:

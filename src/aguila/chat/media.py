@@ -9,7 +9,6 @@ from __future__ import annotations
 import binascii
 import re
 from contextlib import suppress
-from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -28,6 +27,7 @@ from aguila.chat.keys import CONTENT_ID, FILENAME, METADATA, PART_KIND, PROVIDER
 from aguila.codec.compat.documents import _media_part
 from aguila.codec.notice import Notice, Warn
 from aguila.codec.values import is_object
+from aguila.codec.whole import Whole
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     AudioPart,
@@ -135,7 +135,7 @@ def _decoded(text: str) -> bytes:
         with suppress(ValueError):  # also what it raises for text that is not ASCII
             if len(text) <= _SLICE:
                 return binascii.a2b_base64(text, strict_mode=True)
-            whole = BytesIO()  # which gives away what it holds, where joining slices would hold all of them twice
+            whole = Whole(len(text) // 4 * 3 - text.count("=", len(text) - 2))
             for i in range(0, len(text), _SLICE):
                 whole.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
             return whole.getvalue()
@@ -229,11 +229,17 @@ def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSou
 
 
 def _data_source(data: bytes, media_type: str | None) -> DataSource:
-    text = ""
+    return DataSource(value=as_base64(data), mime_type=OCTET_STREAM if media_type is None else media_type)
+
+
+def as_base64(data: bytes) -> str:
+    """Bytes as base64. Large ones in slices, each of which holds the interpreter for a millisecond or two."""
+    if len(data) <= _SLICE:
+        return binascii.b2a_base64(data, newline=False).decode("ascii")
+    whole = Whole((len(data) + 2) // 3 * 4)
     for i in range(0, len(data), 3 * _SLICE // 4):
-        # A string that nobody else holds grows in place, where joining slices would hold all of them twice.
-        text += binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False).decode("ascii")
-    return DataSource(value=text, mime_type=OCTET_STREAM if media_type is None else media_type)
+        whole.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))
+    return str(whole.getbuffer(), "ascii")
 
 
 def _metadata_of(properties: Properties, warn: Warn) -> Any:

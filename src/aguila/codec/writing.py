@@ -21,6 +21,9 @@ _encode = write_simple = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
+_LONG: Final = 1 << 16
+
+
 def encode(obj: Any) -> bytes:
     """A protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
 
@@ -71,9 +74,14 @@ def _write(obj: Any) -> bytes:
         raise EncodeError(str(error)) from None
     # msgspec writes NaN and Infinity as null: only output with a null in it can hold one. (`in` would try the word as
     # a number first, and cost three times as much.)
-    if data.find(b"null") >= 0:
+    if data.find(b"null") >= 0 and (len(data) <= _LONG or _has_null(data)):
         _refuse_non_finite(obj)
     return data
+
+
+def _has_null(data: bytes) -> bool:
+    """Whether there is one that is no part of a word: in megabytes of base64 there is likely one that is."""
+    return data == b"null" or any(data.find(mark) >= 0 for mark in (b":null", b",null", b"[null"))
 
 
 def _refuse_non_finite(obj: Any) -> None:

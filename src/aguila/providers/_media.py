@@ -6,7 +6,6 @@ is skipped with a notice (IN-6), and a result that loses all its parts this way 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +19,7 @@ from aguila.chat import (
     UriContent,
 )
 from aguila.chat.keys import FILENAME, PART_KIND, PROVIDER
-from aguila.chat.media import Unusable, read_data_uri, read_part
+from aguila.chat.media import Unusable, as_base64, read_data_uri, read_part
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
@@ -111,7 +110,7 @@ def media_type_of(content: File) -> str:
 
 def base64_of(content: DataContent) -> str:
     """The bytes as base64."""
-    return base64.b64encode(content.data).decode("ascii")
+    return as_base64(content.data)
 
 
 def data_uri(content: DataContent) -> str:

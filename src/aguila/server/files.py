@@ -19,6 +19,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from aguila.codec.whole import Whole
 from aguila.errors import NotFound
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
@@ -49,12 +50,13 @@ async def receive_upload(request: Request, receive: Receive, *, store: Store, sc
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     is_form = kind == b"multipart/form-data"
-    form = _Form(limits)
-    form.thread_id = request.query.get("threadId")
     allowed = limits.upload + (_FORM_OVERHEAD if is_form else 0)
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > allowed:
+    size = int(length[:20]) if length.isascii() and length.isdigit() else None
+    if size is not None and size > allowed:
         raise _too_large(limits)
+    form = _Form(limits, size)
+    form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the file as it is, not compressed")
     if is_form:
@@ -70,8 +72,10 @@ async def receive_upload(request: Request, receive: Receive, *, store: Store, sc
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file")
+    data = form.data.getvalue()
+    del form.data
     return await store.put_blob(
-        scope, b"".join(form.data), media_type=form.media_type, filename=form.filename, thread_id=form.thread_id
+        scope, data, media_type=form.media_type, filename=form.filename, thread_id=form.thread_id
     )
 
 
@@ -106,11 +110,11 @@ async def resolve_file(store: Store, scope: str, file_id: str) -> tuple[bytes, s
 class _Form:
     """What has arrived of an upload."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, size: int | None) -> None:
         self.media_type: str | None = None
         self.filename: str | None = None
         self.thread_id: str | None = None
-        self.data: list[bytes] = []
+        self.data = Whole(size)
         self._limits = limits
         self._size = 0
         self._headers: dict[bytes, bytes] = {}
@@ -139,7 +143,7 @@ class _Form:
         self._size += len(data)
         if self._size > self._limits.upload:
             raise _too_large(self._limits)
-        self.data.append(data)
+        self.data.write(data)
 
     async def parse(self, boundary: bytes, pieces: AsyncIterator[bytes]) -> None:
         """Read a form."""

@@ -7,20 +7,21 @@ times as much and holds what it finds.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
 from aguila.codec.notice import Notice, Warn
+from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.server.asked import fingerprint
 from aguila.server.auth import Request
 from aguila.server.exchange import Exchange, Service
-from aguila.server.limits import LARGE, Limits
+from aguila.server.limits import Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
 
@@ -52,7 +53,7 @@ async def read_outline(service: Service, exchange: Exchange) -> Body:
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
     data = await read_body(request, exchange.receive, service.limits.body)
-    return Body(data, _outline(data) if len(data) <= LARGE else await asyncio.to_thread(_outline, data))
+    return Body(data, _outline(data) if len(data) <= LARGE else await apart(_outline, data))
 
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
@@ -64,9 +65,7 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
             found = _decoded(body, limits, warn)
         else:
             notices: list[Notice] = []
-            found, digest = await asyncio.to_thread(
-                lambda: (_decoded(body, limits, notices.append), fingerprint(body.data))
-            )
+            found, digest = await apart(lambda: (_decoded(body, limits, notices.append), fingerprint(body.data)))
             for notice in notices:
                 warn(notice)
     except DecodeError as error:
@@ -106,9 +105,10 @@ def _level(body: Body) -> Level:
 async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
     """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+    expected = int(length[:20]) if length.isascii() and length.isdigit() else None
+    if expected is not None and expected > limit:
         raise Rejected(413, "too_large", f"the body may have {limit} bytes")
-    pieces: list[bytes] = []
+    whole: Whole | None = None
     size = 0
     while True:
         message = await receive()
@@ -118,6 +118,11 @@ async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
         size += len(piece)
         if size > limit:
             raise Rejected(413, "too_large", f"the body may have {limit} bytes")
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        is_more = message.get("more_body", False)
+        if whole is None:
+            if not is_more:
+                return piece
+            whole = Whole(expected)
+        whole.write(piece)
+        if not is_more:
+            return whole.getvalue()

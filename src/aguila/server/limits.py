@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from aguila.agent.apart import LARGE
 from aguila.codec.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
@@ -18,10 +19,6 @@ from aguila.stream.documents import DEEPEST
 
 STORED: Final = sys.maxsize
 """The size cap for what is read from the store: it was checked when it came."""
-
-LARGE: Final = 1 << 20
-"""Bytes from which on work is taken off the event loop, or done in slices: it would be held for milliseconds."""
-
 
 _NONE: Final = msgspec.Raw()
 
@@ -87,9 +84,11 @@ def _is_text(value: str) -> bool:
 
 
 def _at_most(most: int, found: msgspec.Raw, what: str, path: str) -> None:
-    if len(memoryview(found)) <= 2 * most:  # each takes two bytes at least, with its comma
+    size = len(memoryview(found))
+    if size <= 2 * most:  # each takes two bytes at least, with its comma
         return
-    if bytes(found).count(b"{") <= most:  # and each is an object, else the decoder will not have it
+    # And each is an object, else the decoder will not have it; but to copy what is large takes as long as to read it.
+    if size <= LARGE and bytes(found).count(b"{") <= most:
         return
     try:
         count = len(_decode_list(found))

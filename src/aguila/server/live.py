@@ -19,17 +19,24 @@ from typing import Any
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart, has_large_content, is_large
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.text import MAX_SIZE, SHORT, check_size
-from aguila.errors import StaleLease, StoreError, StoreUnavailable
+from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import (
+    ActivitySnapshotEvent,
+    CustomEvent,
     Event,
+    MessagesSnapshotEvent,
+    RawEvent,
     ReasoningMessageContentEvent,
     ReasoningMessageEndEvent,
     RunErrorEvent,
     RunFinishedEvent,
+    RunStartedEvent,
+    StateSnapshotEvent,
     StepFinishedEvent,
     StepStartedEvent,
     TextMessageContentEvent,
@@ -37,10 +44,11 @@ from aguila.protocol import (
     TextMessageStartEvent,
     ToolCallArgsEvent,
     ToolCallEndEvent,
+    ToolCallResultEvent,
     ToolCallStartEvent,
 )
 from aguila.server.files import resolve_file
-from aguila.server.limits import LARGE
+from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
 from aguila.store import Lease, RunEnd, Store
 
@@ -129,6 +137,36 @@ _LIST: Any = list
 _OBJECT: Any = dict
 
 
+_MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
+    TextMessageContentEvent: lambda event: len(event.delta) > LARGE,
+    ReasoningMessageContentEvent: lambda event: len(event.delta) > LARGE,
+    ToolCallArgsEvent: lambda event: len(event.delta) > LARGE,
+    ToolCallResultEvent: has_large_content,
+    MessagesSnapshotEvent: lambda event: any(map(has_large_content, event.messages)),
+    RunStartedEvent: lambda event: event.input is not None and any(map(has_large_content, event.input.messages)),
+    StateSnapshotEvent: lambda event: is_large(event.snapshot),
+    ActivitySnapshotEvent: lambda event: is_large(event.content),
+    CustomEvent: lambda event: is_large(event.value),
+    RawEvent: lambda event: is_large(event.event),
+}
+
+
+def is_large_event(event: Event) -> bool:
+    """Whether an event should be encoded and checked apart."""
+    is_one = _MAY_BE_LARGE.get(event.__class__)
+    try:
+        return is_one is not None and is_one(event)
+    except TypeError:  # something in it is not what its type says, which whoever checks it will tell
+        return False
+
+
+async def checked_apart(events: Sequence[Event]) -> list[bytes]:
+    """What ``checked`` gives for each of these events; the event loop is not held by large ones."""
+    return [
+        await apart(checked, event, STORED) if is_large_event(event) else checked(event, STORED) for event in events
+    ]
+
+
 def checked_deltas(deltas: Sequence[Event]) -> list[bytes]:
     """What ``checked`` gives for each of these deltas, made together: 0.3 instead of 0.5 us for each.
 
@@ -146,9 +184,10 @@ class LiveRun:
     """A run with its lease. ``Sink`` and ``Services`` of its agent."""
 
     __slots__ = (
-        "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_in_flight", "_is_driving", "_is_over",
-        "_last_flush", "_loop", "_max_event", "_pending", "_refusal", "_room", "_store", "_terminal", "_timer",
-        "_wait", "_window", "ended", "is_full", "lease", "root_run_id", "session", "task", "viewers", "watch",
+        "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_has_large", "_in_flight", "_is_driving",
+        "_is_over", "_last_flush", "_loop", "_max_event", "_pending", "_refusal", "_room", "_store", "_terminal",
+        "_timer", "_unsendable", "_wait", "_window", "ended", "is_full", "lease", "root_run_id",
+        "session", "task", "viewers", "watch",
     )  # fmt: skip
 
     noting = None
@@ -179,7 +218,8 @@ class LiveRun:
         self._window = self._wait = window
         self._claims = claims  # answers that count as used when the run ends in order: nothing but its end tells
         self._grace: asyncio.TimerHandle | asyncio.Task[None] | None = None
-        self._pending: list[bytes] = []
+        self._pending: list[bytes | Event] = []
+        self._has_large = False  # in what is pending: events that are yet to be encoded, apart
         self._deltas: list[Event] = []  # what comes after those, and is encoded when it is appended
         self._in_flight = 0
         self._crowd = _FULL  # how many may gather before something has to be done about it
@@ -191,6 +231,7 @@ class LiveRun:
         self._last_flush = self._loop.time()
         self._terminal: bytes | None = None
         self._refusal: StoreError | None = None
+        self._unsendable: EncodeError | DecodeError | None = None
         self._cancelling = False
         self._is_driving = False
         self._is_over = False
@@ -212,6 +253,13 @@ class LiveRun:
         ):
             # Its members are what its type says: it can wait for others, to be encoded and checked with them.
             self._deltas.append(event)
+        elif any(map(is_large_event, events)) and events[-1].__class__ not in _TERMINAL:
+            # Encoded when it is appended. The agent waits meanwhile, so it is told there what is wrong with it.
+            self._settle_deltas()
+            self._pending += events
+            self._has_large = self.is_full = True
+            self._flush_now()
+            return
         else:
             lines = [checked(event, self._max_event) for event in events]
             self._settle_deltas()
@@ -232,6 +280,8 @@ class LiveRun:
             if self._room is None:
                 self._room = self._loop.create_future()
             await asyncio.shield(self._room)
+        if self._unsendable is not None:
+            raise self._unsendable
 
     def _count(self) -> int:
         """How far the run is ahead of what is durable."""
@@ -278,10 +328,10 @@ class LiveRun:
         lag = monotonic() - asked_at
         self._wait = max(self._window, min(_LONGEST * self._window, AHEAD * lag))
         try:
-            events = self._take()
-            self._in_flight = len(events)
+            self._settle_deltas()
+            self._in_flight = len(self._pending)
             self._crowd = min(_FULL, AHEAD - self._in_flight)
-            await self._store.append(self.lease, events)
+            await self._store.append(self.lease, await self._take())
         except StaleLease as error:
             self.lose(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run cannot go on without its log
@@ -304,14 +354,28 @@ class LiveRun:
             elif count and self._timer is None:
                 self._schedule()
 
-    def _take(self) -> list[bytes]:
-        """Everything that has gathered, to be appended."""
+    async def _take(self) -> list[bytes]:
+        """Everything that has gathered, to be appended. What cannot be encoded is left out, with all that follows."""
         self._settle_deltas()
-        events, self._pending = self._pending, []
-        return events
+        pending: list[Any] = self._pending
+        self._pending = []
+        if self._has_large:
+            self._has_large = False
+            try:
+                for at, event in enumerate(pending):
+                    if event.__class__ is not bytes:
+                        pending[at] = None  # so that the event is gone when it is encoded
+                        pending[at] = await apart(checked, event, self._max_event)
+                    event = None
+            except (EncodeError, DecodeError) as error:
+                self._unsendable = error
+                self._drop()
+                return pending[: pending.index(None)]
+        return pending
 
     def _drop(self) -> None:
         self._pending = []
+        self._has_large = False
         self._deltas = []
 
     def _refuse(self, error: StoreError) -> None:
@@ -384,10 +448,13 @@ class LiveRun:
         """Store the end of the run; gives its outcome."""
         if self._refusal is not None:
             events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
-        elif ending is None or self._terminal is None:
-            events, end = [*self._take(), _error("The run failed.", "internal")], RunEnd(outcome="error")
         else:
-            events, end = [*self._take(), self._terminal], self._end(ending)
+            events = await self._take()
+            is_whole = self._unsendable is None or (ending is not None and ending.outcome == "error")
+            if ending is None or self._terminal is None or not is_whole:
+                events, end = [*events, _error("The run failed.", "internal")], RunEnd(outcome="error")
+            else:
+                events, end = [*events, self._terminal], self._end(ending)
         self._drop()
         began = self._loop.time()
         delay = 0.05

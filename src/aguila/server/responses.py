@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.downgrade import downgrade_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
@@ -26,7 +27,7 @@ from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent
-from aguila.server.limits import LARGE, STORED
+from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
 
@@ -95,6 +96,10 @@ class Framing(ABC):
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """Events of the log with their sequence numbers."""
 
+    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """One event of the log in pieces, to be sent one after the other, so that it is not copied to frame it."""
+        return (self.batch(number, [event]),)
+
     @abstractmethod
     def event(self, event: Event, number: int | None = None) -> bytes:
         """An event that is not in the log."""
@@ -126,7 +131,16 @@ class SSEFraming(Framing):
             return body
         return b"".join([self._translated(number, event) for number, event in enumerate(events, first)])
 
+    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """See ``Framing``."""
+        told = event if self.peer is None else self._told(event)
+        return () if told is None else (b"id: %d\ndata: " % number, told, b"\n\n")
+
     def _translated(self, number: int, data: bytes) -> bytes:
+        told = self._told(data)
+        return b"" if told is None else b"id: %d\ndata: %b\n\n" % (number, told)
+
+    def _told(self, data: bytes) -> bytes | None:
         if self.peer == "1.0" and data.startswith(_STARTED) and not any(mark in data for mark in _RICH):
             # Almost always all there is to say in 1.0, so it need not be taken apart. No string can hold these bytes:
             # its quotes would be escaped.
@@ -135,9 +149,9 @@ class SSEFraming(Framing):
             event = decode_event(data, strict=True, max_size=STORED)
             event = None if event is None else self.older(event)
             if event is None:
-                return b""
+                return None
             data = encode_event(event)
-        return b"id: %d\ndata: %b\n\n" % (number, data)
+        return data
 
     def event(self, event: Event, number: int | None = None) -> bytes:
         """See ``Framing``."""
@@ -247,6 +261,9 @@ class Streams:
         self._timer = loop.call_later(self._heartbeat / 4, self._beat) if self._open else None
 
 
+_NOTHING = Batch(0, ())
+
+
 class EventStream:
     """One response that streams a part of the log.
 
@@ -327,7 +344,11 @@ class EventStream:
                     batch: Batch
                     async for batch in tail:
                         is_last = is_terminal(batch.events[-1])
-                        await self.write(self.framing.batch(batch.first, batch.events), last=is_last)
+                        if any(len(event) > LARGE for event in batch.events):
+                            await self._write_large(batch, last=is_last)
+                        else:
+                            await self.write(self.framing.batch(batch.first, batch.events), last=is_last)
+                        batch = _NOTHING  # which may be large, and the next one long in coming
                         if is_last:
                             break
                 finally:
@@ -382,8 +403,13 @@ class EventStream:
             if not batches:
                 return
             self.after = batches[-1].last
-            body = b"".join([self.framing.batch(batch.first, batch.events) for batch in batches])
-            await self.write(body, last=not self.is_live and self.after >= self.until)
+            is_last = not self.is_live and self.after >= self.until
+            if any(len(event) > LARGE for batch in batches for event in batch.events):
+                for batch in batches:
+                    await self._write_large(batch, last=is_last and batch is batches[-1])
+            else:
+                body = b"".join([self.framing.batch(batch.first, batch.events) for batch in batches])
+                await self.write(body, last=is_last)
 
     def _failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
@@ -394,22 +420,33 @@ class EventStream:
             return b""
         return self.framing.event(ending)
 
-    async def write(self, body: bytes, *, last: bool = False) -> None:
-        """Send some whole frames; waits while the client is slow."""
+    async def _write_large(self, batch: Batch, *, last: bool) -> None:
+        """Send a batch that has large events in it, each by itself."""
+        for number, event in enumerate(batch.events, batch.first):
+            if len(event) > LARGE:
+                pieces = await apart(self.framing.large, number, event)
+            else:
+                pieces = (self.framing.batch(number, [event]),)
+            await self.write(*pieces, last=last and number == batch.last)
+
+    async def write(self, *pieces: bytes, last: bool = False) -> None:
+        """Send some whole frames, in pieces; waits while the client is slow."""
         assert self._send is not None  # noqa: S101
         self._is_complete = self._is_complete or last
         self._sent_at = self._loop.time()
         self._is_sending = True
-        if len(body) > LARGE:
+        if len(pieces) == 1 and len(pieces[0]) <= LARGE:
+            await self._send({"type": "http.response.body", "body": pieces[0], "more_body": not last})
+        else:
             # In slices: a server copies what it is given at least twice, and whole frames can be very large.
             self._is_torn = True
-            for at in range(0, len(body), _SLICE):
-                piece = body[at : at + _SLICE]
-                is_more = not last or at + _SLICE < len(body)
-                await self._send({"type": "http.response.body", "body": piece, "more_body": is_more})
+            for piece in pieces:
+                for at in range(0, len(piece), _SLICE):
+                    body = piece[at : at + _SLICE] if len(piece) > _SLICE else piece
+                    await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._is_torn = False
-        else:
-            await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+            if last:
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         self._is_sending = False
 
     # From outside

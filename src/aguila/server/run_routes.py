@@ -38,7 +38,9 @@ async def run(service: Service, exchange: Exchange) -> Reply:
             is_gone=bool if hearing is None else hearing.is_gone,
             digest=digest,
         )
+        del body  # which may be large: it is stored when the run has started
         started = await service.runs.start(asked)
+        del asked
     record = started.record
     if started.is_hydration or (record is not None and not record.is_running):
         return await _join(service, exchange, input)

@@ -47,7 +47,7 @@ from aguila.server.asked import Asked, Started
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
-from aguila.server.live import LiveRun, checked
+from aguila.server.live import LiveRun, checked, checked_apart
 from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
@@ -297,7 +297,7 @@ class Runs:
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
-            lines = [checked(event) for event in prelude]
+            lines = await checked_apart(prelude)
         except DecodeError as error:  # an input that is one level deeper in its echo
             raise Rejected(422, "malformed_input", error.message, "") from None
         lease, first = await store.begin(

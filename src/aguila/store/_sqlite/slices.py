@@ -7,9 +7,9 @@ the record that goes into the file. In slices it is held once, and it takes less
 from __future__ import annotations
 
 import sqlite3
-from io import BytesIO
 from typing import Any
 
+from aguila.codec.whole import Whole
 from aguila.store._content import LARGE
 
 _SLICE = 1 << 18
@@ -39,7 +39,7 @@ def whole(db: sqlite3.Connection, found: bytes | int, table: str, name: str, row
     """What ``column`` found in a row, or what it found too large to be read there."""
     if isinstance(found, bytes):
         return found
-    pieces = BytesIO()  # which gives away what it holds, where joining pieces would hold all of them twice
+    pieces = Whole(found)
     with db.blobopen(table, name, row, readonly=True) as blob:
         while piece := blob.read(_SLICE):
             pieces.write(piece)

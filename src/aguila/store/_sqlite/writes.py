@@ -261,15 +261,15 @@ def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes, thread
             db,
             """
             INSERT INTO blobs (scope, blob_id, media_type, filename, size, created_at, kept, data)
-            VALUES (?, ?, ?, ?, ?, ?, 0, ?)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
             """,
-            (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, blob.created_at),
+            (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, blob.created_at, thread_id is None),
             data,
         )
         stored = blob
-    if thread_id is None:
-        db.execute("UPDATE blobs SET kept = 1 WHERE scope = ? AND blob_id = ?", (scope, blob.blob_id))
-    else:
+    elif thread_id is None:  # which rewrites the whole row, so only if it changes something
+        db.execute("UPDATE blobs SET kept = 1 WHERE scope = ? AND blob_id = ? AND NOT kept", (scope, blob.blob_id))
+    if thread_id is not None:
         db.execute(
             """
             INSERT OR IGNORE INTO holds (scope, thread_id, blob)

@@ -1,0 +1,69 @@
+"""Layer: agent. Work on large values, away from the event loop, one at a time.
+
+Above: the server and the providers use it too. Below: nothing of ours. To read, check, encode or decode some megabytes
+takes milliseconds in which no other Python code runs, in whichever thread it is done: a thread only lets others in
+between two calls. So it is done by one thread for the whole process. Of several, each would go before the event loop
+when it is that one's turn, and their memory would add up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGE: Final = 1 << 20
+"""Bytes from which on work is done apart, or in slices: the event loop would be held for milliseconds."""
+
+_LOOKED_AT = 32
+
+_worker = ThreadPoolExecutor(1, thread_name_prefix="aguila-large")
+
+
+async def apart(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call something in the thread for large values; gives what it returns, raises what it raises."""
+    call = partial(contextvars.copy_context().run, partial(function, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_worker, call)
+
+
+def is_large(value: Any) -> bool:
+    """Whether text, bytes, or a JSON value with such a text in it, should be worked on apart.
+
+    Looks at a bounded number of members: what is large because it has very many small ones is not found.
+    """
+    if isinstance(value, (str, bytes)):
+        return len(value) > LARGE
+    if not isinstance(value, _CONTAINER):
+        return False
+    found: list[Any] = [value]
+    for one in islice(found, _LOOKED_AT):  # which goes on to what is added
+        if isinstance(one, str):
+            if len(one) > LARGE:
+                return True
+        elif isinstance(one, _CONTAINER):
+            members: Any = one.values() if isinstance(one, _OBJECT) else one
+            found += islice(members, _LOOKED_AT)
+    return False
+
+
+def has_large_content(message: Any) -> bool:
+    """Whether a message, or a result, holds a text or a file that should be worked on apart."""
+    content = getattr(message, "content", None)
+    if not isinstance(content, list):
+        return isinstance(content, str) and len(content) > LARGE
+    for part in cast("list[Any]", content):
+        source = getattr(part, "source", None)
+        if len(getattr(part, "text", "") if source is None else source.value) > LARGE:
+            return True
+    return False
+
+
+_OBJECT: Any = dict
+_CONTAINER: Any = (dict, list)
