@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,53 @@ def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usab
         assert events[-1]["code"] == "run_lost"
         check_valid(events)
         assert server.events(run_id="next")[-1]["outcome"] == {"type": "success"}
+
+
+@pytest.mark.parametrize("has_survivor", [False, True])
+def test_after_a_kill_a_thread_is_usable_at_once_without_waiting_for_the_lease(
+    tmp_path: Path, has_survivor: bool
+) -> None:
+    write_app(tmp_path)  # with the default lease
+    with ExitStack() as servers:
+        server = servers.enter_context(server_process("slow:app", tmp_path))
+        other = servers.enter_context(server_process("slow:app", tmp_path)) if has_survivor else None
+        with server.run(run_id="slow") as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            server.process.kill()
+            server.process.wait()
+        if other is None:
+            other = servers.enter_context(server_process("slow:app", tmp_path))
+            assert other.status_of("thread", "slow") == "error"  # ended before the first request
+        assert other.events(run_id="next")[-1]["outcome"] == {"type": "success"}
+        with other.stream("GET", "/threads/thread/events") as log:
+            events = log.rest()
+        check_valid(events)
+        assert [event["code"] for event in events if event["type"] == "RUN_ERROR"] == ["run_lost"]
+
+
+def test_of_requests_that_find_a_dead_run_none_is_refused_for_it(tmp_path: Path) -> None:
+    write_app(tmp_path)
+    with server_process("slow:app", tmp_path) as one, server_process("slow:app", tmp_path) as two:
+        with server_process("slow:app", tmp_path) as dead:
+            for number in range(8):
+                with dead.run(thread_id=f"t{number}", run_id="slow") as stream:
+                    stream.read_until("TEXT_MESSAGE_CONTENT")
+            dead.process.kill()
+            dead.process.wait()
+        with ThreadPoolExecutor(16) as pool:
+            posts = [
+                pool.submit(server.post, "/", json=run_input(f"t{number}", f"next {name}"))
+                for number in range(8)
+                for name, server in (("one", one), ("two", two))
+            ]
+            for number in range(8):
+                answers = [post.result() for post in posts[2 * number : 2 * number + 2]]
+                # They may be in each other's way, but not in that of the dead one.
+                assert 200 in [answer.status_code for answer in answers]
+                assert not any("run slow is on" in answer.text for answer in answers)
+                with one.stream("GET", f"/threads/t{number}/events") as log:
+                    events = log.rest()
+                assert [event["code"] for event in events if event["type"] == "RUN_ERROR"] == ["run_lost"]
 
 
 def test_a_viewer_of_a_lost_run_on_another_worker_is_told(tmp_path: Path) -> None:

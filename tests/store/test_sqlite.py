@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,7 @@ from contract_support import DEADLINE, Clock, collect, events_of, finish, lines,
 
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
-from aguila.store._sqlite import checkpoint, reads
+from aguila.store._sqlite import checkpoint, owners, reads
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous
 from aguila.store._sqlite.wake import Listener, Sender
@@ -78,7 +79,8 @@ async def test_everything_is_there_after_closing_and_opening_again(path: Path):
     assert await store.recorded("a", "t", "r") == {"k": b"1"}
     assert await store.blob("a", blob.blob_id) == (blob, b"data")
     await store.close()
-    assert [file.name for file in path.parent.iterdir()] == [path.name]  # nothing is left beside it
+    beside = {file.name: file.stat().st_size for file in path.parent.iterdir() if file != path}
+    assert beside == {"threads.db-lock": 0}  # nothing else is left
 
 
 @anyio
@@ -318,6 +320,87 @@ async def test_after_a_disk_error_the_file_is_opened_anew(store: SQLiteStore):
     assert await store.last("a", "t") == 2
 
 
+# Owners
+
+
+@anyio
+async def test_an_owner_is_gone_when_the_store_it_began_with_is_closed(store: SQLiteStore, path: Path):
+    other = SQLiteStore(path)
+    await other.open()
+    lease = await start(other, owner="theirs")
+    await start(store, "mine", owner="mine")
+    run = await store.run("a", "t", "r")
+    assert list(await store.expired()) == list(await other.expired()) == []
+    assert await store.take_over(run, owner="mine", lease_seconds=30) is None
+    await other.close()
+    assert await store.expired() == [run]
+    await other.open()  # and there again: it may go on, since nobody has taken over
+    assert list(await store.expired()) == []
+    assert await store.take_over(run, owner="mine", lease_seconds=30) is None
+    await other.append(lease, lines(2))
+    await other.close()
+    taken = await store.take_over(run, owner="mine", lease_seconds=30)
+    assert taken is not None
+    assert list(await store.expired()) == []  # it has an owner that is there
+    await other.open()
+    with pytest.raises(StaleLease):
+        await other.append(lease, lines("late"))
+    assert list(await other.expired()) == []
+    await other.close()
+    await finish(store, taken)
+
+
+@anyio
+async def test_an_owner_with_two_stores_is_there_until_both_are_closed(store: SQLiteStore, path: Path):
+    stores = [SQLiteStore(path), SQLiteStore(path)]
+    for number, each in enumerate(stores):
+        await each.open()
+        await start(each, f"t{number}", owner="theirs")
+    await stores[0].close()
+    assert list(await store.expired()) == []
+    await stores[1].close()
+    assert {run.thread_id for run in await store.expired()} == {"t0", "t1"}
+
+
+@anyio
+@pytest.mark.parametrize("refused", ["_share", "_is_locked"])
+async def test_where_there_are_no_locks_the_lease_alone_decides(
+    path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+):
+    def refuse(file: int, at: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    clock = Clock()
+    with monkeypatch.context() as patch:
+        patch.setattr(owners, refused, refuse)
+        gone = SQLiteStore(path, clock=clock)
+        await gone.open()
+        await start(gone)
+        await gone.close()
+    for store in (SQLiteStore(path, clock=clock), SQLiteStore(path, clock=clock)):
+        await store.open()
+        run = await store.run("a", "t", "r")
+        assert list(await store.expired()) == []
+        assert await store.take_over(run, owner="x", lease_seconds=30) is None
+        await store.close()
+    clock.now += 30
+    await store.open()
+    assert [run.run_id for run in await store.expired()] == ["r"]
+    await store.close()
+
+
+@anyio
+async def test_a_lock_file_that_was_deleted_makes_nobody_gone(store: SQLiteStore, path: Path):
+    lease = await start(store)
+    path.with_name("threads.db-lock").unlink()
+    other = SQLiteStore(path)
+    await other.open()
+    assert list(await other.expired()) == []
+    assert await other.take_over(await other.run("a", "t", "r"), owner="x", lease_seconds=30) is None
+    await other.close()
+    await finish(store, lease)
+
+
 # Group commit and the live feed
 
 
@@ -412,8 +495,10 @@ async def test_lost_wake_ups_are_made_up_for_by_polling(
 async def test_two_stores_settle_whether_a_run_is_cancelled(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ):
+    def lose(*_: object) -> None: ...
+
     if is_lost:
-        monkeypatch.setattr(Sender, "send", lambda *_: None)
+        monkeypatch.setattr(Sender, "send", lose)
     other = SQLiteStore(path, poll_seconds=0.15 if is_lost else 3600)
     await other.open()
     lease = await start(store)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -139,6 +140,37 @@ async def test_the_run_of_a_process_that_died_can_be_ended_once(store: SQLiteSto
     assert await collect(store.tail("a", "t", 1), 1) == lines("error")
     await start(store, run_id="next")
     await other.close()
+
+
+async def test_the_run_of_a_process_that_died_need_not_be_waited_for(store: SQLiteStore, path: Path):
+    async with worker(path, "own", "t", LEASE) as owner:
+        await owner.says()
+        run = await store.run("a", "t", "r")
+        owner.process.send_signal(signal.SIGSTOP)
+        assert list(await store.expired()) == []  # who is only stopped has its lease
+        assert await store.take_over(run, owner="x", lease_seconds=LEASE) is None
+        owner.process.kill()
+        await owner.process.wait()
+    assert await store.expired() == [run]
+    taken = await store.take_over(run, owner="x", lease_seconds=LEASE)
+    assert taken is not None
+    assert list(await store.expired()) == []
+    await finish(store, taken)
+
+
+async def test_a_process_that_died_is_gone_even_if_a_child_of_it_lives(store: SQLiteStore, path: Path):
+    fifo = path.with_name("fifo")
+    os.mkfifo(fifo)
+    async with worker(path, "fork", "t", fifo) as owner:
+        assert await owner.says() == ["forked"]
+        try:
+            assert list(await store.expired()) == []
+            owner.process.kill()
+            async with asyncio.timeout(DEADLINE):
+                await owner.process.wait()
+            assert [run.thread_id for run in await store.expired()] == ["t"]
+        finally:
+            await asyncio.to_thread(fifo.write_bytes, b"")
 
 
 async def test_a_paused_owner_that_wakes_after_its_lease_cannot_append(store: SQLiteStore, path: Path):

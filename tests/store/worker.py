@@ -70,6 +70,17 @@ async def own(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
     say("ended")
 
 
+async def fork(store: SQLiteStore, thread_id: str, fifo: str) -> None:
+    """Begin a run, then leave a child behind that has our open files, and lives until somebody opens a pipe."""
+    await begin(store, thread_id)
+    if os.fork() == 0:
+        os.closerange(0, 3)  # or we could not be waited for
+        os.open(fifo, os.O_RDONLY)
+        os._exit(0)
+    say("forked")
+    await asyncio.Event().wait()
+
+
 async def late(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
     """Begin a run, and append when told to."""
     lease = await begin(store, thread_id, float(lease_seconds))
@@ -110,6 +121,7 @@ async def main(path: str, action: str, *arguments: str) -> None:
             "write_many": write_many,
             "own": own,
             "late": late,
+            "fork": fork,
             "tail": tail,
             "race": race,
             "check": check,

@@ -373,8 +373,7 @@ class Runs:
     async def _make_way(self, run: RunRecord) -> None:
         """Return when it is worth trying again. Raises ``Rejected``."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
-        if live is None and run.lease_until <= time.time():
-            await self._recover(run)
+        if live is None and (await self._recover(run) or await self._is_being_ended(run)):
             return
         busy = self._settings.busy
         if live is not None and live.is_ending:
@@ -411,6 +410,20 @@ class Runs:
                 return live
         runs = await self.store.runs(scope, thread_id)
         return self.watchable(runs[-1]) if runs and runs[-1].is_running else None
+
+    async def _is_being_ended(self, run: RunRecord) -> bool:
+        """Whether somebody else ends the run, because its owner is gone; returns when that is done."""
+        try:
+            run = await self.store.run(run.scope, run.thread_id, run.run_id)
+        except NotFound:
+            return True
+        if run.is_running and run.epoch > 1:
+            try:
+                async with asyncio.timeout(self._settings.cancel_grace):
+                    await self._ended(run, None)
+            except TimeoutError:
+                return False  # this one has died too, or it cannot write
+        return not run.is_running or run.epoch > 1
 
     async def _ended(self, run: RunRecord, live: LiveRun | None) -> None:
         if live is not None:
@@ -478,15 +491,17 @@ class Runs:
             if (run.scope, run.thread_id, run.run_id) not in self.live:
                 await self._recover(run)
 
-    async def _recover(self, run: RunRecord) -> None:
+    async def _recover(self, run: RunRecord) -> bool:
+        """End a run whose owner is gone; gives whether it is."""
         lease: Lease | None = await self.store.take_over(run, owner=self.owner, lease_seconds=self._settings.lease)
         if lease is None:
-            return
+            return False
         try:
             await self.store.append(lease, [_LOST], end=RunEnd(outcome="error"))
         except StaleLease:
-            return
+            return True
         _log.warning("run %s on thread %s lost its owner and was closed", run.run_id, run.thread_id)
+        return True
 
     async def _prune(self) -> None:
         retention = self._settings.retention

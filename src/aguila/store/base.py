@@ -15,9 +15,10 @@ thread id is not a credential, and nothing can be read or counted across scopes.
   its run.
 * What ``append`` has returned is durable, and visible to ``read`` and ``tail`` everywhere.
 * ``tail`` hands over from stored to live events without a gap or a repeat.
-* A run's owner renews its lease; ``expired`` finds runs whose owner did not, and ``take_over`` gives one of the
-  finders the right to end it. An owner that is late may still append if nobody has taken over; that renews the lease.
-  A clock that is set back neither ends a lease nor makes it endless.
+* A run's owner renews its lease; ``expired`` finds runs whose owner did not, or is known to be gone (a store need not
+  know that of any), and ``take_over`` gives one of the finders the right to end it. An owner that is late may still
+  append if nobody has taken over; that renews the lease. A clock that is set back neither ends a lease nor makes it
+  endless.
 * Cancelling is asked of the owner, wherever it is: in any case, or only if nobody watches the run. The owner knows who
   watches in its own process; the others note it here (``watch``). It answers the second kind with ``settle_cancel``,
   and who asked waits for that with ``cancel_settled``.
@@ -222,11 +223,14 @@ class Store(ABC):
 
     @abstractmethod
     async def expired(self) -> Sequence[RunRecord]:
-        """Runs, in every scope, whose lease has run out."""
+        """Runs, in every scope, whose lease has run out, or whose owner is known to be gone."""
 
     @abstractmethod
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
-        """The right to end a run whose lease has run out; None if it is closed, renewed or taken by someone else."""
+        """The right to end a run whose lease has run out, or whose owner is known to be gone.
+
+        None if it is closed, its owner still has its lease, or someone else has taken it.
+        """
 
     @abstractmethod
     async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:

@@ -24,6 +24,7 @@ from aguila.store._content import blob_id_of, check_ids, rows_of, size_of
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous, connect
+from aguila.store._sqlite.owners import Owners
 from aguila.store.base import (
     Batch,
     Blob,
@@ -50,6 +51,9 @@ class SQLiteStore(Store):
     ``synchronous="NORMAL"`` survives the death of the process at any point; ``"FULL"`` also the loss of power, for an
     fsync per commit. A file that is locked for longer than ``busy_seconds``, a full disk, or a file that would grow
     beyond ``max_bytes``, raises ``StoreUnavailable``; the store works again as soon as the cause is gone.
+
+    An owner is there for as long as the store through which it became one is open: when its process dies, or closes
+    that store, its runs can be taken over at once, where the platform tells (``_sqlite/owners``).
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class SQLiteStore(Store):
         self._clock = clock
         self._changing = asyncio.Lock()
         self._engine: Engine | None = None
+        self._owners = Owners(self.path)
 
     async def open(self) -> None:
         """See ``Store``."""
@@ -96,6 +101,7 @@ class SQLiteStore(Store):
                     is_patient=self._synchronous == "FULL",
                 )
                 await engine.open()
+                await engine.compute(self._owners.open)
                 self._engine = engine
 
     async def close(self) -> None:
@@ -104,6 +110,7 @@ class SQLiteStore(Store):
             engine, self._engine = self._engine, None
             if engine is not None:
                 await engine.close()
+                self._owners.close()
 
     async def check(self) -> None:
         """See ``Store``."""
@@ -133,6 +140,7 @@ class SQLiteStore(Store):
         size = size_of(rows)
         first = tuple(events)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
+        lock = self._owners.hold(owner)
         batch = await engine.write(
             lambda db: writes.begin(
                 db,
@@ -146,6 +154,7 @@ class SQLiteStore(Store):
                 parent_run_id,
                 claims,
                 waiting,
+                lock,
             ),
             [(scope, thread_id)],
             lambda batch: engine.feed.publish(lease, batch, size, begun=True),
@@ -177,7 +186,7 @@ class SQLiteStore(Store):
     async def expired(self) -> Sequence[RunRecord]:
         """See ``Store``."""
         engine = self._open()
-        found, is_too_long = await engine.read(reads.expired, self._clock())
+        found, is_too_long = await engine.read(reads.expired, self._clock(), self._owners.is_gone)
         if is_too_long:
             await engine.write(lambda db: writes.shorten_leases(db, self._clock()))
         return found
@@ -185,13 +194,15 @@ class SQLiteStore(Store):
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
         """See ``Store``."""
         engine = self._open()
+        owners = self._owners
+        lock = owners.hold(owner)
 
         def own(lease: Lease | None) -> None:
             if lease is not None:
                 engine.feed.own(lease)
 
         return await engine.write(
-            lambda db: writes.take_over(db, self._clock(), run, owner, lease_seconds),
+            lambda db: writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, owners.is_gone),
             [(run.scope, run.thread_id)],
             own,
         )

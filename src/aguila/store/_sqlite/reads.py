@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aguila.errors import NotFound
@@ -99,10 +99,26 @@ def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunReco
     return [_run_record(db, row) for row in rows]
 
 
-def expired(db: sqlite3.Connection, now: float) -> tuple[Sequence[RunRecord], bool]:
-    """Open runs whose lease has run out, and whether a clock set back has made a lease or a note too long."""
+IsGone = Callable[[str, int | None], bool]
+"""Whether an owner is known to be gone, by its name and the lock file that was noted for it."""
+
+
+def expired(db: sqlite3.Connection, now: float, is_gone: IsGone) -> tuple[Sequence[RunRecord], bool]:
+    """Open runs whose lease has run out or whose owner is gone, and whether a clock set back has made a lease or a note
+    too long.
+    """
     rows = db.execute(f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
     found = [_run_record(db, row) for row in rows]
+    owners = db.execute(
+        "SELECT DISTINCT owner, lock FROM runs WHERE outcome IS NULL AND lease_until > ? AND lock IS NOT NULL", (now,)
+    )
+    for owner, lock in owners.fetchall():
+        if is_gone(owner, lock):
+            rows = db.execute(
+                f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until > ? AND r.owner = ? AND r.lock = ?",
+                (now, owner, lock),
+            )
+            found += [_run_record(db, row) for row in rows]
     longest = db.execute(
         """
         SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds

@@ -29,6 +29,7 @@ def begin(
     parent_run_id: str | None,
     claims: Sequence[str],
     waiting: frozenset[str] | None,
+    lock: int | None,
 ) -> Batch:
     """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``ThreadMoved``, ``InterruptTaken``."""
     row = db.execute(
@@ -62,11 +63,11 @@ def begin(
     run = db.execute(
         """
         INSERT INTO runs (thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
-          started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+          started_at, lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             thread, lease.run_id, parent_run_id, fingerprint, last + 1, lease.owner, lease.epoch, lease_seconds,
-            now + lease_seconds, now,
+            now + lease_seconds, now, lock,
         ),
     ).lastrowid  # fmt: skip
     insert(db, "INSERT INTO inputs (run, body) VALUES (?, ?)", (run,), body)
@@ -153,23 +154,34 @@ def shorten_leases(db: sqlite3.Connection, now: float) -> None:
     db.execute("UPDATE viewers SET until = ? + seconds WHERE until > ? + seconds", (now, now))
 
 
-def take_over(db: sqlite3.Connection, now: float, run: RunRecord, owner: str, lease_seconds: float) -> Lease | None:
-    """Move a lease that has run out to a new owner; None if it has not, or someone else was faster."""
+def take_over(
+    db: sqlite3.Connection,
+    now: float,
+    run: RunRecord,
+    owner: str,
+    lease_seconds: float,
+    lock: int | None,
+    is_gone: reads.IsGone,
+) -> Lease | None:
+    """Move a lease to a new owner; None if the old one still has it, or someone else was faster."""
     row = db.execute(
         """
-        SELECT t.key, r.key FROM threads t JOIN runs r ON r.key = t.running
-        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.epoch = ? AND r.owner = ? AND r.lease_until <= ?
+        SELECT t.key, r.key, r.lease_until, r.lock FROM threads t JOIN runs r ON r.key = t.running
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.epoch = ? AND r.owner = ?
         """,
-        (run.scope, run.thread_id, run.run_id, run.epoch, run.owner, now),
+        (run.scope, run.thread_id, run.run_id, run.epoch, run.owner),
     ).fetchone()
     if row is None:
         return None
+    thread, key, lease_until, old_lock = row
+    if lease_until > now and not is_gone(run.owner, old_lock):
+        return None
     epoch = run.epoch + 1
     db.execute(
-        "UPDATE runs SET owner = ?, epoch = ?, lease_seconds = ?, lease_until = ? WHERE key = ?",
-        (owner, epoch, lease_seconds, now + lease_seconds, row[1]),
+        "UPDATE runs SET owner = ?, epoch = ?, lease_seconds = ?, lease_until = ?, lock = ? WHERE key = ?",
+        (owner, epoch, lease_seconds, now + lease_seconds, lock, key),
     )
-    _reopen_claims(db, row[0], run.run_id)
+    _reopen_claims(db, thread, run.run_id)
     return Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
 
 
