@@ -185,6 +185,16 @@ def test_a_client_that_joins_later_has_the_same_conversation_and_can_answer(scen
     assert last_words(told["then"]) == "It will be red."
 
 
+def test_a_client_that_joins_after_a_failure_sees_it_and_can_go_on(scenarios: Played) -> None:
+    told = scenarios["join after a failure"]
+    assert told["joined"]["messages"] == told["first"]["messages"]
+    (failed,), (seen,) = of_type(told["first"], "RUN_ERROR"), of_type(told["joined"], "RUN_ERROR")
+    assert (seen["message"], seen["code"]) == (failed["message"], failed["code"])
+    assert types(told["joined"])[-1] == "RUN_ERROR"
+    assert told["joined"]["failed"] is None  # it throws nothing
+    assert last_words(told["then"]) == LAST_WORDS["text"]
+
+
 def test_a_client_that_joins_a_run_sees_its_rest_and_has_what_the_first_one_has(scenarios: Played) -> None:
     watched, joined = scenarios["join while it runs"]["watched"], scenarios["join while it runs"]["joined"]
     assert watched["outcome"] == joined["outcome"] == {"outcome": "cancelled"}

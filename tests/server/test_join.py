@@ -76,7 +76,10 @@ async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) 
     joined = await newcomer(open_store)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
     assert not joined.is_live
-    assert joined.events[0] == RunStartedEvent(thread_id=THREAD, run_id="visit", protocol_version="1.1")
+    assert joined.events == [
+        RunStartedEvent(thread_id=THREAD, run_id="visit", protocol_version="1.1"),
+        RunFinishedEvent(thread_id=THREAD, run_id="visit", outcome=RunFinishedSuccessOutcome()),
+    ]
 
 
 async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
@@ -118,12 +121,17 @@ async def test_interrupts_of_a_failed_resume_are_shown_unless_their_answers_were
     await write(open_store, resume, outcome="error", claims=["i1", "i2"], settled=["i1"])
     joined = await newcomer(open_store)
     assert [interrupt.id for interrupt in reduce(joined.events).interrupts] == ["i2"]
+    ending = joined.events[-1]
+    assert ending.metadata is not None
+    assert ending.metadata["aguila"]["lastRun"]["runId"] == "r2"
 
 
-async def test_a_thread_whose_last_run_failed_can_be_joined_and_says_how_it_ended(open_store: Store) -> None:
+async def test_a_thread_whose_last_run_failed_is_told_as_failed_life_14(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), outcome="error")
-    ending = (await newcomer(open_store)).events[-1]
-    assert isinstance(ending, RunFinishedEvent)
+    *told, ending = (await newcomer(open_store)).events
+    assert "MESSAGES_SNAPSHOT" in types(told)
+    assert isinstance(ending, RunErrorEvent)
+    assert (ending.message, ending.code) == ("It broke.", "broken")
     failure = {"runId": "r1", "outcome": "error", "message": "It broke.", "code": "broken"}
     assert ending.metadata == {"aguila": {"lastRun": failure}}
 

@@ -189,7 +189,14 @@ def test_a_compacted_replay_says_the_same_with_fewer_events(store: Any) -> None:
         with server.stream("GET", f"/threads/thread/events?compact=true&after={last_of_first}") as stream:
             assert types(stream.rest())[:5] == short
         with server.stream("GET", "/threads/thread/events?compact=true&after=3") as stream:
-            assert types(stream.rest())[:3] == ["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+            half = ["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+            assert types(stream.rest()) == [*half, *short, *short]  # and later runs in short all the same
+        with server.stream("GET", "/threads/thread/runs/two/events?compact=true") as stream:
+            frames = stream.frames()
+        assert types([json.loads(data) for _, data in frames]) == short
+        assert [number for number, _ in frames] == [None, None, None, None, 2 * len(whole)]
+        with server.stream("GET", f"/threads/thread/runs/two/events?compact=true&after={len(whole) + 3}") as stream:
+            assert types(stream.rest()) == half
 
 
 def test_protobuf_is_sent_to_who_names_it(store: Any) -> None:

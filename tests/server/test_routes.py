@@ -227,12 +227,12 @@ def test_two_racing_answers_let_one_run(store: Any) -> None:
     with serving(App(asking(answers), store=store)) as server:
         interrupt = server.events(run_id="1")[-1]["outcome"]["interrupts"][0]
         answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"ok": True}}]
+
+        def resumed(run_id: str) -> int:
+            return server.post("/", json=run_input(run_id=run_id, resume=answer)).status_code
+
         with ThreadPoolExecutor(2) as pool:
-            found = list(
-                pool.map(
-                    lambda name: server.post("/", json=run_input(run_id=name, resume=answer)).status_code, ("2", "3")
-                )
-            )
+            found = list(pool.map(resumed, ("2", "3")))
         assert sorted(found) == [200, 409]
         assert answers == [{"ok": True}]
 
@@ -249,3 +249,39 @@ def test_a_file_reaches_the_agent_as_bytes(store: Any) -> None:
         assert text_of(server.events(messages=[{"id": "u", "role": "user", "content": content}])) == "5 bytes"
         answer = server.get(f"/files/{stored['id']}")
         assert (answer.content, answer.headers["content-type"]) == (b"12345", "image/png")
+        assert server.get(f"/files/{stored['id']}", headers={"if-none-match": answer.headers["etag"]}).content == b""
+        part = server.get(f"/files/{stored['id']}", headers={"range": "bytes=1-2"})
+        assert (part.status_code, part.content) == (206, b"23")
+        beyond = server.get(f"/files/{stored['id']}", headers={"range": "bytes=5-"})
+        assert (beyond.status_code, beyond.json()["error"]["code"]) == (416, "range_not_satisfiable")
+
+
+def test_head_is_get_without_the_body(store: Any) -> None:
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        server.events()
+        stored = server.post("/files", content=b"12345", headers={"content-type": "image/png"}).json()
+        for path in (
+            "/healthz",
+            "/capabilities",
+            "/threads",
+            "/threads/thread",
+            "/threads/thread/runs/run",
+            f"/files/{stored['id']}",
+            "/threads/unknown",
+        ):
+            whole, head = server.get(path), server.client.head(path)
+            assert (head.status_code, head.content) == (whole.status_code, b"")
+            for name in ("content-type", "content-length", "etag"):
+                assert head.headers.get(name) == whole.headers.get(name), (path, name)
+        for path in ("/", "/threads/thread/events", "/threads/thread/runs/run/events"):
+            answer = server.client.head(path)
+            assert answer.status_code == 405
+            assert "HEAD" not in answer.headers["allow"]
+        assert server.client.put("/threads").headers["allow"] == "GET, HEAD"
+
+
+def test_head_needs_what_get_needs() -> None:
+    with serving(App(echo)) as server:
+        assert server.client.head("/threads").status_code == 403
+    with serving(App(echo, authenticate=lambda request: None)) as server:
+        assert server.client.head("/threads/thread").status_code == 401

@@ -23,7 +23,7 @@ from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import Limits
 from aguila.server.projection import History
 from aguila.server.rejection import Disconnected, Rejected
-from aguila.server.responses import Document, Receive, Reply, Send, header_list
+from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
 from aguila.server.routes import find_route, path_segments
 from aguila.server.runs import Busy, Runs, Settings, new_id
 from aguila.server.signals import Signals
@@ -204,7 +204,7 @@ class App:
         elif scope["type"] == "http":
             reply = await self._reply(scope, receive)
             if reply is not None:
-                await reply(receive, send)
+                await reply(receive, head_only(send) if scope["method"] == "HEAD" else send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -261,14 +261,14 @@ class App:
         route, params = find_route(segments)
         if not route.is_open:
             self._hosts.check(request)
-        method = request.method
+        method = "GET" if request.method == "HEAD" and not route.is_stream else request.method
         handler = route.handlers.get(method)
         if handler is None:
-            preflight = self._origins.preflight(request, list(route.handlers))
+            preflight = self._origins.preflight(request, route.methods)
             if preflight is not None:
                 return Document(status=204, headers=preflight)
-            allow = {"allow": ", ".join(route.handlers)}
-            raise Rejected(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+            allow = {"allow": ", ".join(route.methods)}
+            raise Rejected(405, "method_not_allowed", f"{request.method} is not possible here", headers=allow)
         self._origins.check(request)
         principal, found = (None, "") if route.is_open else await identify(self._authenticate, request)
         if method in route.needs_owner and self._authenticate is None and not self._allow_anonymous:

@@ -30,7 +30,7 @@ async def download(service: Service, exchange: Exchange) -> Reply:
     """``GET /files/{id}``."""
     (file_id,) = exchange.params
     blob, data = await service.store.blob(exchange.scope, file_id)
-    status, headers, body = file_response(blob, data)
+    status, headers, body = file_response(blob, data, exchange.request)
 
     async def reply(receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})

@@ -24,7 +24,7 @@ from aguila.errors import NotFound
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
 from aguila.server.rejection import Rejected
-from aguila.server.responses import Receive
+from aguila.server.responses import Receive, header_list
 from aguila.store import Blob, Store
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206
 _LONGEST_NAME: Final = 200
 _FIELD_SIZE: Final = 4096
 _FORM_OVERHEAD: Final = 64 * 1024  # what a form may have besides its file
+
+_ONE_RANGE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})", re.ASCII | re.IGNORECASE)
 
 _SHOWN: Final = re.compile(r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-]+|video/[a-z0-9.+-]+|text/plain")
 """What a browser may show in place: nothing that can hold a script."""
@@ -79,23 +81,62 @@ async def receive_upload(request: Request, receive: Receive, *, store: Store, sc
     )
 
 
-def file_response(blob: Blob, data: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of a download."""
+def file_response(blob: Blob, data: bytes, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of a download: all of it, one range of it, or word that the reader has it already.
+
+    Raises ``Rejected`` (416) for a range that the file does not have. Several ranges at once are answered with all.
+    """
+    etag = f'"{blob.blob_id}"'
+    # The id is a hash: what it names never changes. But it is for this reader only.
+    headers = {"cache-control": "private, max-age=31536000, immutable", "etag": etag}
+    if _has(request.headers.get("if-none-match"), etag):
+        return 304, header_list(headers), b""
     is_shown = _SHOWN.fullmatch(blob.media_type) is not None
     # Text is shown as what it most likely is; without a word on it a browser would guess.
     media_type = "text/plain; charset=utf-8" if blob.media_type == "text/plain" else blob.media_type
-    headers = {
+    size = len(data)
+    status = 200
+    wanted = _range(request, etag, size)
+    if wanted is not None:
+        status, data = 206, data[wanted.start : wanted.stop]
+        headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
+    headers |= {
         "content-type": media_type,
         "content-length": str(len(data)),
         "content-disposition": _disposition("inline" if is_shown else "attachment", blob.filename),
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
         "cross-origin-resource-policy": "same-site",
-        # The id is a hash: what it names never changes. But it is for this reader only.
-        "cache-control": "private, max-age=31536000, immutable",
-        "etag": f'"{blob.blob_id}"',
+        "accept-ranges": "bytes",
     }
-    return 200, [(name.encode(), value.encode("latin-1")) for name, value in headers.items()], data
+    return status, header_list(headers), data
+
+
+def _has(names: str | None, etag: str) -> bool:
+    """Whether an If-None-Match names this version of the file. A hash is never weak, so W/ makes no difference."""
+    listed = [] if names is None else [name.strip().removeprefix("W/") for name in names.split(",")]
+    return "*" in listed or etag in listed
+
+
+def _range(request: Request, etag: str, size: int) -> range | None:
+    """The one range that is asked for; None for the whole file."""
+    found = _ONE_RANGE.fullmatch(request.headers.get("range", "").strip())
+    if found is None or request.method != "GET" or request.headers.get("if-range", etag) != etag:
+        return None
+    first, last = found.groups()
+    if first == "" and last == "":
+        return None
+    if first == "":  # the last so many bytes
+        wanted = range(max(0, size - int(last)), size)
+    else:
+        end = size if last == "" else min(int(last) + 1, size)
+        if last != "" and int(last) < int(first):
+            return None
+        wanted = range(int(first), end)
+    if len(wanted) == 0:
+        message = f"the file has {size} bytes"
+        raise Rejected(416, "range_not_satisfiable", message, headers={"content-range": f"bytes */{size}"})
+    return wanted
 
 
 async def resolve_file(store: Store, scope: str, file_id: str) -> tuple[bytes, str, str | None] | None:

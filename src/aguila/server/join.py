@@ -24,12 +24,14 @@ MESSAGES_SNAPSHOT       again, only if a start above was of something that the r
                         to be open here, and absent as well
 the log after it        if a run is on; its last event is that run's
 RUN_FINISHED,           if none is: for a run that was asked for again, as it ended. Otherwise RUN_FINISHED, with
-RUN_ERROR               the interrupts that are open, so that they are shown and can be answered
+RUN_ERROR               the interrupts that are open, so that they are shown and can be answered; or as cancelled, or
+                        RUN_ERROR, if that is how the last run ended (LIFE-11, LIFE-14)
 ======================  ===============================================================================================
 
 Of a thread that nobody has written to there is nothing to say but that: no snapshot, which would clear what the
-client begins with. A thread whose last run failed can be joined without failing: how it ended is in the metadata of
-RUN_FINISHED, under ``aguila``.
+client begins with. A thread whose last run failed is told whole, and then as failed, with what that run said: the
+published client calls ``onRunErrorEvent`` and keeps everything; nothing is thrown. If it left interrupts that can still
+be answered, these are told instead. Which run it was is in the metadata of the last event either way, under ``aguila``.
 
 Losses: CUSTOM and RAW events, usage, results, closed steps and the rest of the run history are in the log only. A
 client that joins a resumed run while it is on learns of the interrupts it answers only if they are raised again, or
@@ -53,6 +55,7 @@ from aguila.protocol import (
     MessagesSnapshotEvent,
     Metadata,
     ReasoningMessageStartEvent,
+    RunErrorEvent,
     RunFinishedCancelledOutcome,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
@@ -127,7 +130,7 @@ async def _view(projections: Projections, scope: str, thread_id: str, run_id: st
 def _frame(thread_id: str, run_id: str) -> list[Event]:
     return [
         RunStartedEvent(thread_id=thread_id, run_id=run_id, protocol_version=PROTOCOL_VERSION),
-        RunFinishedEvent(thread_id=thread_id, run_id=run_id),
+        RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=RunFinishedSuccessOutcome()),
     ]
 
 
@@ -152,12 +155,16 @@ async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> 
     """The thread as it is, as a run of its own."""
     thread_id = view.thread_id
     interrupts = await open_interrupts(store, scope, view)
-    pending = [] if view.is_running else _pending(view)
     started = _frame(thread_id, run_id)[0]
-    finished = RunFinishedEvent(
-        thread_id=thread_id, run_id=run_id, outcome=_outcome(view, interrupts, pending), metadata=_failure(view)
-    )
-    return Join(events=[started, *_retold(view), *pending, finished], after=view.last, is_live=False)
+    pending = [] if view.is_running else _pending(view)
+    error, metadata = view.conversation.run_error, _failure(view)
+    ended: Event
+    if error is not None and not interrupts:
+        ended = RunErrorEvent(message=error.message, code=error.code, metadata=metadata)
+    else:
+        outcome = _outcome(view, interrupts, pending)
+        ended = RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata)
+    return Join(events=[started, *_retold(view), *pending, ended], after=view.last, is_live=False)
 
 
 def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]) -> RunFinishedOutcome:

@@ -78,6 +78,15 @@ def json_document(value: Any, headers: Headers = (), status: int = 200) -> Docum
     return Document(status=status, body=encode(value), headers=[(b"cache-control", b"no-store"), *headers])
 
 
+def head_only(send: Send) -> Send:
+    """Sends answers without their bodies, as HEAD asks for."""
+
+    async def send_head(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return send_head
+
+
 # Framing
 
 
@@ -398,12 +407,17 @@ class EventStream:
         if self.replay is not None:
             await self.replay(self)
             self.replay = None
-        while self.until is not None and self.after < self.until:
-            batches = await self._store.read(self.scope, self.thread_id, self.after, until=self.until)
+        if self.until is not None:
+            await self.write_stored(self.until)
+
+    async def write_stored(self, until: int) -> None:
+        """Write the log up to this event."""
+        while self.after < until:
+            batches = await self._store.read(self.scope, self.thread_id, self.after, until=until)
             if not batches:
                 return
             self.after = batches[-1].last
-            is_last = not self.is_live and self.after >= self.until
+            is_last = not self.is_live and self.until is not None and self.after >= self.until
             if any(len(event) > LARGE for batch in batches for event in batch.events):
                 for batch in batches:
                     await self._write_large(batch, last=is_last and batch is batches[-1])

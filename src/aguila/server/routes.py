@@ -42,8 +42,15 @@ class Route(msgspec.Struct, frozen=True):
     handlers: Mapping[str, Handler]
     is_open: bool = False
     """Answers without credentials."""
+    is_stream: bool = False
+    """Answers GET with a stream, of which there is no head without a body."""
     needs_owner: frozenset[str] = frozenset()
     """Methods that are refused while everybody is anonymous: they show or remove what others left."""
+
+    @property
+    def methods(self) -> list[str]:
+        """What may be asked; HEAD is GET without the body."""
+        return [*self.handlers, *(["HEAD"] if "GET" in self.handlers and not self.is_stream else [])]
 
 
 ROUTES: Final = (
@@ -56,9 +63,9 @@ ROUTES: Final = (
         {"GET": thread_routes.thread, "DELETE": thread_routes.delete_thread},
         needs_owner=frozenset({"DELETE"}),
     ),
-    Route(("threads", None, "events"), {"GET": thread_routes.thread_events}),
+    Route(("threads", None, "events"), {"GET": thread_routes.thread_events}, is_stream=True),
     Route(("threads", None, "runs", None), {"GET": run_routes.run_status}),
-    Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}),
+    Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}, is_stream=True),
     Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel}),
     Route(("files",), {"POST": file_routes.upload}, needs_owner=frozenset({"POST"})),
     Route(("files", None), {"GET": file_routes.download}, needs_owner=frozenset({"GET"})),

@@ -1,6 +1,6 @@
 """Layer: server. The handlers about runs: start, come back, join, look, cancel.
 
-Below: ``exchange``, ``inputs``, ``join``. Above: the table in ``routes``.
+Below: ``exchange``, ``inputs``, ``join``, ``replay``. Above: the table in ``routes``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join
 from aguila.server.rejection import Rejected
+from aguila.server.replay import compacted, is_compact
 from aguila.server.responses import Receive, Reply, json_document
 from aguila.store import RunRecord
 
@@ -110,6 +111,7 @@ async def run_events(service: Service, exchange: Exchange) -> Reply:
         after=record.first - 1 if after is None else max(after, record.first - 1),
         until=None if record.is_running else record.last,
         is_live=record.is_running,
+        replay=compacted(service.store, [record], service.warn) if is_compact(exchange.request) else None,
         fails_in_band=False,
         watched=service.runs.watchable(record) if record.is_running else None,
     )

@@ -1,25 +1,21 @@
 """Layer: server. The handlers about threads: lists, views, the log, deletion.
 
-Below: ``exchange``, ``projection``, ``run_routes`` (a run as JSON, and cursors). Above: the table in ``routes``.
+Below: ``exchange``, ``projection``, ``replay``, ``run_routes`` (a run as JSON, and cursors). Above: the table in
+``routes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from aguila.codec import decode_event
 from aguila.errors import ThreadBusy
-from aguila.protocol import Event
 from aguila.server.exchange import Exchange, Service
 from aguila.server.interrupts import open_interrupts
-from aguila.server.limits import STORED
 from aguila.server.rejection import Rejected
-from aguila.server.responses import Document, EventStream, Reply, json_document
+from aguila.server.replay import compacted, is_compact
+from aguila.server.responses import Document, Reply, json_document
 from aguila.server.run_routes import cursor_of, run_document
-from aguila.store import RunRecord, ThreadSummary
-from aguila.stream import compact
+from aguila.store import ThreadSummary
 
 _MAX_PAGE = 500
 
@@ -71,9 +67,10 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
     summary = await service.store.thread(exchange.scope, thread_id)
     after = await cursor_of(service, exchange)
     after = 0 if after is None else after
-    records: Sequence[RunRecord] = ()
-    if exchange.request.query.get("compact", "").lower() in ("1", "true"):
+    replay = None
+    if is_compact(exchange.request):
         records = await service.store.runs(exchange.scope, thread_id)
+        replay = compacted(service.store, records, service.warn)
     watched = await service.runs.watchable_on(exchange.scope, thread_id) if summary.is_running else None
     return service.stream(
         exchange,
@@ -81,34 +78,10 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
         after=after,
         until=summary.last,
         is_live=summary.is_running,
-        replay=partial(_replay_compacted, service, records) if records else None,
+        replay=replay,
         fails_in_band=False,
         watched=watched,
     )
-
-
-async def _replay_compacted(service: Service, records: Sequence[RunRecord], stream: EventStream) -> None:
-    """Write finished runs that begin after the cursor in their shortest form; the last event has the run's id.
-
-    A run of which the reader has seen a part goes on as it was.
-    """
-    framing = stream.framing
-    for record in records:
-        if record.is_running or record.first <= stream.after:
-            if record.last > stream.after:
-                return
-            continue
-        events: list[Event] = []
-        position = stream.after
-        while position < record.last:
-            for batch in await service.store.read(stream.scope, stream.thread_id, position, until=record.last):
-                decoded = [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
-                events += [event for event in decoded if event is not None]
-                position = batch.last
-        short = compact(events, warn=service.warn)
-        body = b"".join([framing.event(event) for event in short[:-1]])
-        stream.after = record.last
-        await stream.write(body + framing.event(short[-1], record.last))
 
 
 def _summary(thread: ThreadSummary) -> dict[str, Any]:

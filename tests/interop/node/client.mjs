@@ -163,6 +163,14 @@ const scenarios = {
     return { last, joined, then: structuredClone(await run(joining, { resume })) };
   },
 
+  async "join after a failure"() {
+    const first = await ask(make(HttpAgent, "join after a failure"), "Show me error");
+    const joining = make(JoiningAgent, "join after a failure");
+    const joined = structuredClone(await run(joining, {}, undefined, "connectAgent"));
+    joining.addMessage(user("Show me text"));
+    return { first, joined, then: structuredClone(await run(joining)) };
+  },
+
   async "join while it runs"() {
     const watching = make(HttpAgent, "join while it runs");
     watching.addMessage(user("Show me slow"));

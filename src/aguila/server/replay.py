@@ -1,0 +1,55 @@
+"""Layer: server. Runs that have ended, told in their shortest form.
+
+Below: ``aguila.stream.compact``, the store. Above: ``run_routes`` and ``thread_routes``, for readers that ask with
+``?compact=true``. Only the last event of a run has an id: a reader that is cut off in the middle of one gets all of
+that run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from aguila.codec import decode_event
+from aguila.codec.notice import Warn
+from aguila.protocol import Event
+from aguila.server.auth import Request
+from aguila.server.limits import STORED
+from aguila.server.responses import EventStream
+from aguila.store import RunRecord, Store
+from aguila.stream import compact
+
+Replay = Callable[[EventStream], Awaitable[None]]
+
+
+def is_compact(request: Request) -> bool:
+    """Whether the reader asks for the shortest form."""
+    return request.query.get("compact", "").lower() in ("1", "true")
+
+
+def compacted(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
+    """What writes these runs, as far as they have ended and the reader does not have them."""
+    return partial(_write, store, records, warn)
+
+
+async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream: EventStream) -> None:
+    framing = stream.framing
+    for record in records:
+        if record.is_running:
+            return
+        if record.last <= stream.after:
+            continue
+        if record.first <= stream.after:  # the reader has a part of it, as it was; so it gets the rest as it was
+            await stream.write_stored(record.last)
+            continue
+        events: list[Event] = []
+        position = stream.after
+        while position < record.last:
+            for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
+                decoded = [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
+                events += [event for event in decoded if event is not None]
+                position = batch.last
+        short = compact(events, warn=warn)
+        body = b"".join([framing.event(event) for event in short[:-1]])
+        stream.after = record.last
+        await stream.write(body + framing.event(short[-1], record.last))
