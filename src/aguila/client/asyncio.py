@@ -7,8 +7,10 @@ driven: what they ask for is awaited, what they yield for the caller is given to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import aclosing
+from contextvars import copy_context
+from functools import partial
 from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, Self, TypeVar
@@ -19,7 +21,7 @@ from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Op
 from aguila.client.files import FileLike
 from aguila.client.outgoing import Content
 from aguila.client.thread import RunBase, RunResult, ThreadBase
-from aguila.client.tools import AnyTool, PlannedCall
+from aguila.client.tools import AnyTool, FunctionTool, PlannedCall
 from aguila.client.transport import AsyncResponse, AsyncTransport
 from aguila.errors import TransportFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
@@ -346,7 +348,7 @@ class _Watch:
 
 
 async def _ask(planned: PlannedCall) -> None:
-    if planned.confirm is None:
+    if planned.confirm is None or planned.has_begun:
         return
     try:
         allowed = await asyncio.to_thread(planned.ask)  # it may well be ``input``
@@ -360,10 +362,35 @@ async def _call(planned: PlannedCall) -> ToolMessage:
     tool = planned.tool
     if tool is None:
         return planned.refused()
+    if planned.has_begun:  # in a run that was left
+        return await asyncio.wrap_future(planned.outcome)
+    if tool.is_async:
+        with planned.settling():
+            if planned.begin():
+                planned.settle(await tool.function(**planned.arguments))
+        return planned.outcome.result()
+    loop = asyncio.get_running_loop()
+    work = partial(_work, planned, tool, loop)
+    working = loop.run_in_executor(None, copy_context().run, work)
     try:
-        if tool.is_async:
-            return planned.answer(await tool.function(**planned.arguments))
-        value = await asyncio.to_thread(tool.function, **planned.arguments)
-        return planned.answer(await value if isawaitable(value) else value)
-    except Exception as error:  # noqa: BLE001 - whatever the application's function raises is the answer
-        return planned.failed(error)
+        # To cancel this gives up a call that has not begun. One that has goes on, to be waited for again.
+        return await asyncio.wrap_future(planned.outcome)
+    finally:
+        working.cancel()
+
+
+def _work(planned: PlannedCall, tool: FunctionTool, loop: asyncio.AbstractEventLoop) -> None:
+    """Make a call in a thread; what it returns to be awaited belongs to the loop."""
+    with planned.settling():
+        if not planned.begin():
+            return
+        value = tool.function(**planned.arguments)
+        if isawaitable(value):
+            asyncio.run_coroutine_threadsafe(_finish(planned, value), loop)
+        else:
+            planned.settle(value)
+
+
+async def _finish(planned: PlannedCall, value: Awaitable[Any]) -> None:
+    with planned.settling():
+        planned.settle(await value)

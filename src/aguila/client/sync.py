@@ -282,12 +282,16 @@ def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
         _ask(planned)
     if len(calls) == 1:
         return [_call(calls[0])]
-    with ThreadPoolExecutor(min(len(calls), _MAX_PARALLEL), "aguila-tool") as pool:
+    pool = ThreadPoolExecutor(min(len(calls), _MAX_PARALLEL), "aguila-tool")
+    try:
         return [done.result() for done in [pool.submit(copy_context().run, _call, planned) for planned in calls]]
+    finally:
+        # After Ctrl-C what has begun goes on, to be waited for by the next run; what has not does not begin.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _ask(planned: PlannedCall) -> None:
-    if planned.confirm is None:
+    if planned.confirm is None or planned.has_begun:
         return
     try:
         allowed = planned.ask()
@@ -301,11 +305,11 @@ def _call(planned: PlannedCall) -> ToolMessage:
     tool = planned.tool
     if tool is None:
         return planned.refused()
-    try:
-        value = tool.function(**planned.arguments)
-        return planned.answer(_awaited(value) if isawaitable(value) else value)
-    except Exception as error:  # noqa: BLE001 - whatever the application's function raises is the answer
-        return planned.failed(error)
+    with planned.settling():
+        if planned.begin():
+            value = tool.function(**planned.arguments)
+            planned.settle(_awaited(value) if isawaitable(value) else value)
+    return planned.outcome.result()  # waits for a call that began in a run that was left
 
 
 def _awaited(value: Any) -> Any:

@@ -19,7 +19,7 @@ from aguila.client.exchange import Exchange, fetch, merge_headers
 from aguila.client.interrupts import resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.outgoing import Content, enforced_body, is_large, messages_of
-from aguila.client.tools import AnyTool, Toolbox
+from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
 from aguila.codec import decode
 from aguila.codec.notice import Notice
@@ -106,6 +106,7 @@ class ThreadBase:
         self._tools = Toolbox(tools, base=settings.tools)
         self._advertised: frozenset[str] = frozenset()  # in the last run
         self._is_stale = False
+        self._begun: dict[str, PlannedCall] = {}  # calls of runs that were left while they were made
         initial = messages_of(list(messages), settings)
         self._reducer = Reducer(initial, {} if state is None else state, warn=self._warn)
         self._active: RunBase | None = None
@@ -321,6 +322,7 @@ class ThreadBase:
             for call in self.pending_tool_calls
             if call.function.name in self._advertised
             and call.function.name not in ask.tools.functions
+            and call.id not in self._begun
             and call.id not in answered
             and call.id not in gated
         ]
@@ -332,22 +334,34 @@ class ThreadBase:
     def _answer_pending(
         self, ask: Ask, except_for: set[str | None], *, is_refusing_unknown: bool = False
     ) -> Generator[Any, Any, None]:
-        """Call our functions for the calls that are left, and keep the answers whatever comes after."""
-        tools, was_cancelled = ask.tools, self._outcome() == "cancelled"
-        calls = [
-            call
-            for call in self.pending_tool_calls
-            if call.id not in except_for
-            and not tools.is_manual(call.function.name)
-            and (is_refusing_unknown or call.function.name in tools.functions)
-        ]
-        if not calls:
+        """Answer the calls that are left, and keep the answers whatever comes after.
+
+        Our functions are called if the run that asked for it finished, and never twice: what began in a run that was
+        left is waited for.
+        """
+        last = self.conversation.last_run
+        why_not = None if last is None else _NOT_MADE.get(last.outcome)
+        planned: list[PlannedCall] = []
+        for call in self.pending_tool_calls:
+            if call.id in except_for:
+                continue
+            begun, name = self._begun.get(call.id), call.function.name
+            if begun is not None:
+                planned.append(begun)
+            elif name in ask.tools.functions or (is_refusing_unknown and not ask.tools.is_manual(name)):
+                planned.append(ask.tools.plan(call, self._settings.new_id(), self._settings.confirm))
+                if why_not is not None:
+                    planned[-1].tool, planned[-1].problem = None, why_not
+        if not planned:
             return
-        planned = [tools.plan(call, self._settings.new_id(), self._settings.confirm) for call in calls]
-        if was_cancelled:
-            for plan in planned:
-                plan.tool, plan.problem = None, "not executed: the run was cancelled"
-        answers: list[ToolMessage] = yield CallTools(planned)
+        try:
+            answers: list[ToolMessage] = yield CallTools(planned)
+        except GeneratorExit:
+            # What has not begun yet never will; the rest has an outcome, now or later.
+            self._begun.update((plan.call_id, plan) for plan in planned if not plan.outcome.cancel())
+            raise
+        for plan in planned:
+            self._begun.pop(plan.call_id, None)
         self._reducer.add_messages(answers)
 
     # The rest
@@ -437,6 +451,14 @@ class _Hydration(msgspec.Struct):
     messages: msgspec.Raw = msgspec.Raw(b"[]")
     state: Any = msgspec.field(default_factory=dict[str, Any])
     interrupts: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_NOT_MADE: dict[RunOutcome | None, str] = {
+    "cancelled": "not executed: the run was cancelled",
+    "error": "not executed: the run failed",
+    None: "not executed: the run was cut off",
+}
+"""Why a call that never began is not made after all, by how its run ended."""
 
 
 def _answers_in(messages: Iterable[Message]) -> list[ToolMessage]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, ClassVar, cast, get_args, overload
 
 import msgspec
@@ -28,6 +30,7 @@ _PARTS = get_args(ContentPart)
 Confirm = Callable[[str, dict[str, Any]], Any]
 """Asked with a tool's name and arguments whether it may be called: gives a truth, or an awaitable of one."""
 
+_INTERRUPTED = "interrupted: the call had begun and may have had an effect; it was not made again"
 _NOBODY_TO_ASK = "not executed: it needs the user's consent, and this client has no way to ask for it"
 
 
@@ -188,7 +191,11 @@ Toolbox.EMPTY = Toolbox()
 
 
 class PlannedCall:
-    """A call that is to be made, or whose ``problem`` is known without making it."""
+    """A call that is to be made, or whose ``problem`` is known without making it.
+
+    It is made once. ``outcome`` is pending until the function is called, and then holds the answer, sooner or later:
+    a run may be left while its function goes on in a thread, and the next run takes what comes of it.
+    """
 
     def __init__(
         self,
@@ -205,6 +212,28 @@ class PlannedCall:
         self.arguments = arguments or {}
         self.problem = problem
         self.confirm: Confirm | None = None
+        self.outcome: Future[ToolMessage] = Future()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the function was called; it is not called again."""
+        return self.outcome.running() or (self.outcome.done() and not self.outcome.cancelled())
+
+    def begin(self) -> bool:
+        """Whether the function is to be called now: not if it was called before, or was given up."""
+        return not self.has_begun and self.outcome.set_running_or_notify_cancel()
+
+    @contextmanager
+    def settling(self) -> Generator[None]:
+        """Around the call: whatever ends it, there is an outcome. Raises what is no ``Exception``."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever the application's function raises is the answer
+            self.outcome.set_result(self.failed(error))
+        except BaseException:
+            # Cancelled, Ctrl-C: nobody knows how far the function came.
+            self.outcome.set_result(self._error(_INTERRUPTED))
+            raise
 
     def ask(self) -> Any:
         """Whether the user lets the call be made, or an awaitable of that (SEC-1)."""
@@ -217,6 +246,10 @@ class PlannedCall:
         if error is not None:
             _log.warning("nobody could be asked about the tool call %s", self.call_id, exc_info=error)
             self.problem = "not executed: the user could not be asked"
+
+    def settle(self, value: Any) -> None:
+        """The function gave this."""
+        self.outcome.set_result(self.answer(value))
 
     def answer(self, value: Any) -> ToolMessage:
         """The answer that the function gave: text and parts as they are, anything else as JSON."""
