@@ -8,15 +8,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream, turn_fixtures
 from provider_checkers import check_anthropic, check_chat, check_responses
-from serving import REPOSITORY, Server, check_valid, serving, text_of, types
+from serving import REPOSITORY, text_of, types
 
-from aguila import App
 from aguila.providers import tool
 from aguila.stream import consume
 
@@ -104,10 +102,8 @@ def of_type(events: Events, type_: str) -> Events:
     return [event for event in events if event["type"] == type_]
 
 
-def played(server: Server, **members: Any) -> Events:
-    events = server.events(**members)
-    check_valid(events)
-    return events
+def played(desk: Any, **members: Any) -> Events:
+    return desk.events(**members)
 
 
 # aimock
@@ -134,24 +130,23 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def mocked(provider: str, mock_url: str) -> Iterator[Server]:
-    with serving(App(agent_for(provider, mock_url, tools=TOOLS, instructions="Be brief."))) as server:
-        yield server
+def mocked(provider: str, mock_url: str, desk_for: Callable[[Any], Any]) -> Any:
+    return desk_for(agent_for(provider, mock_url, tools=TOOLS, instructions="Be brief."))
 
 
-def test_aimock_text(mocked: Server) -> None:
+def test_aimock_text(mocked: Any) -> None:
     events = played(mocked, messages=[user("hello")])
     assert text_of(events) == "Hi there, friend!"
     assert events[-1]["outcome"] == {"type": "success"}
 
 
-def test_aimock_tools(mocked: Server) -> None:
+def test_aimock_tools(mocked: Any) -> None:
     events = played(mocked, messages=[user("weather in one")])
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
     assert text_of(events) == "That is done."
 
 
-def test_aimock_parallel_tools(mocked: Server) -> None:
+def test_aimock_parallel_tools(mocked: Any) -> None:
     events = played(mocked, messages=[user("weather in two")])
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
     assert results == ["Oslo: 3 degrees", "Rome: 3 degrees"]
@@ -159,7 +154,7 @@ def test_aimock_parallel_tools(mocked: Server) -> None:
     assert text_of(events) == "That is done."
 
 
-def test_aimock_frontend_tools(mocked: Server) -> None:
+def test_aimock_frontend_tools(mocked: Any) -> None:
     first = played(mocked, messages=[user("date")], tools=[PICK_DATE])
     (call,) = of_type(first, "TOOL_CALL_START")
     assert of_type(first, "TOOL_CALL_RESULT") == []
@@ -170,7 +165,7 @@ def test_aimock_frontend_tools(mocked: Server) -> None:
     assert text_of(second) == "That is done."
 
 
-def test_aimock_approval(mocked: Server) -> None:
+def test_aimock_approval(mocked: Any) -> None:
     paid.clear()
     first = played(mocked, messages=[user("pay")])
     (interrupt,) = first[-1]["outcome"]["interrupts"]
@@ -185,20 +180,20 @@ def test_aimock_approval(mocked: Server) -> None:
     assert text_of(second) == "That is done."
 
 
-def test_aimock_images(mocked: Server) -> None:
+def test_aimock_images(mocked: Any) -> None:
     source = {"type": "data", "value": base64.b64encode(PIXEL).decode(), "mimeType": "image/png"}
     parts = [{"type": "text", "text": "look"}, {"type": "image", "source": source}]
     events = played(mocked, messages=[{"id": "m1", "role": "user", "content": parts}])
     assert text_of(events) == "A single blue pixel."
 
 
-def test_aimock_reasoning(mocked: Server) -> None:
+def test_aimock_reasoning(mocked: Any) -> None:
     events = played(mocked, messages=[user("think")])
     assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "Let me think."
     assert text_of(events) == "42."
 
 
-def test_aimock_usage(mocked: Server, provider: str) -> None:
+def test_aimock_usage(mocked: Any, provider: str) -> None:
     events = played(mocked, messages=[user("count")])
     (usage,) = events[-1]["usage"]
     assert (usage["provider"], usage["model"]) == (VENDOR[provider], MODELS[provider])
@@ -207,7 +202,7 @@ def test_aimock_usage(mocked: Server, provider: str) -> None:
     assert usage["outputTokens"] in (15, 20)
 
 
-def test_aimock_error(mocked: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_aimock_error(mocked: Any, caplog: pytest.LogCaptureFixture) -> None:
     events = played(mocked, messages=[user("fail")])
     assert events[-1]["type"] == "RUN_ERROR"
     assert events[-1]["code"] == "provider_rate_limit"
@@ -215,7 +210,7 @@ def test_aimock_error(mocked: Server, caplog: pytest.LogCaptureFixture) -> None:
     assert "sk-123" in caplog.text  # who runs it may know
 
 
-def test_aimock_mixed_tools_in_one_turn(mocked: Server) -> None:
+def test_aimock_mixed_tools_in_one_turn(mocked: Any) -> None:
     """Backend, front end and approval at once: results first, then the question, and only then the front end's call."""
     paid.clear()
     first = played(mocked, messages=[user("mixed")], tools=[PICK_DATE])
@@ -245,20 +240,16 @@ def _messages(events: Events, said: str) -> str:
 
 
 @pytest.fixture
-def answering(provider: str) -> Iterator[Callable[..., tuple[Server, Recorded]]]:
-    """Starts a model server that answers with these turns, and an agent in front of it."""
-    with ExitStack() as stack:
+def replying(provider: str, answering: Callable[..., tuple[Any, Recorded]]) -> Callable[..., tuple[Any, Recorded]]:
+    """Starts an agent of the provider whose model server answers with these turns."""
 
-        def start(*answers: Any, **options: Any) -> tuple[Server, Recorded]:
-            made = [stream(provider, **one) if isinstance(one, dict) else one for one in answers]
-            recorded = stack.enter_context(Recorded(made))
-            agent = agent_for(provider, recorded.url, **{"tools": TOOLS, **options})
-            return stack.enter_context(serving(App(agent))), recorded
+    def start(*answers: Any, **options: Any) -> tuple[Any, Recorded]:
+        return answering(provider, *answers, **{"tools": TOOLS, **options})
 
-        yield start
+    return start
 
 
-Start = Callable[..., tuple[Server, Recorded]]
+Start = Callable[..., tuple[Any, Recorded]]
 
 
 def check_request(provider: str, request: Json) -> None:
@@ -267,8 +258,8 @@ def check_request(provider: str, request: Json) -> None:
         assert CHECKERS[provider](request) == []
 
 
-def test_recorded_text(answering: Start, provider: str) -> None:
-    server, recorded = answering({"text": "Hello world"}, instructions="Be brief.")
+def test_recorded_text(replying: Start, provider: str) -> None:
+    server, recorded = replying({"text": "Hello world"}, instructions="Be brief.")
     context = [{"description": "Where the user is", "value": "Oslo"}]
     events = played(server, messages=[user("Hi")], context=context)
     assert text_of(events) == "Hello world"
@@ -279,9 +270,9 @@ def test_recorded_text(answering: Start, provider: str) -> None:
     assert "Be brief." not in json.dumps(events)  # instructions are the model's alone
 
 
-def test_recorded_tools(answering: Start, provider: str) -> None:
+def test_recorded_tools(replying: Start, provider: str) -> None:
     call = ("call_0", "weather", {"city": "Oslo"})
-    server, recorded = answering({"text": "I look.", "calls": [call]}, {"calls": [call]}, {"text": "3 degrees."})
+    server, recorded = replying({"text": "I look.", "calls": [call]}, {"calls": [call]}, {"text": "3 degrees."})
     events = played(server, messages=[user("Weather?")])
     started = of_type(events, "TOOL_CALL_START")
     assert len({event["toolCallId"] for event in started}) == 2  # a server that repeats its ids is no reason to fail
@@ -292,9 +283,9 @@ def test_recorded_tools(answering: Start, provider: str) -> None:
     assert "I look." in json.dumps(recorded.requests[1])
 
 
-def test_recorded_parallel_tools(answering: Start, provider: str) -> None:
+def test_recorded_parallel_tools(replying: Start, provider: str) -> None:
     calls = [("c1", "weather", {"city": "Oslo"}), ("c2", "weather", {"city": "Rome"}), ("c3", "nobody", {})]
-    server, recorded = answering({"calls": calls}, {"text": "Done."})
+    server, recorded = replying({"calls": calls}, {"text": "Done."})
     events = played(server, messages=[user("Weather?")])
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
     assert results == ["Oslo: 3 degrees", "Rome: 3 degrees", "There is no tool named 'nobody'."]
@@ -302,9 +293,9 @@ def test_recorded_parallel_tools(answering: Start, provider: str) -> None:
     assert text_of(events) == "Done."
 
 
-def test_recorded_frontend_tools(answering: Start) -> None:
+def test_recorded_frontend_tools(replying: Start) -> None:
     calls = [("c1", "pick_date", {"month": "May"}), ("c2", "weather", {"city": "Oslo"})]
-    server, recorded = answering({"calls": calls}, tools=[weather])
+    server, recorded = replying({"calls": calls}, tools=[weather])
     events = played(server, messages=[user("When?")], tools=[PICK_DATE])
     (result,) = of_type(events, "TOOL_CALL_RESULT")
     assert result["content"] == "Oslo: 3 degrees"
@@ -314,11 +305,11 @@ def test_recorded_frontend_tools(answering: Start) -> None:
     assert "pick_date" in json.dumps(recorded.requests[0])
 
 
-def test_recorded_approval(answering: Start, provider: str) -> None:
+def test_recorded_approval(replying: Start, provider: str) -> None:
     """Two calls need approval: one question each, in one run; the model is not asked again on resumption."""
     paid.clear()
     calls = [("c1", "pay", {"amount": 1}), ("c2", "weather", {"city": "Oslo"}), ("c3", "pay", {"amount": 2})]
-    server, recorded = answering(
+    server, recorded = replying(
         {"text": "I pay.", "calls": calls, "usage": USAGE[provider]}, {"text": "Paid.", "usage": USAGE[provider]}
     )
     first = played(server, messages=[user("Pay")])
@@ -343,7 +334,7 @@ def test_recorded_approval(answering: Start, provider: str) -> None:
     check_request(provider, recorded.requests[1])
 
 
-def test_recorded_images(answering: Start, provider: str) -> None:
+def test_recorded_images(replying: Start, provider: str) -> None:
     """By data and by address; what the model cannot take is skipped and the run goes on (IN-6)."""
     data = base64.b64encode(PIXEL).decode()
     parts = [
@@ -354,7 +345,7 @@ def test_recorded_images(answering: Start, provider: str) -> None:
         {"type": "image", "source": {"type": "file", "value": "foreign-handle", "provider": "elsewhere"}},
         {"type": "document", "source": {"type": "data", "value": "AAAA", "mimeType": "application/x-unknown"}},
     ]
-    server, recorded = answering({"text": "A pixel."})
+    server, recorded = replying({"text": "A pixel."})
     assert text_of(played(server, messages=[{"id": "m1", "role": "user", "content": parts}])) == "A pixel."
     sent = json.dumps(recorded.requests[0])
     check_request(provider, recorded.requests[0])
@@ -365,11 +356,11 @@ def test_recorded_images(answering: Start, provider: str) -> None:
     assert "x-unknown" not in sent
 
 
-def test_recorded_reasoning(answering: Start, provider: str) -> None:
+def test_recorded_reasoning(replying: Start, provider: str) -> None:
     """Thoughts are told, and what the model wants back goes back: within the run, and with the next turn (P18)."""
     call = ("c1", "weather", {"city": "Oslo"})
     signature = "c2lnbmF0dXJl"
-    server, recorded = answering(
+    server, recorded = replying(
         {"thought": ("I wonder.", signature), "calls": [call]},
         {"thought": ("I see.", signature), "text": "Cold."},
         {"text": "Bye."},
@@ -386,9 +377,9 @@ def test_recorded_reasoning(answering: Start, provider: str) -> None:
     assert json.dumps(recorded.requests[2]).count(signature) >= (1 if provider == "openai responses" else 2)
 
 
-def test_recorded_usage(answering: Start, provider: str) -> None:
+def test_recorded_usage(replying: Start, provider: str) -> None:
     """Totals include their parts, whatever the provider's own do (USE-2, USE-3, USE-4)."""
-    server, _ = answering({"text": "One.", "usage": USAGE[provider]})
+    server, _ = replying({"text": "One.", "usage": USAGE[provider]})
     (usage,) = played(server, messages=[user("Count")])[-1]["usage"]
     expected = {
         "provider": VENDOR[provider],
@@ -405,8 +396,8 @@ def test_recorded_usage(answering: Start, provider: str) -> None:
     assert usage == expected
 
 
-def test_recorded_refusal(answering: Start) -> None:
-    server, _ = answering({"refusal": "I will not do that."})
+def test_recorded_refusal(replying: Start) -> None:
+    server, _ = replying({"refusal": "I will not do that."})
     events = played(server, messages=[user("Do it")])
     assert text_of(events) == "I will not do that."
     (custom,) = of_type(events, "CUSTOM")
@@ -414,8 +405,8 @@ def test_recorded_refusal(answering: Start) -> None:
     assert custom["value"]["reason"] in ("refusal", "content_filter")
 
 
-def test_recorded_length(answering: Start) -> None:
-    server, _ = answering({"text": "Once upon", "finish": "length"})
+def test_recorded_length(replying: Start) -> None:
+    server, _ = replying({"text": "Once upon", "finish": "length"})
     events = played(server, messages=[user("Tell")])
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
     assert events[-1]["outcome"] == {"type": "success"}
@@ -431,9 +422,9 @@ def test_recorded_length(answering: Start) -> None:
         (500, "provider_unavailable"),
     ],
 )
-def test_recorded_error(answering: Start, status: int, code: str) -> None:
+def test_recorded_error(replying: Start, status: int, code: str) -> None:
     body = json.dumps({"error": {"message": "secret sk-123", "type": "x", "code": status}}).encode()
-    server, _ = answering((status, body))
+    server, _ = replying((status, body))
     events = played(server, messages=[user("Hi")])
     assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
     assert events[-1]["code"] == code
@@ -453,35 +444,35 @@ def _cut(answer: tuple[int, bytes]) -> list[bytes]:
     return [frame + b"\n\n" for frame in answer[1].split(b"\n\n") if b"Once" in frame or b"upon" in frame]
 
 
-def test_an_error_in_the_stream_ends_the_run_after_what_was_said(answering: Start, provider: str) -> None:
+def test_an_error_in_the_stream_ends_the_run_after_what_was_said(replying: Start, provider: str) -> None:
     frames = _cut(stream(provider, text="Once upon"))
     error = IN_THE_STREAM[provider]
     named = f"event: {error['type']}\n" if "type" in error else ""
     frames.append(f"{named}data: {json.dumps(error)}\n\n".encode())
-    server, _ = answering((200, b"".join(frames)))
+    server, _ = replying((200, b"".join(frames)))
     events = played(server, messages=[user("Tell")])
     assert text_of(events) == "Once upon"
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_unavailable")
     assert "sk-123" not in json.dumps(events)
 
 
-def test_a_stream_that_breaks_off_is_no_success(answering: Start, provider: str) -> None:
-    server, _ = answering((200, b"".join(_cut(stream(provider, text="Once upon")))))
+def test_a_stream_that_breaks_off_is_no_success(replying: Start, provider: str) -> None:
+    server, _ = replying((200, b"".join(_cut(stream(provider, text="Once upon")))))
     events = played(server, messages=[user("Tell")])
     assert text_of(events) == "Once upon"
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_truncated")
 
 
-def test_an_error_after_tools_has_the_usage_until_then(answering: Start, provider: str) -> None:
+def test_an_error_after_tools_has_the_usage_until_then(replying: Start, provider: str) -> None:
     call = ("c1", "weather", {"city": "Oslo"})
-    server, _ = answering({"calls": [call], "usage": USAGE[provider]}, (500, b'{"error": {"message": "no"}}'))
+    server, _ = replying({"calls": [call], "usage": USAGE[provider]}, (500, b'{"error": {"message": "no"}}'))
     last = played(server, messages=[user("Weather?")])[-1]
     assert (last["type"], last["usage"][0]["totalTokens"]) == ("RUN_ERROR", 120)
 
 
-def test_an_agent_stops_after_its_rounds(answering: Start) -> None:
+def test_an_agent_stops_after_its_rounds(replying: Start) -> None:
     turn = {"calls": [("c1", "weather", {"city": "Oslo"})]}
-    server, recorded = answering(turn, turn, turn, max_rounds=2)
+    server, recorded = replying(turn, turn, turn, max_rounds=2)
     last = played(server, messages=[user("Weather?")])[-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "max_rounds")
     assert len(recorded.requests) == 2

@@ -10,7 +10,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,7 +27,10 @@ MODELS = {
 }
 
 Json = dict[str, Any]
-Answer = tuple[int, bytes]
+CUT = "cut"
+"""As the last piece of an answer: the connection ends before the answer does."""
+Answer = tuple[int, bytes | list[bytes | threading.Event | str]]
+"""A status and a body; in pieces, the answer waits at an event until the test sets it."""
 
 
 def agent_for(provider: str, url: str, **options: Any) -> Any:
@@ -117,6 +120,8 @@ class Recorded:
         recorded = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 recorded.requests.append(json.loads(body))
@@ -124,9 +129,22 @@ class Recorded:
                 self.send_response(status)
                 kind = "text/event-stream" if status == 200 else "application/json"
                 self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(answer)))
+                if isinstance(answer, bytes):
+                    self.send_header("content-length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
+                    return
+                self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
-                self.wfile.write(answer)
+                self.close_connection = True
+                with suppress(ConnectionError):  # who asked may have gone
+                    for piece in answer:
+                        if isinstance(piece, threading.Event):
+                            assert piece.wait(60)
+                        elif isinstance(piece, bytes):
+                            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                    if not answer or answer[-1] != CUT:
+                        self.wfile.write(b"0\r\n\r\n")
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -154,6 +172,13 @@ def sse(events: list[Json], *, named: bool = False, done: bool = False) -> Answe
         for event in events
     ]
     return 200, ("".join(lines) + ("data: [DONE]\n\n" if done else "")).encode()
+
+
+def frames(answer: Answer) -> list[bytes]:
+    """An answer as the frames that it consists of."""
+    body = answer[1]
+    assert isinstance(body, bytes)
+    return [frame + b"\n\n" for frame in body.split(b"\n\n") if frame != b""]
 
 
 def stream(provider: str, **turn: Any) -> Answer:

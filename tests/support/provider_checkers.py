@@ -227,7 +227,7 @@ def _anthropic_block(block: Block, role: str) -> Problems:
                 return []
             return [one for part in block["content"] for one in _anthropic_block(part, role)]
         case "thinking", "assistant":
-            return [] if block["thinking"] and block["signature"] else ["thought"]
+            return [] if isinstance(block["thinking"], str) and block["signature"] else ["thought"]
         case "redacted_thinking", "assistant":
             return [] if block["data"] else ["hidden thought"]
         case other:
@@ -276,13 +276,13 @@ def check_gemini(request: Block) -> Problems:
 
 
 def _gemini_part(part: Block, role: str) -> Problems:
-    kinds = part.keys() - {"thought_signature"}
+    kinds = part.keys() - {"thought_signature", "thought"}
     if len(kinds) != 1:
         return [f"a part is one thing, not {sorted(kinds)}"]
     kind = kinds.pop()
     match kind, role:
         case "text", _:
-            return [] if part["text"] != "" else ["empty text"]
+            return [] if part["text"] != "" or "thought_signature" in part else ["empty text"]
         case "inline_data" | "file_data", "user":
             return [] if re.fullmatch(r"[a-z]+/[\w.+-]+", part[kind]["mime_type"]) else ["media type"]
         case "function_call", "model":

@@ -21,14 +21,49 @@ def pack(kind: str, **members: str) -> str:
     return msgspec.json.encode({_KIND: kind, **members}).decode()
 
 
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which piece of a text an artefact came with. One that came with none may stand after the message's calls."""
+
+    start: int
+    length: int
+    is_after_calls: bool = False
+
+    def moved(self, offset: int) -> Place:
+        """The place in a text that has this many characters before it."""
+        return Place(self.start + offset, self.length, self.is_after_calls)
+
+    @staticmethod
+    def of(members: dict[str, str]) -> Place | None:
+        """The place that an artefact names; None if it is that of the whole text."""
+        try:
+            start, length = int(members["start"]), int(members["length"])
+        except (KeyError, ValueError):
+            return None
+        return Place(start, length, "after" in members) if start >= 0 and length >= 0 else None
+
+
+def placed(value: str | None, place: Place | None) -> str | None:
+    """An artefact that names its place."""
+    if value is None or place is None:
+        return value
+    after = {"after": "calls"} if place.is_after_calls else {}
+    members = {"start": str(place.start), "length": str(place.length), **after}
+    return msgspec.json.encode({**msgspec.json.decode(value), **members}).decode()
+
+
 def unpack(value: object, kind: str) -> dict[str, str] | None:
     """The members of an artefact of this kind; None if it is another's, or nothing that ``pack`` has made."""
-    if not isinstance(value, str):
-        return None
-    try:
-        found: Any = msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
+    found = read_json(value)
     if not is_object(found) or found.get(_KIND) != kind:
         return None
     return {name: text for name, text in found.items() if isinstance(text, str) and name != _KIND}
+
+
+def read_json(value: object) -> Any:
+    """The JSON value that a text is; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

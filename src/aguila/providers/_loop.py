@@ -28,10 +28,10 @@ from aguila.chat.contents_out import RESULT_ERROR
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.errors import RunFailed
 from aguila.protocol import RunErrorEvent, replace
-from aguila.providers._failure import FinishProblem, failure_of
+from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
 from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
-from aguila.providers._turn import Call, CallIds, Teller, Turn, handle_of, retell, tell_call
+from aguila.providers._turn import Call, CallIds, Teller, Text, Turn, handle_of, retell, tell_artefact, tell_call
 
 _log = logging.getLogger("aguila")
 
@@ -132,16 +132,17 @@ class _Rounds:
                 raise
             raise failure from error
         finally:
+            teller.count()
             await _close(answer)
         return await teller.end()
 
     async def _check_end(self, turn: Turn) -> None:
         if turn.finish_reason is None:  # a connection that was cut ends like one that was not
-            raise RunFailed("The model's answer broke off.", code="provider_truncated")
+            raise truncated()
         problem = FinishProblem.of(turn.finish_reason)
-        if problem is None:
-            return
-        if not turn.items:
+        if problem is None or (problem.reason == "other" and turn.calls):
+            return  # who calls has a reason to stop
+        if not turn.items or not all(call.is_complete for call in turn.calls):
             raise RunFailed(problem.message, code=problem.reason)
         await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
 
@@ -168,6 +169,9 @@ class _Rounds:
         for call in left:
             if call.is_held:
                 await tell_call(self._run, call)
+        for item in turn.items:
+            if isinstance(item, Text) and item.is_held:
+                await tell_artefact(self._run, item)
         messages += [
             ChatMessage("tool", [results[call.call_id].as_content(call.call_id)])
             for call in turn.calls

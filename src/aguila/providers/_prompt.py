@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -57,6 +58,14 @@ async def prompt_of(
         else:
             declared[tool.name] = tool
     return Prompt(messages=messages, tools=list(declared.values()), instructions=instructions, context=run.context)
+
+
+def with_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with what an application asks for beside; its tools stand after those that are there already."""
+    merged = {**made, **options}
+    if "tools" in made and isinstance(options.get("tools"), Sequence):
+        merged["tools"] = [*made["tools"], *options["tools"]]
+    return merged
 
 
 # The view that a provider is given

@@ -5,11 +5,16 @@ again would say something else; so a turn is a JSON value that can be recorded, 
 
 Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
 provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
-together; a thought that comes after text begins another message, so that the order survives as well.
+together; a thought or a file that comes after text begins another message, so that the order survives as well.
+
+A call is ended when it is complete, and never if the answer was cut off within it: END means complete (TOOL-3). A file
+that the model makes is told as an activity, as an assistant's message cannot hold one; the model is shown it again
+within the run only.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +26,7 @@ from aguila.chat import (
     ChatMessage,
     ChatUpdate,
     Content,
+    DataContent,
     ErrorContent,
     FunctionCallContent,
     ReasoningContent,
@@ -30,19 +36,25 @@ from aguila.chat import (
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
-from aguila.protocol import AssistantMessage, ReasoningEncryptedValueEvent, ToolCall
+from aguila.protocol import AssistantMessage, ReasoningEncryptedValueEvent, TokenUsage, ToolCall
+from aguila.providers._artefact import Place, placed
+from aguila.providers._failure import FinishProblem
+from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
 
-FINISH_REASON = "finish_reason"
-"""The additional property of an update that tells why the model stopped."""
+MADE_FILE = "aguila.file"
+"""The type of the activity that is a file which the model made; its content is the part that a user's would be."""
 
 
 class Text(msgspec.Struct, tag="text", omit_defaults=True):
-    """What was said."""
+    """What was said; ``offset`` is how much its message had said before. Empty, it is only an artefact after calls."""
 
     message_id: str
     text: str = ""
     artefact: str | None = None
     artefact_type: str | None = None
+    offset: int = 0
+    place: Place | None = None
+    is_held: bool = False
 
 
 class Thought(msgspec.Struct, tag="thought", omit_defaults=True):
@@ -64,6 +76,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True):
     artefact: str | None = None
     artefact_type: str | None = None
     is_held: bool = False
+    is_complete: bool = False
 
     def as_content(self) -> FunctionCallContent:
         """The call as it stands in the chat."""
@@ -75,10 +88,20 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True):
         )
 
 
+class File(msgspec.Struct, tag="file", omit_defaults=True):
+    """A file that was made."""
+
+    message_id: str
+    data: bytes
+    media_type: str
+    artefact: str | None = None
+    artefact_type: str | None = None
+
+
 class Turn(msgspec.Struct, omit_defaults=True):
     """All that a model answered, in order."""
 
-    items: list[Text | Thought | Call] = []
+    items: list[Text | Thought | Call | File] = []
     finish_reason: str | None = None
 
     @property
@@ -92,14 +115,19 @@ class Turn(msgspec.Struct, omit_defaults=True):
         for item in self.items:
             match item:
                 case Text():
-                    kept = _properties(item.artefact, item.artefact_type)
+                    value = placed(item.artefact, item.place)
+                    kept = _properties(value, item.artefact_type)
                     contents.append(TextContent(item.text, additional_properties=kept))
+                case File():
+                    kept = _properties(item.artefact, item.artefact_type)
+                    contents.append(DataContent(item.data, item.media_type, additional_properties=kept))
                 case Thought():
                     kind = {} if item.artefact_type is None else {ENCRYPTED_VALUE_TYPE: item.artefact_type}
                     contents.append(ReasoningContent(item.text, item.artefact, additional_properties=kind))
                 case Call():
                     contents.append(item.as_content())
-        return ChatMessage("assistant", contents)
+        properties = {} if self.finish_reason is None else {FINISH_REASON: self.finish_reason}
+        return ChatMessage("assistant", contents, additional_properties=properties)
 
 
 def _properties(value: str | None, value_type: str | None) -> dict[str, Any]:
@@ -138,14 +166,15 @@ class Teller:
         self._run = run
         self._ids = ids
         self._holds = holds
-        self._message_id = run.new_id("msg")
-        self._is_used = False  # whether something was told under that id
+        self._message = _Message(run.new_id("msg"))
         self._text: tuple[Text, TextHandle, list[str]] | None = None
         self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
         self._calls: dict[str, tuple[Call, ToolCallHandle | None, list[str]]] = {}  # by the provider's id
+        self._so_far: TokenUsage | None = None
 
     async def tell(self, update: ChatUpdate) -> None:
         """Tell what an update adds. Raises ``RunFailed`` for an error that it holds."""
+        self._so_far = update.additional_properties.get(USAGE_SO_FAR, self._so_far)
         for content in update.contents:
             match content:
                 case TextContent():
@@ -154,7 +183,10 @@ class Teller:
                     await self._tell_thought(content)
                 case FunctionCallContent():
                     await self._tell_call(content)
+                case DataContent():
+                    await self._tell_file(content)
                 case UsageContent():
+                    self._so_far = None
                     self._run.add_usage(content.usage)
                 case ErrorContent():
                     raise RunFailed(content.message, code=content.code)
@@ -167,33 +199,80 @@ class Teller:
         if isinstance(reason, str):
             self.turn.finish_reason = reason
 
+    def count(self) -> None:
+        """Count what was used until now, if the answer did not come to its end (USE-1)."""
+        usage, self._so_far = self._so_far, None
+        if usage is not None:
+            self._run.add_usage(usage)
+
     async def end(self) -> Turn:
-        """End what is open; gives all of it."""
+        """End what is open, but for calls within which the answer was cut off; gives all of it."""
         await self._end_text()
         await self._end_thought()
+        reason = self.turn.finish_reason
+        is_cut = reason is None or FinishProblem.of(reason) is not None
         for call, handle, texts in self._calls.values():
             call.arguments = "".join(texts)
-            if handle is not None:
+            has_all = call.arguments.strip() != "" and call.as_content().parsed_arguments is not None
+            call.is_complete = call.is_complete or has_all or not is_cut
+            if handle is not None and call.is_complete:
                 await handle.end()
         return self.turn
 
+    def _begin_message(self) -> None:
+        """What comes now is of another message, if something was told under this one."""
+        if self._message.is_used:
+            self._message = _Message(self._run.new_id("msg"))
+
     async def _tell_text(self, content: TextContent) -> None:
-        artefact = content.additional_properties.get(ENCRYPTED_VALUE)
+        message = self._message
         if content.text != "":
             await self._end_thought()
+            if message.is_signed and not message.has_calls and self._text is not None:
+                await self._end_text()  # a signed part is not to be joined with what follows it
+                self._begin_message()
+                message = self._message
             if self._text is None:
-                self._is_used = True
-                item = Text(self._message_id)
+                message.is_used = True
+                item = Text(message.id, offset=message.said)
                 self.turn.items.append(item)
                 handle = self._run.text(message_id=item.message_id)
                 await handle.__aenter__()
                 self._text = (item, handle, [])
             self._text[2].append(content.text)
+            message.is_told = True
+            message.said += len(content.text)
             await self._text[1].write(content.text)
-        if artefact is not None and self._text is not None:
+        if ENCRYPTED_VALUE in content.additional_properties:
+            await self._sign(content)
+
+    async def _sign(self, content: TextContent) -> None:
+        """Tell the artefact of a piece of text, which may be empty."""
+        message = self._message
+        value = content.additional_properties[ENCRYPTED_VALUE]
+        value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+        if not message.is_used:  # there is no message yet that could have it
+            kind = {} if value_type is None else {ENCRYPTED_VALUE_TYPE: value_type}
+            await self._tell_thought(ReasoningContent("", value, additional_properties=kind))
+            await self._end_thought()
+            return
+        if message.is_signed:
+            log_notice(Notice(rule="ENC-1", message="left out a second artefact of one message"))
+            return
+        message.is_signed = True
+        if self._text is None:
+            item = Text(message.id, offset=message.said)
+            self.turn.items.append(item)
+        else:
             item = self._text[0]
-            item.artefact, item.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-            await _tell_artefact(self._run, item)
+        start = message.said - len(content.text) - item.offset
+        item.artefact, item.artefact_type = value, value_type
+        item.place = Place(
+            start=start, length=len(content.text), is_after_calls=message.has_calls and content.text == ""
+        )
+        item.is_held = not message.is_told
+        if not item.is_held:
+            await tell_artefact(self._run, item)
 
     async def _end_text(self) -> None:
         if self._text is not None:
@@ -209,8 +288,7 @@ class Teller:
             await self._end_thought()
         if self._thought is None:
             await self._end_text()
-            if self._is_used:
-                self._message_id, self._is_used = self._run.new_id("msg"), False
+            self._begin_message()
             item = Thought(self._run.new_id("rsn"))
             self.turn.items.append(item)
             handle = self._run.reasoning(item.message_id)
@@ -244,8 +322,10 @@ class Teller:
             texts.append(more)
             if handle is not None:
                 await handle.args(more)
-        if content.is_complete and handle is not None:
-            await handle.end()
+        if content.is_complete:
+            call.is_complete = True
+            if handle is not None:
+                await handle.end()
         artefact = content.additional_properties.get(ENCRYPTED_VALUE)
         if artefact is not None and call.artefact is None:
             call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
@@ -253,25 +333,58 @@ class Teller:
                 await handle.encrypted(artefact, call.artefact_type)
 
     async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
-        self._is_used = True
-        call = Call(self._ids.take(content.call_id), content.name, self._message_id)
+        self._message.is_used = self._message.has_calls = True
+        call = Call(self._ids.take(content.call_id), content.name, self._message.id)
         self.turn.items.append(call)
         call.is_held = self._holds(call.name)
         if call.is_held:
             return call, None, []
+        self._message.is_told = True
         handle = handle_of(self._run, call)
         await handle.__aenter__()
         return call, handle, []
+
+    async def _tell_file(self, content: DataContent) -> None:
+        await self._end_text()
+        await self._end_thought()
+        self._begin_message()
+        properties = content.additional_properties
+        item = File(
+            self._run.new_id("act"),
+            content.data,
+            content.media_type,
+            properties.get(ENCRYPTED_VALUE),
+            properties.get(ENCRYPTED_VALUE_TYPE),
+        )
+        self.turn.items.append(item)
+        await _tell_file(self._run, item)
+
+
+class _Message:
+    """What was told under the id of a message."""
+
+    __slots__ = ("has_calls", "id", "is_signed", "is_told", "is_used", "said")
+
+    def __init__(self, message_id: str) -> None:
+        self.id = message_id
+        self.is_used = False
+        self.is_told = False  # it may hold nothing but calls that are held back
+        self.has_calls = False
+        self.is_signed = False
+        self.said = 0
 
 
 async def retell(run: Run, turn: Turn) -> None:
     """Tell a turn again as it was told before, under the same ids, but for what was held back."""
     for item in turn.items:
         match item:
+            case File():
+                await _tell_file(run, item)
             case Text():
-                await run.say(item.text, message_id=item.message_id)
-                if item.artefact is not None:
-                    await _tell_artefact(run, item)
+                if item.text != "":
+                    await run.say(item.text, message_id=item.message_id)
+                if item.artefact is not None and not item.is_held:
+                    await tell_artefact(run, item)
             case Thought():
                 async with run.reasoning(item.message_id) as thought:
                     await thought.write(item.text)
@@ -297,12 +410,22 @@ def handle_of(run: Run, call: Call) -> ToolCallHandle:
     return handle
 
 
-async def _tell_artefact(run: Run, item: Text) -> None:
+async def tell_artefact(run: Run, item: Text) -> None:
+    """Tell the artefact of a text."""
+    place = None if item.place is None else item.place.moved(item.offset)
+    value = placed(item.artefact, place)
     await run.emit(
         ReasoningEncryptedValueEvent(
             subtype="message",
             entity_id=item.message_id,
-            encrypted_value="" if item.artefact is None else item.artefact,
+            encrypted_value="" if value is None else value,
             encrypted_value_type=item.artefact_type,
         )
     )
+
+
+async def _tell_file(run: Run, item: File) -> None:
+    family = item.media_type.partition("/")[0]
+    source = {"type": "data", "value": base64.b64encode(item.data).decode("ascii"), "mimeType": item.media_type}
+    content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
+    await run.activity(MADE_FILE, content, message_id=item.message_id)

@@ -11,7 +11,9 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
 ``request`` gives what ``client.messages.create`` is called with, ``updates`` reads what it streams. Messages there take
 turns, begin and end with the user, and hold nothing empty; results stand at the beginning of the user's turn after the
 calls. System and developer messages of the history join the instructions. A thought is sent back with its signature,
-and left out without one. Skipped with a notice: audio, video, images and files of types that it does not take.
+its text empty if it was not shown, and left out without one. Blocks of tools that the provider runs itself are kept and
+sent back as they came; an answer that it paused is sent back at the end, to be continued. Skipped with a notice: audio,
+video, images and files of types that it does not take.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from aguila.chat import (
     ReasoningContent,
     TextContent,
     UriContent,
-    UsageContent,
 )
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
+from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
 from aguila.protocol import TokenUsage
-from aguila.providers._artefact import pack, unpack
+from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
 from aguila.providers._media import (
     IMAGES,
@@ -55,10 +58,10 @@ from aguila.providers._media import (
     result_contents,
     text_of_file,
 )
-from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments
+from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, with_options
+from aguila.providers._reading import FINISH_REASON, known_finish, read_stream
 from aguila.providers._schema import standard_schema
 from aguila.providers._tools import AnyTool
-from aguila.providers._turn import FINISH_REASON
 from aguila.providers._usage import added, count, token_usage
 
 RULES = Rules(call_id=r"[a-zA-Z0-9_-]+", tool_name=r"[a-zA-Z0-9_-]+")
@@ -68,10 +71,15 @@ THINKING = "anthropic.thinking"
 """The kind of the artefact that is the signature of a thought."""
 REDACTED = "anthropic.redacted_thinking"
 """The kind of the artefact that is a thought which does not show."""
+BLOCK = "anthropic.block"
+"""The kind of the artefact that is a whole block, of a tool that the provider runs itself."""
 MAX_TOKENS = 8192
 """How long an answer may be, which the provider wants to be told, unless ``options`` say otherwise."""
 
 _FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
@@ -119,7 +127,7 @@ class _Messages:
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, RULES, warn)
         made = request(prompt, model=self._model, warn=warn, view=view)
-        stream = await self._client.messages.create(**made | self._options)
+        stream = await self._client.messages.create(**with_options(made, self._options))
         async with stream:
             async for update in updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update
@@ -149,7 +157,7 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     made: dict[str, Any] = {
         "model": model,
         "max_tokens": MAX_TOKENS,
-        "messages": [{"role": role, "content": blocks} for role, blocks in _taking_turns(turns)],
+        "messages": [{"role": role, "content": blocks} for role, blocks in _taking_turns(turns, _is_paused(view))],
         "stream": True,
     }
     texts = [text for text in system if text.strip() != ""]
@@ -167,12 +175,17 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     return made
 
 
-def _taking_turns(turns: list[tuple[str, list[Block]]]) -> list[tuple[str, list[Block]]]:
+def _is_paused(view: View) -> bool:
+    """Whether the last message is an answer that the provider wants back as it is, to continue it."""
+    return bool(view.messages) and view.messages[-1].additional_properties.get(FINISH_REASON) == "pause"
+
+
+def _taking_turns(turns: list[tuple[str, list[Block]]], is_paused: bool) -> list[tuple[str, list[Block]]]:
     """The turns without thoughts that lead to nothing, from the user's first to the user's last."""
     taken: list[tuple[str, list[Block]]] = []
-    for role, blocks in turns:
-        while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
-            blocks = blocks[:-1]
+    for index, (role, blocks) in enumerate(turns):
+        if not (is_paused and index == len(turns) - 1):
+            blocks = _without_loose_ends(blocks)
         if not blocks:
             continue
         if taken and taken[-1][0] == role:
@@ -181,9 +194,32 @@ def _taking_turns(turns: list[tuple[str, list[Block]]]) -> list[tuple[str, list[
             taken.append((role, blocks))
     if not taken or taken[0][0] != "user":
         taken.insert(0, ("user", [{"type": "text", "text": BEGIN}]))
-    if taken[-1][0] != "user":
+    if taken[-1][0] != "user" and not is_paused:
         taken.append(("user", [{"type": "text", "text": GO_ON}]))
     return taken
+
+
+def _without_loose_ends(blocks: list[Block]) -> list[Block]:
+    """A turn without thoughts at its end, nor calls and results of the provider's own tools that do not pair."""
+    made = {block.get("id") for block in blocks if block["type"] in _OWN_CALLS}
+    answered = {block.get("tool_use_id") for block in blocks if _is_own_result(block)}
+    kept = [
+        block
+        for block in blocks
+        if not (block["type"] in _OWN_CALLS and block.get("id") not in answered)
+        and not (_is_own_result(block) and block.get("tool_use_id") not in made)
+    ]
+    while kept and kept[-1]["type"] in ("thinking", "redacted_thinking"):
+        kept.pop()
+    return kept
+
+
+_OWN_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+def _is_own_result(block: Block) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind != "tool_result" and kind.endswith("_tool_result")
 
 
 def _blocks(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
@@ -191,16 +227,15 @@ def _blocks(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
         return [_result(result, view, warn) for result in message.results]
     if message.role != "assistant":
         return blocks_of(message.contents, _block, warn)
-    texts: list[Block] = []
-    calls: list[Block] = []  # last: what follows a call would stand between it and its result
+    made: list[Block] = []  # in the order it was said: thoughts are refused if what stands around them has changed
     for content in message.contents:
         match content:
             case ReasoningContent():
                 block = _thought(content, warn)
                 if block is not None:
-                    texts.append(block)
+                    made.append(block)
             case FunctionCallContent():
-                calls.append(
+                made.append(
                     {
                         "type": "tool_use",
                         "id": view.call_id(content.call_id),
@@ -209,17 +244,21 @@ def _blocks(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
                     }
                 )
             case _:
-                texts += blocks_of([content], _text_block, warn)
-    return texts + calls
+                made += blocks_of([content], _text_block, warn)
+    return made
 
 
 def _thought(content: ReasoningContent, warn: Warn) -> Block | None:
     signed = unpack(content.protected_data, THINKING)
-    if signed is not None and content.text != "" and "signature" in signed:
+    if signed is not None and "signature" in signed:
         return {"type": "thinking", "thinking": content.text, "signature": signed["signature"]}
     hidden = unpack(content.protected_data, REDACTED)
     if hidden is not None and "data" in hidden:
         return {"type": "redacted_thinking", "data": hidden["data"]}
+    own = unpack(content.protected_data, BLOCK)
+    block: Any = None if own is None else read_json(own.get("block", ""))
+    if is_object(block) and (block.get("type") in _OWN_CALLS or _is_own_result(block)):
+        return block
     if content.protected_data is not None:
         warn(Notice(rule="ENC-7", message="left out a thought that is not signed by Anthropic"))
     return None
@@ -280,27 +319,39 @@ def _source(content: File, media_type: str, allowed: frozenset[str]) -> Block:
 async def updates(
     stream: AsyncIterable[Any], *, model: str, provider: str = "anthropic", view: View | None = None
 ) -> AsyncIterator[ChatUpdate]:
-    """Chat updates for the events of a stream. ``view`` is the request's, to read the names of tools by."""
-    reader = _Reader(model, provider, view)
-    async for event in stream:
-        update = reader.read(event)
-        if update is not None:
-            yield update
+    """Chat updates for the events of a stream. ``view`` is the request's, to read the names of tools by.
+
+    Raises ``RunFailed`` for a stream that breaks off or tells of an error.
+    """
+    async for update in read_stream(stream, _Reader(model, provider, view)):
+        yield update
+
+
+class _Call:
+    """A call whose arguments arrive."""
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.name = name
+        self.pieces: list[str] = []
 
 
 class _Reader:
     def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self.usage: TokenUsage | None = None
+        self.finish: str | None = None
         self._model = model
         self._provider = provider
         self._view = view
         self._message_id: str | None = None
         self._counts: dict[str, int] = {}
-        self._calls: dict[int, tuple[str, str]] = {}  # by place: the id and the name
+        self._calls: dict[int, _Call] = {}  # by place
+        self._own: dict[int, tuple[Block, list[str]]] = {}  # blocks of the provider's own tools, and their input
+        self._left_out: set[str] = set()
 
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
         contents: list[Content] = []
-        properties: dict[str, Any] = {}
         match event.type:
             case "message_start":
                 self._message_id = event.message.id
@@ -309,24 +360,18 @@ class _Reader:
                 contents += self._begin(event.index, event.content_block)
             case "content_block_delta":
                 contents += self._delta(event.index, event.delta)
+            case "content_block_stop":
+                contents += self._end(event.index)
             case "message_delta":
                 self._count(getattr(event, "usage", None))
                 reason = getattr(event.delta, "stop_reason", None)
                 if reason is not None:
-                    properties[FINISH_REASON] = _FINISH.get(reason, "stop")
-            case "message_stop":
-                if self._counts:
-                    contents.append(UsageContent(self._usage()))
+                    self.finish = known_finish(_FINISH, reason)
             case _:
                 return None
-        if not contents and not properties:
+        if not contents:
             return None
-        return ChatUpdate(
-            contents=contents,
-            message_id=self._message_id,
-            additional_properties=properties,
-            raw_representation=event,
-        )
+        return ChatUpdate(contents=contents, message_id=self._message_id, raw_representation=event)
 
     def _begin(self, index: int, block: Any) -> list[Content]:
         match block.type:
@@ -334,15 +379,17 @@ class _Reader:
                 return [TextContent(block.text)] if block.text != "" else []
             case "tool_use":
                 name = block.name if self._view is None else self._view.own_name(block.name)
-                self._calls[index] = (block.id, name)
+                self._calls[index] = _Call(block.id, name)
                 return [FunctionCallContent(block.id, name, is_complete=False)]
             case "thinking":
                 return [ReasoningContent(block.thinking, additional_properties=_of(index))] if block.thinking else []
             case "redacted_thinking":
                 artefact = pack(REDACTED, data=block.data)
                 return [ReasoningContent("", artefact, additional_properties=_of(index, REDACTED))]
-            case _:
-                return []  # of a tool that the provider runs itself
+            case other:
+                self._leave_out(other, "its block is kept for the model and not shown")
+                self._own[index] = (block.model_dump(mode="json", exclude_unset=True), [])
+                return []
 
     def _delta(self, index: int, delta: Any) -> list[Content]:
         match delta.type:
@@ -354,10 +401,35 @@ class _Reader:
                 artefact = pack(THINKING, signature=delta.signature)
                 return [ReasoningContent("", artefact, additional_properties=_of(index, THINKING))]
             case "input_json_delta" if index in self._calls:
-                call_id, name = self._calls[index]
-                return [FunctionCallContent(call_id, name, delta.partial_json, is_complete=False)]
-            case _:
+                call = self._calls[index]
+                call.pieces.append(delta.partial_json)
+                return [FunctionCallContent(call.id, call.name, delta.partial_json, is_complete=False)]
+            case "input_json_delta" if index in self._own:
+                self._own[index][1].append(delta.partial_json)
                 return []
+            case other:
+                self._leave_out(other, "it is left out")
+                return []
+
+    def _end(self, index: int) -> list[Content]:
+        if index in self._calls:
+            call = self._calls[index]
+            whole = FunctionCallContent(call.id, call.name, "".join(call.pieces))
+            # A block that was cut off at the limit of tokens is stopped just so, which only the end will tell.
+            return [whole] if whole.arguments != "" and whole.parsed_arguments is not None else []
+        if index in self._own:
+            block, pieces = self._own.pop(index)
+            given = read_json("".join(pieces))
+            if is_object(given):
+                block["input"] = given
+            artefact = pack(BLOCK, block=encode(block).decode())
+            return [ReasoningContent("", artefact, additional_properties=_of(index, BLOCK))]
+        return []
+
+    def _leave_out(self, what: str, how: str) -> None:
+        if what not in self._left_out:
+            self._left_out.add(what)
+            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
     def _count(self, usage: Any) -> None:
         """Counts are cumulative: those of the end take the place of those of the beginning."""
@@ -368,6 +440,8 @@ class _Reader:
         found = count(getattr(usage, "output_tokens_details", None), "thinking_tokens")
         if found is not None:
             self._counts["thinking_tokens"] = found
+        if self._counts:
+            self.usage = self._usage()
 
     def _usage(self) -> TokenUsage:
         get = self._counts.get

@@ -9,9 +9,11 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
     app = App(gemini.agent(Client(), model="gemini-3.8-flash", tools=[weather], instructions="Be brief."))
 
 ``request`` gives what ``client.aio.models.generate_content_stream`` is called with, ``updates`` reads what it streams.
-Contents there take turns between ``user`` and ``model``, begin and end with the user, and results stand in one turn
-after their calls. System and developer messages of the history join the instructions. Calls come whole, often without
-an id. A signature belongs to the part it came with, a call or a text, and is sent back with it.
+Contents there are of ``user`` and ``model``, begin and end with the user; results stand in one of their own after their
+calls, and what the user says then is another. System and developer messages of the history join the instructions. Calls
+come whole, often without an id. A signature belongs to the part it came with, a call, a text, a thought or an empty
+part of its own, and is sent back with just that part; thoughts without one are not sent back. Parts of tools that the
+provider runs itself are kept and sent back as they came.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from mimetypes import guess_type
 from typing import Any
+from urllib.parse import urlsplit
 
 from aguila.chat import (
     ChatMessage,
@@ -31,36 +35,41 @@ from aguila.chat import (
     ReasoningContent,
     TextContent,
     UriContent,
-    UsageContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.content import OCTET_STREAM
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
-from aguila.codec.notice import Warn, log_notice
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
-from aguila.providers._artefact import pack, unpack
+from aguila.protocol import TokenUsage, replace
+from aguila.providers._artefact import Place, pack, read_json, unpack
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
 from aguila.providers._media import (
     Block,
     File,
     address_of,
     blocks_of,
+    filename_of,
     handle_of,
     kind_of,
     media_type_of,
     result_contents,
     text_of_file,
 )
-from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments
+from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, with_options
+from aguila.providers._reading import known_finish, read_stream
 from aguila.providers._schema import gemini_schema
 from aguila.providers._tools import AnyTool
-from aguila.providers._turn import FINISH_REASON
 from aguila.providers._usage import added, count, token_usage
 
 RULES = Rules(call_id=r"[a-zA-Z0-9_-]+", tool_name=r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 
 SIGNATURE = "google.thought_signature"
-"""The kind of the artefact that is a thought's signature, on a call or a text."""
+"""The kind of the artefact that is a signature, of a call, a text or a thought."""
+PART = "google.part"
+"""The kind of the artefact that is a whole part, of a tool that the provider runs itself."""
 
 _MEDIA = {
     "image": frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}),
@@ -72,6 +81,7 @@ _MEDIA = {
     "document": frozenset({"application/pdf"}),
 }
 _FINISH = {
+    "STOP": "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
@@ -79,10 +89,18 @@ _FINISH = {
     "PROHIBITED_CONTENT": "content_filter",
     "SPII": "content_filter",
     "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
     "LANGUAGE": "refusal",
     "MALFORMED_FUNCTION_CALL": "malformed_call",
+    "MALFORMED_RESPONSE": "malformed_call",
     "UNEXPECTED_TOOL_CALL": "malformed_call",
+    "TOO_MANY_TOOL_CALLS": "length",
+    "OTHER": "other",
+    "IMAGE_OTHER": "other",
+    "NO_IMAGE": "other",
 }
+_OWN = ("executable_code", "code_execution_result", "tool_call", "tool_response")
 
 
 def agent(
@@ -124,9 +142,9 @@ class _Gemini:
         self._options = options
 
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = View(prompt, RULES, warn)
+        view = _view(prompt, warn)
         made = request(prompt, model=self._model, warn=warn, view=view)
-        made["config"] = made["config"] | self._options
+        made["config"] = with_options(made["config"], self._options)
         stream = await self._client.aio.models.generate_content_stream(**made)
         try:
             async for update in updates(stream, model=self._model, provider=self._provider, view=view):
@@ -138,10 +156,31 @@ class _Gemini:
 # The request
 
 
+def _view(prompt: Prompt, warn: Warn) -> View:
+    return View(replace(prompt, messages=[_with_own_artefact(message) for message in prompt.messages]), RULES, warn)
+
+
+def _with_own_artefact(message: ChatMessage) -> ChatMessage:
+    """A message whose artefact is with the text that it belongs to: messages may be joined, their contents stay."""
+    found = unpack(message.additional_properties.get(ENCRYPTED_VALUE), SIGNATURE)
+    if message.role != "assistant" or found is None:
+        return message
+    signed = {ENCRYPTED_VALUE: message.additional_properties[ENCRYPTED_VALUE]}
+    contents = list(message.contents)
+    place = Place.of(found)
+    at = next((index for index, content in enumerate(contents) if isinstance(content, TextContent)), None)
+    text = None if at is None else contents[at]
+    if at is None or not isinstance(text, TextContent) or (place is not None and place.is_after_calls):
+        contents.append(TextContent("", additional_properties=signed))
+    elif ENCRYPTED_VALUE not in text.additional_properties:
+        contents[at] = replace(text, additional_properties={**text.additional_properties, **signed})
+    return replace(message, contents=contents)
+
+
 def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
     """The arguments of ``client.aio.models.generate_content_stream`` that answer a prompt."""
     warn = log_notice if warn is None else warn
-    view = View(prompt, RULES, warn) if view is None else view
+    view = _view(prompt, warn) if view is None else view
     system = [prompt.system_text]
     called: dict[str, str] = {}  # the names of calls, which their results have to repeat
     turns: list[tuple[str, list[Block]]] = []
@@ -187,36 +226,70 @@ def _parts(message: ChatMessage, view: View, called: dict[str, str], warn: Warn)
         return [_result(result, view, called, warn) for result in message.results]
     if message.role != "assistant":
         return blocks_of(message.contents, _part, warn)
-    texts: list[Block] = []
-    calls: list[Block] = []
+    made: list[Block] = []
     for content in message.contents:
         match content:
             case ReasoningContent():
-                continue  # thoughts are not sent back, their signatures are
+                made += _thought(content)
             case FunctionCallContent():
                 call = {
                     "id": view.call_id(content.call_id),
                     "name": view.name(content.name),
                     "args": object_arguments(content),
                 }
-                calls.append({"function_call": call, **_signed(content.additional_properties)})
+                made.append({"function_call": call, **_signed(_artefact_of(content))})
             case TextContent():
-                # The signature of a whole message is with the message.
-                signed = _signed(content.additional_properties) or _signed(message.additional_properties)
-                texts += [block | signed for block in blocks_of([content], _text_part, warn)]
+                made += _texts(content, warn)
+            case DataContent():
+                part = _part if media_type_of(content) in _MEDIA["image"] else _text_part
+                made += [block | _signed(_artefact_of(content)) for block in blocks_of([content], part, warn)]
             case _:
-                texts += blocks_of([content], _text_part, warn)
-    return texts + calls
+                made += blocks_of([content], _text_part, warn)
+    return made
 
 
-def _signed(properties: Mapping[str, Any]) -> Block:
-    found = unpack(properties.get(ENCRYPTED_VALUE), SIGNATURE)
+def _artefact_of(content: Content) -> dict[str, str] | None:
+    return unpack(content.additional_properties.get(ENCRYPTED_VALUE), SIGNATURE)
+
+
+def _signed(found: Mapping[str, str] | None) -> Block:
     if found is None or "signature" not in found:
         return {}
     try:
         return {"thought_signature": base64.b64decode(found["signature"], validate=True)}
     except (binascii.Error, ValueError):
         return {}
+
+
+def _texts(content: TextContent, warn: Warn) -> list[Block]:
+    """A text as its parts: that which is signed, and what stands before and after it."""
+    found = _artefact_of(content)
+    signed = _signed(found)
+    if found is None or not signed:
+        return blocks_of([content], _text_part, warn)
+    place = Place.of(found)
+    if place is None or place.is_after_calls:
+        return [{"text": content.text, **signed}]
+    end = place.start + place.length
+    before, after = content.text[: place.start], content.text[end:]
+    pieces = [{"text": before}, {"text": content.text[place.start : end], **signed}, {"text": after}]
+    return [piece for piece in pieces if piece["text"] != "" or "thought_signature" in piece]
+
+
+def _thought(content: ReasoningContent) -> list[Block]:
+    """What goes back of a thought: the piece that is signed, or a whole part that it stands for."""
+    found = unpack(content.protected_data, SIGNATURE)
+    signed = _signed(found)
+    if found is not None and signed:
+        length = found.get("thought", "")
+        if not length.isdecimal():
+            return [{"text": "", **signed}]
+        return [{"text": content.text[max(0, len(content.text) - int(length)) :], "thought": True, **signed}]
+    own = unpack(content.protected_data, PART)
+    part: Any = None if own is None else read_json(own.get("part", ""))
+    if own is not None and is_object(part) and len(part) == 1 and next(iter(part)) in _OWN:
+        return [{**part, **_signed(own)}]
+    return []
 
 
 def _result(result: FunctionResultContent, view: View, called: dict[str, str], warn: Warn) -> Block:
@@ -243,9 +316,14 @@ def _part(content: TextContent | File) -> Block:
     if isinstance(content, DataContent) and media_type not in _MEDIA.get(kind, ()):
         return _text_part(content)
     if isinstance(content, DataContent):
+        if content.data == b"":
+            raise Unusable("it is empty")
         return {"inline_data": {"mime_type": media_type, "data": content.data}}
     if media_type == "":
-        raise Unusable("nobody has said of which type it is")
+        address = urlsplit(content.uri).path if isinstance(content, UriContent) else filename_of(content, "")
+        media_type = guess_type(address)[0] or ""
+    if media_type == "":
+        raise Unusable("nobody has said of which type it is, nor does its name")
     if isinstance(content, UriContent):
         return {"file_data": {"mime_type": media_type, "file_uri": address_of(content)}}
     return {"file_data": {"mime_type": media_type, "file_uri": handle_of(content, "google")}}
@@ -257,56 +335,88 @@ def _part(content: TextContent | File) -> Block:
 async def updates(
     stream: AsyncIterable[Any], *, model: str, provider: str = "google", view: View | None = None
 ) -> AsyncIterator[ChatUpdate]:
-    """Chat updates for the responses of a stream. ``view`` is the request's, to read the names of tools by."""
-    reader = _Reader(model, provider, view)
-    async for response in stream:
-        update = reader.read(response)
-        if update is not None:
-            yield update
-    yield reader.end()
+    """Chat updates for the responses of a stream. ``view`` is the request's, to read the names of tools by.
+
+    Raises ``RunFailed`` for a stream that breaks off or tells of an error.
+    """
+    async for update in read_stream(stream, _Reader(model, provider, view)):
+        yield update
 
 
 class _Reader:
     def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self.usage: TokenUsage | None = None
+        self.finish: str | None = None
         self._model = model
         self._provider = provider
         self._view = view
         self._calls = 0
-        self._usage: Any = None
-        self._finish: str | None = None
+        self._thoughts = 0
+        self._left_out: set[str] = set()
 
     def read(self, response: Any) -> ChatUpdate | None:
         """What a response adds, or None."""
         if getattr(response, "usage_metadata", None) is not None:
-            self._usage = response.usage_metadata  # cumulative: the last counts
+            self.usage = self._usage(response.usage_metadata)  # cumulative: the last counts
         feedback = getattr(response, "prompt_feedback", None)
         if getattr(feedback, "block_reason", None) is not None:
-            self._finish = "content_filter"
+            self.finish = "content_filter"
         contents: list[Content] = []
         for candidate in (getattr(response, "candidates", None) or ())[:1]:
             for part in getattr(getattr(candidate, "content", None), "parts", None) or ():
                 contents += self._contents(part)
             reason = getattr(candidate, "finish_reason", None)
             if reason is not None:
-                self._finish = _FINISH.get(str(getattr(reason, "value", reason)), "stop")
+                self.finish = known_finish(_FINISH, str(getattr(reason, "value", reason)))
         given = getattr(response, "response_id", None)
         return ChatUpdate(contents=contents, message_id=given, raw_representation=response) if contents else None
 
     def _contents(self, part: Any) -> list[Content]:
         signature = getattr(part, "thought_signature", None)
-        properties: dict[str, Any] = {}
+        members: dict[str, str] = {}
         if isinstance(signature, bytes) and signature != b"":
-            artefact = pack(SIGNATURE, signature=base64.b64encode(signature).decode("ascii"))
-            properties = {ENCRYPTED_VALUE: artefact, ENCRYPTED_VALUE_TYPE: SIGNATURE}
-        call = getattr(part, "function_call", None)
-        if call is not None:
-            return [self._call(call, properties)]
+            members["signature"] = base64.b64encode(signature).decode("ascii")
+        signed = {ENCRYPTED_VALUE: pack(SIGNATURE, **members), ENCRYPTED_VALUE_TYPE: SIGNATURE} if members else {}
         text = getattr(part, "text", None)
-        if not isinstance(text, str):
-            return []
+        if getattr(part, "function_call", None) is not None:
+            return [self._call(part.function_call, signed)]
         if getattr(part, "thought", None) is True:
-            return [ReasoningContent(text)]
-        return [TextContent(text, additional_properties=properties)]
+            return self._thought(text if isinstance(text, str) else "", members)
+        if getattr(part, "inline_data", None) is not None:
+            blob = part.inline_data
+            return [DataContent(blob.data or b"", blob.mime_type or OCTET_STREAM, additional_properties=signed)]
+        for name in _OWN:
+            if getattr(part, name, None) is not None:
+                self._leave_out(name, "its part is kept for the model and not shown")
+                whole = {name: getattr(part, name).model_dump(mode="json", exclude_none=True)}
+                artefact = pack(PART, part=encode(whole).decode(), **members)
+                self._thoughts += 1
+                return [ReasoningContent("", artefact, additional_properties=self._of(PART))]
+        if isinstance(text, str):
+            return [TextContent(text, additional_properties=signed)]
+        if members:
+            return [TextContent("", additional_properties=signed)]
+        for name in getattr(part, "model_fields_set", ()):
+            self._leave_out(name, "it is left out")
+        return []
+
+    def _thought(self, text: str, members: dict[str, str]) -> list[Content]:
+        if not members:
+            return [ReasoningContent(text, additional_properties=self._of())]
+        artefact = pack(SIGNATURE, thought=str(len(text)), **members)
+        signed = ReasoningContent(text, artefact, additional_properties=self._of(SIGNATURE))
+        self._thoughts += 1  # a signed part is not to be joined with what follows it
+        return [signed]
+
+    def _of(self, kind: str | None = None) -> dict[str, Any]:
+        """Which thought a piece belongs to, and what its artefact is."""
+        properties: dict[str, Any] = {CONTENT_ID: f"thought-{self._thoughts}"}
+        return properties if kind is None else {**properties, ENCRYPTED_VALUE_TYPE: kind}
+
+    def _leave_out(self, what: str, how: str) -> None:
+        if what not in self._left_out:
+            self._left_out.add(what)
+            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
     def _call(self, call: Any, properties: dict[str, Any]) -> FunctionCallContent:
         self._calls += 1
@@ -319,27 +429,15 @@ class _Reader:
             additional_properties=properties,
         )
 
-    def end(self) -> ChatUpdate:
-        """What is known at the end: usage, and why it ended."""
-        contents: list[Content] = []
-        usage = self._usage
-        if usage is not None:
-            thoughts = count(usage, "thoughts_token_count")
-            # The prompt has the cached ones in it; results of tools and thoughts are counted beside (USE-3).
-            prompt = count(usage, "prompt_token_count")
-            contents.append(
-                UsageContent(
-                    token_usage(
-                        self._provider,
-                        self._model,
-                        input_tokens=None
-                        if prompt is None
-                        else added(prompt, count(usage, "tool_use_prompt_token_count")),
-                        output_tokens=added(count(usage, "candidates_token_count"), thoughts),
-                        reasoning=thoughts,
-                        cached=count(usage, "cached_content_token_count"),
-                    )
-                )
-            )
-        properties = {} if self._finish is None else {FINISH_REASON: self._finish}
-        return ChatUpdate(contents=contents, additional_properties=properties)
+    def _usage(self, usage: Any) -> TokenUsage:
+        thoughts = count(usage, "thoughts_token_count")
+        # The prompt has the cached ones in it; results of tools and thoughts are counted beside (USE-3).
+        prompt = count(usage, "prompt_token_count")
+        return token_usage(
+            self._provider,
+            self._model,
+            input_tokens=None if prompt is None else added(prompt, count(usage, "tool_use_prompt_token_count")),
+            output_tokens=added(count(usage, "candidates_token_count"), thoughts),
+            reasoning=thoughts,
+            cached=count(usage, "cached_content_token_count"),
+        )

@@ -23,11 +23,11 @@ from aguila.chat import (
     ReasoningContent,
     TextContent,
     UriContent,
-    UsageContent,
 )
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
+from aguila.protocol import TokenUsage
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -45,15 +45,21 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
+from aguila.providers._reading import known_finish, read_stream
 from aguila.providers._schema import standard_schema
-from aguila.providers._turn import FINISH_REASON
 from aguila.providers._usage import count, token_usage
 
 RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 
 _AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}\Z")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_FINISH = {"length": "length", "content_filter": "content_filter"}
+_FINISH = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+}
 
 
 def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
@@ -182,30 +188,29 @@ def _image_url(content: File, media_type: str) -> str:
 async def updates(
     stream: AsyncIterable[Any], *, model: str, provider: str = "openai", view: View | None = None
 ) -> AsyncIterator[ChatUpdate]:
-    """Chat updates for the chunks of a stream. ``view`` is the request's, to read the names of tools by."""
-    reader = _Reader(model, provider, view)
-    async for chunk in stream:
-        for update in reader.read(chunk):
-            yield update
-    for update in reader.end():
+    """Chat updates for the chunks of a stream. ``view`` is the request's, to read the names of tools by.
+
+    Raises ``RunFailed`` for a stream that breaks off or tells of an error.
+    """
+    async for update in read_stream(stream, _Reader(model, provider, view)):
         yield update
 
 
 class _Reader:
     def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self.usage: TokenUsage | None = None
+        self.finish: str | None = None
         self._model = model
         self._provider = provider
         self._view = view
         self._calls: dict[int, str] = {}  # by place, the id
         self._names: dict[str, str] = {}
-        self._usage: Any = None
-        self._finish: str | None = None
         self._refused = False
 
-    def read(self, chunk: Any) -> list[ChatUpdate]:
-        """What a chunk adds."""
+    def read(self, chunk: Any) -> ChatUpdate | None:
+        """What a chunk adds, or None."""
         if getattr(chunk, "usage", None) is not None:
-            self._usage = chunk.usage  # some servers repeat it, growing: the last counts
+            self.usage = self._usage(chunk.usage)  # some servers repeat it, growing: the last counts
         contents: list[Content] = []
         for choice in getattr(chunk, "choices", None) or ():
             if getattr(choice, "index", 0) not in (0, None):
@@ -213,9 +218,11 @@ class _Reader:
             delta = getattr(choice, "delta", None)
             if delta is not None:
                 contents += self._contents(delta)
-            self._finish = getattr(choice, "finish_reason", None) or self._finish
+            reason = getattr(choice, "finish_reason", None)
+            if isinstance(reason, str) and reason != "":
+                self.finish = "refusal" if self._refused else known_finish(_FINISH, reason)
         given = getattr(chunk, "id", None)
-        return [ChatUpdate(contents=contents, message_id=given, raw_representation=chunk)] if contents else []
+        return ChatUpdate(contents=contents, message_id=given, raw_representation=chunk) if contents else None
 
     def _contents(self, delta: Any) -> list[Content]:
         contents: list[Content] = []
@@ -257,33 +264,19 @@ class _Reader:
             known = self._names[call_id] = name if self._view is None else self._view.own_name(name)
         return FunctionCallContent(call_id, known, arguments, is_complete=False)
 
-    def end(self) -> list[ChatUpdate]:
-        """What is known at the end: usage, and why it ended."""
-        last: list[ChatUpdate] = []
-        properties: dict[str, Any] = {}
-        if self._finish is not None:
-            properties[FINISH_REASON] = "refusal" if self._refused else _FINISH.get(self._finish, "stop")
-        usage = self._usage
-        contents: list[Content] = []
-        if usage is not None:
-            prompt_details = getattr(usage, "prompt_tokens_details", None)
-            details = getattr(usage, "completion_tokens_details", None)
-            # prompt_tokens has the cached ones in it, completion_tokens those of thoughts.
-            contents.append(
-                UsageContent(
-                    token_usage(
-                        self._provider,
-                        self._model,
-                        input_tokens=count(usage, "prompt_tokens"),
-                        output_tokens=count(usage, "completion_tokens"),
-                        reasoning=count(details, "reasoning_tokens"),
-                        cached=count(prompt_details, "cached_tokens"),
-                        cache_written=count(prompt_details, "cache_write_tokens"),
-                    )
-                )
-            )
-        last.append(ChatUpdate(contents=contents, additional_properties=properties))
-        return last
+    def _usage(self, usage: Any) -> TokenUsage:
+        given = getattr(usage, "prompt_tokens_details", None)
+        made = getattr(usage, "completion_tokens_details", None)
+        # prompt_tokens has the cached ones in it, completion_tokens those of thoughts.
+        return token_usage(
+            self._provider,
+            self._model,
+            input_tokens=count(usage, "prompt_tokens"),
+            output_tokens=count(usage, "completion_tokens"),
+            reasoning=count(made, "reasoning_tokens"),
+            cached=count(given, "cached_tokens"),
+            cache_written=count(given, "cache_write_tokens"),
+        )
 
 
 def _place(calls: dict[int, str], call_id: str) -> int:

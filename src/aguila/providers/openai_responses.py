@@ -22,14 +22,14 @@ from aguila.chat import (
     ReasoningContent,
     TextContent,
     UriContent,
-    UsageContent,
 )
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
-from aguila.errors import RunFailed
+from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, unpack
+from aguila.providers._failure import told_failure
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -46,11 +46,13 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
+from aguila.providers._reading import known_finish, read_stream
 from aguila.providers._schema import standard_schema
-from aguila.providers._turn import FINISH_REASON
 from aguila.providers._usage import count, token_usage
 
 RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=64)
+
+_FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 REASONING = "openai.reasoning"
 """The kind of the artefact that a thought of this provider is: the item's id and its encrypted content."""
@@ -204,17 +206,16 @@ async def updates(
 ) -> AsyncIterator[ChatUpdate]:
     """Chat updates for the events of a stream. ``view`` is the request's, to read the names of tools by.
 
-    Raises ``RunFailed`` for an error that the stream tells of.
+    Raises ``RunFailed`` for a stream that breaks off or tells of an error.
     """
-    reader = _Reader(model, provider, view)
-    async for event in stream:
-        update = reader.read(event)
-        if update is not None:
-            yield update
+    async for update in read_stream(stream, _Reader(model, provider, view)):
+        yield update
 
 
 class _Reader:
     def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self.usage: TokenUsage | None = None
+        self.finish: str | None = None
         self._model = model
         self._provider = provider
         self._view = view
@@ -225,7 +226,6 @@ class _Reader:
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
         contents: list[Content] = []
-        properties: dict[str, Any] = {}
         match event.type:
             case "response.output_text.delta":
                 contents.append(TextContent(event.delta))
@@ -246,16 +246,16 @@ class _Reader:
             case "response.output_item.done":
                 contents += self._end(event)
             case "response.completed" | "response.incomplete":
-                contents += self._usage(event.response)
-                properties[FINISH_REASON] = self._finish(event.response)
+                self._count(event.response)
+                self.finish = self._finish(event.response)
             case "response.failed":
-                contents += self._usage(event.response)
-                raise_for(getattr(event.response, "error", None))
+                self._count(event.response)
+                raise told_failure(getattr(event.response, "error", None))
             case "error":
-                raise_for(event)
+                raise told_failure(event)
             case _:
                 return None
-        return ChatUpdate(contents=contents, additional_properties=properties, raw_representation=event)
+        return ChatUpdate(contents=contents, raw_representation=event) if contents else None
 
     def _begin(self, event: Any) -> FunctionCallContent:
         name = event.item.name if self._view is None else self._view.own_name(event.item.name)
@@ -291,15 +291,15 @@ class _Reader:
         if self._refused:
             return "refusal"
         reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
-        return {None: "stop", "max_output_tokens": "length"}.get(reason, "content_filter")
+        return "stop" if reason is None else known_finish(_FINISH, reason)
 
-    def _usage(self, response: Any) -> list[Content]:
+    def _count(self, response: Any) -> None:
         usage = getattr(response, "usage", None)
         if usage is None:
-            return []
+            return
         given, made = getattr(usage, "input_tokens_details", None), getattr(usage, "output_tokens_details", None)
         # input_tokens has the cached ones in it, output_tokens those of thoughts.
-        found = token_usage(
+        self.usage = token_usage(
             self._provider,
             self._model,
             input_tokens=count(usage, "input_tokens"),
@@ -308,12 +308,3 @@ class _Reader:
             cached=count(given, "cached_tokens"),
             cache_written=count(given, "cache_write_tokens"),
         )
-        return [UsageContent(found)]
-
-
-def raise_for(error: Any) -> None:
-    """Raise what an error in a stream means, in words that may be sent."""
-    code = getattr(error, "code", None)
-    if code == "rate_limit_exceeded":
-        raise RunFailed("The model provider has had too many requests.", code="provider_rate_limit")
-    raise RunFailed("The model provider failed.", code="provider_unavailable")

@@ -1,0 +1,69 @@
+"""Layer: providers. What an SDK streams, read to its end, whichever end that is.
+
+Below: ``_failure``. Above: ``updates`` of every provider, whose reader knows the provider's events. Tokens that were
+told of are paid for, also where the stream breaks off (USE-1, P27): who reads on gets them at the end or with the
+error, and who stops in the middle has them so far, as a property of the updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from aguila.chat import ChatUpdate, Content, UsageContent
+from aguila.codec.notice import Notice, log_notice
+from aguila.protocol import TokenUsage, replace
+from aguila.providers._failure import stream_failure_of
+
+FINISH_REASON = "finish_reason"
+"""The additional property of an update that tells why the model stopped."""
+USAGE_SO_FAR = "usage_so_far"
+"""The additional property of an update that has the usage of this answer until now: each takes the former's place."""
+
+
+class Reader(Protocol):
+    """Reads the events of one provider."""
+
+    usage: TokenUsage | None
+    """What was used, as far as the provider has said: another object whenever that changes."""
+    finish: str | None
+    """Why the model stopped, once the provider has said so."""
+
+    def read(self, event: Any, /) -> ChatUpdate | None:
+        """What an event adds, or None. Raises ``RunFailed`` for an error that it tells of."""
+        ...
+
+
+async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterator[ChatUpdate]:
+    """Chat updates for the events of a stream, the last with usage and finish reason.
+
+    Raises ``RunFailed``, after an update with the usage, for a stream that breaks off or tells of an error.
+    """
+    known: TokenUsage | None = None
+    try:
+        async for event in stream:
+            update = reader.read(event)
+            if reader.usage is not known:
+                known = reader.usage
+                before = ChatUpdate() if update is None else update
+                properties = {**before.additional_properties, USAGE_SO_FAR: known}
+                update = replace(before, additional_properties=properties)
+            if update is not None:
+                yield update
+    except Exception as error:
+        if reader.usage is not None:
+            yield ChatUpdate(contents=[UsageContent(reader.usage)])
+        failure = stream_failure_of(error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
+    contents: list[Content] = [] if reader.usage is None else [UsageContent(reader.usage)]
+    properties = {} if reader.finish is None else {FINISH_REASON: reader.finish}
+    yield ChatUpdate(contents=contents, additional_properties=properties)
+
+
+def known_finish(known: Mapping[str, str], reason: str) -> str:
+    """What a provider's reason to stop means here: ``other``, with a notice, if it is not known."""
+    if reason not in known:
+        log_notice(Notice(rule="providers", message=f"the model stopped for the reason {reason!r}, which is not known"))
+    return known.get(reason, "other")

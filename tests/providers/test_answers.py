@@ -1,0 +1,474 @@
+"""What models answer beyond the matrix: all of it is told, kept for the next request, or named in a notice."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
+from serving import text_of
+
+from aguila.chat import FunctionCallContent, TextContent
+from aguila.codec import decode, encode
+from aguila.protocol import UserMessage
+from aguila.providers import anthropic, tool
+from aguila.stream import consume
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.* is not a valid FinishReason:UserWarning"),
+]
+
+Json = dict[str, Any]
+Start = Callable[..., tuple[Any, Recorded]]
+
+FRONT = {"name": "front", "description": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+USAGE = {
+    "openai chat": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12},
+    "openai responses": {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12},
+    "anthropic": {"input_tokens": 10, "output_tokens": 2},
+    "gemini": {"promptTokenCount": 10, "candidatesTokenCount": 2, "totalTokenCount": 12},
+}
+
+
+def weather(city: str) -> str:
+    """The weather."""
+    return f"{city}: 3 degrees"
+
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def of_type(events: list[Json], type_: str) -> list[Json]:
+    return [event for event in events if event["type"] == type_]
+
+
+def history(events: list[Json], said: str = "Hi") -> list[Json]:
+    """The conversation after some events, as a client sends it again."""
+    first = decode(json.dumps({"id": "m1", "role": "user", "content": said}), UserMessage)
+    return json.loads(encode(consume(events, messages=[first]).messages))
+
+
+def next_turn(desk: Any, before: list[Json], **members: Any) -> list[Json]:
+    messages = [*history(before), {"id": "m9", "role": "user", "content": "Go on"}]
+    return desk.events(run_id="r2", messages=messages, **members)
+
+
+# Anthropic's blocks
+
+
+def blocks(*made: Json, stop: str = "end_turn", usage: Json | None = None, ends: bool = True) -> tuple[int, bytes]:
+    """An answer of Anthropic with these blocks, as they stand in a message."""
+    counts = {"input_tokens": 1, "output_tokens": 1} if usage is None else usage
+    message = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": counts}
+    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}}]
+    for index, block in enumerate(made):
+        begun, deltas = dict(block), []
+        match block["type"]:
+            case "text":
+                begun["text"], deltas = "", [{"type": "text_delta", "text": block["text"]}]
+            case "thinking":
+                begun |= {"thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}] if block["thinking"] else []
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            case "tool_use" | "server_tool_use":
+                given = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+                begun["input"], deltas = {}, [{"type": "input_json_delta", "partial_json": given}]
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    if ends:
+        events.append({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": counts})
+        events.append({"type": "message_stop"})
+    return sse(events, named=True)
+
+
+def use(call_id: str, city: str) -> Json:
+    return {"type": "tool_use", "id": call_id, "name": "weather", "input": {"city": city}}
+
+
+def test_a_thought_that_does_not_show_goes_back_with_its_signature_p18(answering: Start) -> None:
+    hidden = {"type": "thinking", "thinking": "", "signature": "SIG"}
+    first = blocks(hidden, use("c1", "Oslo"), stop="tool_use")
+    desk, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = desk.said("Hi")
+    assert recorded.requests[1]["messages"][1]["content"][0] == hidden
+    next_turn(desk, events)
+    assert recorded.requests[2]["messages"][1]["content"][0] == hidden
+
+
+def test_an_answer_of_anthropic_goes_back_in_the_order_it_was_said(answering: Start) -> None:
+    made = [
+        {"type": "thinking", "thinking": "one", "signature": "S1"},
+        {"type": "text", "text": "t1"},
+        use("c1", "Oslo"),
+        {"type": "text", "text": "t2"},
+        use("c2", "Rome"),
+    ]
+    desk, recorded = answering("anthropic", blocks(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
+    desk.said("Hi")
+    assert recorded.requests[1]["messages"][1]["content"] == made
+
+
+SEARCH = [
+    {"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "Oslo"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srv1",
+        "content": [
+            {"type": "web_search_result", "title": "Oslo", "url": "https://a.example", "encrypted_content": "E"}
+        ],
+    },
+]
+
+
+def test_blocks_of_the_providers_own_tools_are_kept_for_the_model_with_a_notice(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = {"type": "text", "text": "It is cold."}
+    desk, recorded = answering("anthropic", blocks(*SEARCH, said), {"text": "Bye."})
+    events = desk.said("Hi")
+    assert "server_tool_use" in caplog.text
+    next_turn(desk, events)
+    assert recorded.requests[1]["messages"][1]["content"] == [*SEARCH, said]
+
+
+def test_a_call_of_the_providers_own_tool_without_its_result_is_not_sent_back(answering: Start) -> None:
+    desk, recorded = answering("anthropic", blocks(SEARCH[0], {"type": "text", "text": "I search."}), {"text": "Bye."})
+    next_turn(desk, desk.said("Hi"))
+    assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "I search."}]
+
+
+def test_a_paused_answer_goes_back_as_it_is(answering: Start) -> None:
+    paused = [{"type": "text", "text": "I search."}, SEARCH[0]]
+    rest = blocks(SEARCH[1], {"type": "text", "text": "Cold."})
+    desk, recorded = answering("anthropic", blocks(*paused, stop="pause_turn"), rest)
+    events = desk.said("Hi")
+    assert recorded.requests[1]["messages"][1:] == [{"role": "assistant", "content": paused}]
+    assert text_of(events) == "I search.Cold."
+
+
+def test_tools_in_the_options_are_added_to_the_agents_own(answering: Start) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    made = {"anthropic": search, "openai chat": {"type": "custom", "custom": {"name": "s"}}}
+    made |= {"openai responses": {"type": "web_search"}, "gemini": {"google_search": {}}}
+    for provider in PROVIDERS:
+        options = {"tools": [made[provider]]}
+        desk, recorded = answering(provider, {"text": "Hi."}, tools=[weather], options=options)
+        desk.said("Hi", tools=[FRONT])
+        sent = json.dumps(recorded.requests[0]["tools"])
+        assert ("weather" in sent, "front" in sent) == (True, True)
+        assert len(recorded.requests[0]["tools"]) == (2 if provider == "gemini" else 3)
+
+
+def test_a_call_of_anthropic_ends_with_its_block_and_not_with_the_answer() -> None:
+    def event(type_: str, **members: Any) -> Any:
+        return SimpleNamespace(type=type_, **members)
+
+    async def events() -> AsyncIterator[Any]:
+        yield event("message_start", message=SimpleNamespace(id="m", usage=None))
+        begun = SimpleNamespace(type="tool_use", id="c1", name="f", input={})
+        yield event("content_block_start", index=0, content_block=begun)
+        piece = SimpleNamespace(type="input_json_delta", partial_json='{"a":1}')
+        yield event("content_block_delta", index=0, delta=piece)
+        yield event("content_block_stop", index=0)
+        later = SimpleNamespace(type="text", text="later")
+        yield event("content_block_start", index=1, content_block=later)
+
+    async def collect() -> list[Any]:
+        return [content async for update in anthropic.updates(events(), model="m") for content in update.contents]
+
+    found = asyncio.run(collect())
+    ends = [one.is_complete for one in found if isinstance(one, FunctionCallContent)]
+    assert ends == [False, False, True]
+    assert isinstance(found[-1], TextContent)
+
+
+# Gemini's parts
+
+
+def parts(*made: Json, finish: str | None = "STOP", usage: Json | None = None) -> tuple[int, bytes]:
+    """An answer of Gemini, one part after the other."""
+    events: list[Json] = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in made]
+    if usage is not None:
+        events = [{**event, "usageMetadata": usage} for event in events]
+    if finish is not None:
+        events.append({"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish}]})
+    return sse(events)
+
+
+def call_part(city: str, **more: Any) -> Json:
+    return {"functionCall": {"id": f"call-{city}", "name": "weather", "args": {"city": city}}, **more}
+
+
+SIGNED: dict[str, list[Json]] = {
+    "a call": [call_part("Oslo", thoughtSignature="QQ=="), call_part("Rome")],
+    "an empty part after a call": [call_part("Oslo"), {"text": "", "thoughtSignature": "QQ=="}],
+    "an empty part after text and a call": [
+        {"text": "I look."},
+        call_part("Oslo"),
+        {"text": "", "thoughtSignature": "QQ=="},
+    ],
+    "a thought before a call": [
+        {"text": "Hm.", "thought": True, "thoughtSignature": "QQ=="},
+        call_part("Oslo", thoughtSignature="Qg=="),
+    ],
+    "an empty part before a call": [{"text": "", "thoughtSignature": "QQ=="}, call_part("Oslo")],
+    "a text before a call": [{"text": "I look.", "thoughtSignature": "QQ=="}, call_part("Oslo")],
+}
+
+
+@pytest.mark.parametrize("kind", SIGNED)
+def test_a_signature_of_gemini_goes_back_with_the_part_it_came_with_p18(answering: Start, kind: str) -> None:
+    """Within the run, and with the next turn; a pay tool holds front-end calls back, and changes nothing."""
+    made = SIGNED[kind]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, {"text": "Bye."}, tools=[weather, pay])
+    events = desk.said("Hi")
+    assert recorded.requests[1]["contents"][1]["parts"] == made
+    next_turn(desk, events)
+    assert recorded.requests[2]["contents"][1]["parts"] == made
+
+
+def test_a_signature_after_a_front_ends_call_goes_back_although_the_call_was_held_back(answering: Start) -> None:
+    made = [{"functionCall": {"id": "c1", "name": "front", "args": {}}}, {"text": "", "thoughtSignature": "QQ=="}]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay])
+    events = desk.said("Hi", tools=[FRONT])
+    answer = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"}
+    desk.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
+    assert recorded.requests[1]["contents"][1]["parts"] == made
+
+
+@pytest.mark.parametrize(
+    ("made", "sent"),
+    [
+        ([{"text": "One "}, {"text": "two."}, {"text": "", "thoughtSignature": "QQ=="}], ["One two.", ""]),
+        ([{"text": "One "}, {"text": "two.", "thoughtSignature": "QQ=="}], ["One ", "two."]),
+        ([{"text": "One ", "thoughtSignature": "QQ=="}, {"text": "two."}, {"text": " 3"}], ["One ", "two. 3"]),
+    ],
+)
+def test_a_signed_text_is_not_joined_with_another(answering: Start, made: list[Json], sent: list[str]) -> None:
+    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    next_turn(desk, desk.said("Hi"))
+    back = recorded.requests[1]["contents"][1]["parts"]
+    assert [part["text"] for part in back] == sent
+    signed = next(part["text"] for part in made if "thoughtSignature" in part)
+    assert [part["text"] for part in back if "thoughtSignature" in part] == [signed]
+
+
+def test_thoughts_of_gemini_without_a_signature_are_told_and_not_sent_back(answering: Start) -> None:
+    made = [{"text": "Hm.", "thought": True}, {"text": "Hi."}]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    events = desk.said("Hi")
+    assert of_type(events, "REASONING_MESSAGE_CONTENT")[0]["delta"] == "Hm."
+    next_turn(desk, events)
+    assert recorded.requests[1]["contents"][1]["parts"] == [{"text": "Hi."}]
+
+
+def test_a_picture_that_the_model_makes_is_an_activity_and_seen_again_within_the_run(answering: Start) -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(b"PNG").decode()}}
+    made = [{"text": "Look: "}, {**picture, "thoughtSignature": "QQ=="}, {"text": "nice"}, call_part("Oslo")]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
+    events = desk.said("Draw")
+    (activity,) = of_type(events, "ACTIVITY_SNAPSHOT")
+    assert activity["activityType"] == "aguila.file"
+    source = {"type": "data", "value": picture["inlineData"]["data"], "mimeType": "image/png"}
+    assert activity["content"] == {"type": "image", "source": source}
+    sent = json.dumps(recorded.requests[1]["contents"][1]["parts"])
+    assert json.loads(sent.replace("mime_type", "mimeType")) == made  # the SDK's spelling, which the API knows as well
+    kinds = [message["role"] for message in history(events)]
+    assert kinds[:4] == ["user", "assistant", "activity", "assistant"]  # the order survives
+
+
+def test_a_picture_alone_is_an_answer(answering: Start) -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "UE5H"}}
+    desk, _ = answering("gemini", parts(picture))
+    events = desk.said("Draw")
+    assert events[-1]["type"] == "RUN_FINISHED"
+    assert len(of_type(events, "ACTIVITY_SNAPSHOT")) == 1
+
+
+def test_parts_of_geminis_own_tools_are_kept_for_the_model_with_a_notice(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = [
+        {"executableCode": {"language": "PYTHON", "code": "print(1)"}, "thoughtSignature": "QQ=="},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+        {"text": "It is 1."},
+    ]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    events = desk.said("Compute")
+    assert "executable_code" in caplog.text
+    next_turn(desk, events)
+    assert recorded.requests[1]["contents"][1]["parts"] == made
+
+
+@pytest.mark.parametrize("reason", ["OTHER", "SOMETHING_NEW"])
+def test_an_end_for_no_known_reason_is_told_and_fails_a_run_that_says_nothing(answering: Start, reason: str) -> None:
+    desk, _ = answering("gemini", parts(finish=reason), parts({"text": "Hm"}, finish=reason))
+    last = desk.said("Hi")[-1]
+    assert (last["type"], last["code"]) == ("RUN_ERROR", "other")
+    events = desk.said("Hi", run_id="r2")
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["other"]
+
+
+def test_an_unknown_reason_of_the_others_is_told_too(answering: Start, caplog: pytest.LogCaptureFixture) -> None:
+    odd = [
+        ("anthropic", blocks(stop="strange")),
+        ("openai chat", stream("openai chat", finish="insufficient_system_resource")),
+    ]
+    for provider, answer in odd:
+        desk, _ = answering(provider, answer)
+        assert desk.said("Hi")[-1]["code"] == "other"
+    assert "insufficient_system_resource" in caplog.text
+
+
+# Ends: usage, calls that were cut off, one set of codes
+
+
+def cut_frames(provider: str, ending: str) -> list[bytes]:
+    """The beginning of an answer that tells of usage early, where the provider does that, and goes on no further."""
+    whole = frames(stream(provider, text="Once upon", usage=USAGE[provider]))
+    return [frame for frame in whole if ending not in frame.decode() and b"[DONE]" not in frame]
+
+
+TOLD_EARLY = ("anthropic", "gemini")
+ENDINGS = {"anthropic": "message_delta", "gemini": "finishReason"}
+
+
+@pytest.mark.parametrize("provider", TOLD_EARLY)
+@pytest.mark.parametrize("way", ["ended", "cut", "error", "broken"])
+def test_usage_that_was_told_is_reported_by_a_run_that_fails_use_1(answering: Start, provider: str, way: str) -> None:
+    begun = [frame for frame in cut_frames(provider, ENDINGS[provider]) if b"message_stop" not in frame]
+    error: Json = {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}
+    if provider == "gemini":
+        error = {"error": {"code": 503, "message": "x", "status": "UNAVAILABLE"}}
+    more: dict[str, list[Any]] = {
+        "ended": [],
+        "cut": [CUT],
+        "error": [b"event: error\ndata: %s\n\n" % json.dumps(error).encode()],
+        "broken": [b"event: content_block_delta\ndata: {broken\n\n"],
+    }
+    desk, _ = answering(provider, (200, [*begun, *more[way]]))
+    last = desk.said("Hi")[-1]
+    assert last["type"] == "RUN_ERROR"
+    assert last["usage"][0]["inputTokens"] == 10
+
+
+def test_usage_of_a_response_that_failed_is_reported_use_1(answering: Start) -> None:
+    made = {"id": "resp", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "failed"}
+    error = {"code": "rate_limit_exceeded", "message": "x"}
+    failed = {**made, "error": error, "usage": USAGE["openai responses"], "tools": [], "tool_choice": "auto"}
+    desk, _ = answering("openai responses", sse([{"type": "response.failed", "response": failed}], named=True))
+    last = desk.said("Hi")[-1]
+    assert (last["type"], last["code"]) == ("RUN_ERROR", "provider_rate_limit")
+    assert last["usage"][0]["inputTokens"] == 10
+
+
+def test_usage_of_a_chat_completion_that_broke_off_after_it_is_reported_use_1(answering: Start) -> None:
+    whole = frames(stream("openai chat", text="Once upon", usage=USAGE["openai chat"]))
+    told = [frame for frame in whole if b'"usage": {' in frame]
+    desk, _ = answering("openai chat", (200, [*whole[:2], *told, CUT]))
+    assert desk.said("Hi")[-1]["usage"][0]["inputTokens"] == 10
+
+
+@pytest.mark.parametrize("provider", TOLD_EARLY)
+def test_usage_that_was_told_is_reported_by_a_run_that_is_cancelled_p27(answering: Start, provider: str) -> None:
+    begun = [frame for frame in cut_frames(provider, ENDINGS[provider]) if b"message_stop" not in frame]
+    gate = threading.Event()
+    desk, _ = answering(provider, (200, [*begun, gate, b"data: {}\n\n"]))
+    try:
+        with desk.server.run(
+            thread_id=desk.thread_id, run_id="r", messages=[{"id": "m", "role": "user", "content": "Hi"}]
+        ) as told:
+            told.read_until("TEXT_MESSAGE_CONTENT")
+            desk.server.post(f"/threads/{desk.thread_id}/runs/r/cancel")
+            last = told.rest()[-1]
+    finally:
+        gate.set()
+    assert last["outcome"]["type"] == "cancelled"
+    assert last["usage"][0]["inputTokens"] == 10
+
+
+def test_usage_is_counted_once_although_it_is_told_again_and_again(answering: Start) -> None:
+    made = parts({"text": "a"}, {"text": "b"}, {"text": "c"}, usage=USAGE["gemini"])
+    desk, _ = answering("gemini", made)
+    assert desk.said("Hi")[-1]["usage"][0]["inputTokens"] == 10
+
+
+BROKEN = b"event: content_block_delta\ndata: {broken\n\n"
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("ended", "provider_truncated"),
+        ("cut", "provider_truncated"),
+        ("broken", "provider_malformed"),
+        ("cut at once", "provider_truncated"),
+    ],
+)
+def test_the_same_broken_stream_has_the_same_code_with_every_provider(
+    answering: Start, provider: str, way: str, code: str
+) -> None:
+    begun = [frame for frame in frames(stream(provider, text="Once upon")) if b"Once" in frame or b"upon" in frame]
+    more: dict[str, list[Any]] = {
+        "ended": begun,
+        "cut": [*begun, CUT],
+        "broken": [*begun, BROKEN],
+        "cut at once": [CUT],
+    }
+    desk, _ = answering(provider, (200, more[way]))
+    events = desk.said("Hi")
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", code)
+    assert text_of(events) == ("" if way == "cut at once" else "Once upon")
+
+
+@pytest.mark.parametrize("provider", ["openai chat", "openai responses", "anthropic"])
+@pytest.mark.parametrize("tools", [[], [pay]], ids=["told at once", "held back"])
+@pytest.mark.parametrize("finish", ["length", None])
+def test_a_call_that_was_cut_off_is_not_ended_and_fails_the_run_tool_3(
+    answering: Start, provider: str, tools: list[Any], finish: str | None
+) -> None:
+    """Gemini's calls come whole."""
+    whole = frames(stream(provider, calls=[("c1", "front", {"a": "x" * 40})], finish="length"))
+    first = next(index for index, frame in enumerate(whole) if b"xxx" in frame)
+    end: list[bytes] = []
+    if finish is not None:
+        end = frames(stream(provider, text="", finish=finish))
+        end = [frame for frame in end if b"message_start" not in frame and b"response.created" not in frame]
+        stop = b'event: content_block_stop\ndata: {"type": "content_block_stop", "index": 0}\n\n'
+        end = [stop, *end] if provider == "anthropic" else end
+    desk, _ = answering(provider, (200, b"".join([*whole[: first + 1], *end])), tools=tools)
+    events = desk.said("Hi", tools=[FRONT])
+    assert of_type(events, "TOOL_CALL_END") == []
+    assert len(of_type(events, "TOOL_CALL_ARGS")) == (0 if tools else 1)
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", finish or "provider_truncated")
+
+
+@pytest.mark.parametrize("provider", ["openai chat", "openai responses", "anthropic"])
+def test_a_call_that_is_complete_is_made_although_the_answer_was_cut_off_after_it(
+    answering: Start, provider: str
+) -> None:
+    answer = stream(provider, calls=[("c1", "weather", {"city": "Oslo"})], finish="length")
+    body = answer[1]
+    assert isinstance(body, bytes)
+    for normal, cut in (
+        (b'"tool_calls"}', b'"length"}'),
+        (b'"stop_reason": "tool_use"', b'"stop_reason": "max_tokens"'),
+    ):
+        body = body.replace(normal, cut)
+    desk, _ = answering(provider, (200, body), {"text": "Cold."}, tools=[weather])
+    events = desk.said("Hi")
+    assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
+    assert text_of(events) == "Cold."
