@@ -99,14 +99,14 @@ def test_an_owner_that_is_stopped_keeps_its_run(tmp_path: Path) -> None:
         until(lambda: other.status_of("thread", "run") == "success")
 
 
-def test_viewers_of_a_worker_that_died_count_no_longer_than_a_lease(tmp_path: Path) -> None:
+def test_viewers_of_a_worker_that_died_do_not_count(tmp_path: Path) -> None:
     valve = Valve(tmp_path, "valve")
-    with workers(tmp_path, 2, app={"lease": 1.5}) as (owner, other):
+    with workers(tmp_path, 2) as (owner, other):
         begin(owner, "thread", valve=valve.name)
         with other.stream("GET", "/threads/thread/events") as viewer:
             viewer.next_event()
             other.kill()
-            until(lambda: outcome(owner, "thread", "next") == FINISHED)
+            assert outcome(owner, "thread", "next") == FINISHED
         assert owner.status_of("thread", "run") == "cancelled"
 
 

@@ -363,6 +363,20 @@ async def test_an_owner_with_two_stores_is_there_until_both_are_closed(store: SQ
 
 
 @anyio
+async def test_the_viewers_of_a_store_that_was_closed_do_not_watch_but_did(store: SQLiteStore, path: Path):
+    lease = await start(store)
+    other = SQLiteStore(path)
+    await other.open()
+    await other.watch("a", "t", "r", viewer="p", seconds=30)
+    assert await store.watched(lease)
+    await other.close()
+    assert not await store.watched(lease)
+    assert await store.watched(lease, within=5)  # who watched there may be on the way to another one
+    await store.watch("a", "t", "r", viewer="q", seconds=30)
+    assert await store.watched(lease)
+
+
+@anyio
 @pytest.mark.parametrize("refused", ["_share", "_is_locked"])
 async def test_where_there_are_no_locks_the_lease_alone_decides(
     path: Path, monkeypatch: pytest.MonkeyPatch, refused: str

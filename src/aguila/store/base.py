@@ -276,7 +276,10 @@ class Store(ABC):
 
     @abstractmethod
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        """Whether some process has noted that this run is watched there, now or in the last seconds."""
+        """Whether some process has noted that this run is watched there, now or in the last seconds.
+
+        One that is known to be gone (a store need not know that) does not watch now, but may have in the last seconds.
+        """
 
     @abstractmethod
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:

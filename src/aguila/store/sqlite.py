@@ -242,7 +242,9 @@ class SQLiteStore(Store):
 
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
         """See ``Store``."""
-        await self._open().write(lambda db: writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds))
+        engine = self._open()
+        lock = self._owners.hold(viewer)
+        await engine.write(lambda db: writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds, lock))
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
         """See ``Store``."""
@@ -250,7 +252,7 @@ class SQLiteStore(Store):
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
         """See ``Store``."""
-        return await self._open().read(reads.watched, self._clock() - within, lease)
+        return await self._open().read(reads.watched, self._clock(), within, lease, self._owners.is_gone)
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""

@@ -100,7 +100,7 @@ def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunReco
 
 
 IsGone = Callable[[str, int | None], bool]
-"""Whether an owner is known to be gone, by its name and the lock file that was noted for it."""
+"""Whether a process is known to be gone, by its name and the lock file that was noted for it."""
 
 
 def expired(db: sqlite3.Connection, now: float, is_gone: IsGone) -> tuple[Sequence[RunRecord], bool]:
@@ -154,16 +154,16 @@ def cancel_settled(db: sqlite3.Connection, scope: str, thread_id: str, run_id: s
     return found if is_open is None else None
 
 
-def watched(db: sqlite3.Connection, since: float, lease: Lease) -> bool:
-    """Whether some other process has had viewers of this run since some time."""
-    row = db.execute(
+def watched(db: sqlite3.Connection, now: float, within: float, lease: Lease, is_gone: IsGone) -> bool:
+    """Whether some other process has viewers of this run, or had some in the last seconds, whatever became of it."""
+    rows = db.execute(
         """
-        SELECT 1 FROM threads t JOIN runs r ON r.key = t.running JOIN viewers v ON v.run = r.key
-        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND v.until > ? LIMIT 1
+        SELECT v.viewer, v.lock FROM threads t JOIN runs r ON r.key = t.running JOIN viewers v ON v.run = r.key
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND v.until > ?
         """,
-        (lease.scope, lease.thread_id, lease.run_id, since),
-    ).fetchone()
-    return row is not None
+        (lease.scope, lease.thread_id, lease.run_id, now - within),
+    )
+    return any(within > 0 or not is_gone(viewer, lock) for viewer, lock in rows.fetchall())
 
 
 def log(

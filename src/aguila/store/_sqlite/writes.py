@@ -202,14 +202,21 @@ def settle_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: st
 
 
 def watch(
-    db: sqlite3.Connection, now: float, scope: str, thread_id: str, run_id: str, viewer: str, seconds: float
+    db: sqlite3.Connection,
+    now: float,
+    scope: str,
+    thread_id: str,
+    run_id: str,
+    viewer: str,
+    seconds: float,
+    lock: int | None,
 ) -> None:
     """Note that another process has viewers of an open run."""
     run = _open_run(db, scope, thread_id, run_id)
     if run is not None:
         db.execute(
-            "INSERT OR REPLACE INTO viewers (run, viewer, until, seconds) VALUES (?, ?, ?, ?)",
-            (run, viewer, now + seconds, seconds),
+            "INSERT OR REPLACE INTO viewers (run, viewer, until, seconds, lock) VALUES (?, ?, ?, ?, ?)",
+            (run, viewer, now + seconds, seconds, lock),
         )
 
 
