@@ -313,6 +313,28 @@ def test_questions_are_contents_and_so_are_answers() -> None:
     chat(pays, turns)
 
 
+def test_a_message_that_the_agent_goes_on_with_is_sent_whole_and_once() -> None:
+    async def asks(run: Any) -> Any:
+        yield "Well, "
+        yield await run.ask("Who?")
+
+    async def turns(client: Any, tap: Any) -> None:
+        options = ChatOptions()
+        conversation = [ChatMessage("user", "Greet")]
+        response = await client.get_response(conversation, options)
+        conversation += response.messages
+        [question] = response.requests
+        conversation.append(ChatMessage("user", [question.answer("Bob")]))
+        response = await client.get_response(conversation, options)
+        assert response.text == "Well, Bob"
+        conversation += [*response.messages, ChatMessage("user", "Again")]
+        response = await client.get_response(conversation, options)
+        said = [one["content"] for one in tap.inputs[-1]["messages"] if one["role"] == "assistant"]
+        assert said == ["Well, Bob"]
+
+    chat(asks, turns)
+
+
 def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> None:
     async def asks(run: Any) -> Any:
         try:

@@ -76,6 +76,26 @@ def test_a_run_is_awaited_for_its_result(twin):
         assert server.requests[0].json["runId"] == result.run_id == thread.runs[0].run_id
 
 
+def test_a_message_that_the_agent_goes_on_with_is_what_it_said_last_txt3(twin):
+    with ScriptedServer(run_of(*text("m1", "Hello")), run_of(*text("m1", ", Bob")), run_of()) as server:
+        thread = twin.client(server.url).thread()
+        twin.result(thread.run("Hi"))
+        result = twin.result(thread.run("Bob"))
+        assert result.text == "Hello, Bob"
+        assert [(m.role, m.content) for m in result.messages] == [("assistant", "Hello, Bob"), ("user", "Bob")]
+        result = twin.result(thread.run())
+        assert (result.text, result.messages) == ("", []), "nothing was said and nothing changed"
+
+
+def test_a_snapshot_that_restates_the_history_makes_nothing_of_it_new(twin):
+    said = [{"id": "u", "role": "user", "content": "Hi"}, {"id": "m1", "role": "assistant", "content": "Hello"}]
+    snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": [*said, {"id": "u2", "role": "user", "content": "And?"}]}
+    with ScriptedServer(run_of(snapshot, *text("m2", "Bye"))) as server:
+        thread = twin.client(server.url).thread(messages=said)
+        result = twin.result(thread.run({"id": "u2", "role": "user", "content": "And?"}))
+        assert [m.id for m in result.messages] == ["u2", "m2"]
+
+
 def test_the_request_says_what_it_accepts_and_declares_its_version(twin):
     with ScriptedServer(run_of(), run_of()) as server:
         thread = twin.client(server.url + "/agent?key=1", headers={"accept": "*/*", "X-A": "1", "X-B": "1"}).thread()

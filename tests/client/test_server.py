@@ -80,6 +80,7 @@ def test_questions_are_answered_and_the_run_goes_on_from_there(twin):
         result = twin.result(thread.resume({thread.interrupts[0].id: 36}))
         assert result.outcome == "success"
         assert "Ada is 36." in "".join(m.content for m in thread.messages if m.role == "assistant")
+        assert "Ada is 36." in result.text, "what the agent said last, in a message that it had begun before"
 
 
 def test_a_call_is_approved_with_other_arguments_and_given_up(twin):

@@ -9,8 +9,8 @@ from aguila.client.exchange import Reconnect
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
+from aguila.client.run import RunResult
 from aguila.client.sync import Client, Run, Thread
-from aguila.client.thread import RunResult
 from aguila.client.tools import FunctionTool, ToolError, tool
 from aguila.client.transport import Timeouts
 

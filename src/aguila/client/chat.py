@@ -5,7 +5,8 @@ application. There is no conversation in here: the messages that are given are t
 
 ====================================  =================================================================================
 the thread                            ``options.thread_id``: reuse the options to go on with a thread (#3475)
-what was said                         given each time; ``response.messages`` are what to add to it
+what was said                         given each time; ``response.messages`` are what to add to it; one that the agent
+                                      went on with is there whole, and of two with the same id the later one is sent
 shared state                          ``options.state``, before and after
 tools of the application              functions are called and the run goes on; of a ``Tool`` alone the calls are in the
                                       response, and are answered by a tool message in the next turn
@@ -42,7 +43,7 @@ from aguila.chat.messages_in import as_chat_messages
 from aguila.chat.messages_out import as_agui_messages
 from aguila.chat.updates_in import UpdateReader
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
-from aguila.client.thread import RunResult
+from aguila.client.run import RunResult
 from aguila.client.tools import AnyTool
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.protocol import (
@@ -260,11 +261,12 @@ class ChatStream:
         spoken = [(one, said) for one in self._messages if (said := _without_questions(one)) is not None]
 
         def convert() -> list[Message]:
-            return [
-                written
+            written = [
+                message
                 for original, said in spoken
-                for written in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client._settings.warn)
+                for message in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client._settings.warn)
             ]
+            return list({(message.role, message.id): message for message in written}.values())
 
         is_large = any(_is_large(content) for _, said in spoken for content in said.contents)
         return await asyncio.to_thread(convert) if is_large else convert()

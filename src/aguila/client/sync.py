@@ -21,7 +21,8 @@ from aguila.client._base import ClientBase, auth_headers
 from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.files import FileLike
 from aguila.client.outgoing import Content
-from aguila.client.thread import RunBase, RunResult, ThreadBase
+from aguila.client.run import RunBase, RunResult
+from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, PlannedCall
 from aguila.client.transport import Response, Transport
 from aguila.errors import TransportFailed

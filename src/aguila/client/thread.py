@@ -5,11 +5,9 @@ Below: ``exchange`` (a run over the wire), ``tools``, ``interrupts``, ``outgoing
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
-from weakref import ref
 
 import msgspec
 
@@ -19,14 +17,14 @@ from aguila.client.exchange import Exchange, fetch, merge_headers
 from aguila.client.interrupts import resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.outgoing import Content, enforced_body, is_large, messages_of
+from aguila.client.run import RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
 from aguila.codec import decode
 from aguila.codec.notice import Notice
-from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, StreamTruncated, ToolRoundsExceeded
+from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     PROTOCOL_VERSION,
-    AssistantMessage,
     Context,
     Interrupt,
     Message,
@@ -40,36 +38,6 @@ from aguila.protocol import (
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
 from aguila.stream.conversation import RunOutcome, RunRecord
-
-
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run that did not fail ended, tool rounds included.
-
-    ``outcome`` is ``success``, ``interrupt`` or ``cancelled``; ``result`` is the run's return value; ``messages`` are
-    those that are new; ``pending_tool_calls`` are calls that the application has to answer.
-    """
-
-    run_id: str
-    outcome: RunOutcome
-    result: Any
-    messages: list[Message]
-    interrupts: list[Interrupt]
-    pending_tool_calls: list[ToolCall]
-    usage: list[TokenUsage]
-    conversation: Conversation
-
-    @property
-    def text(self) -> str:
-        """What the agent said last: the text of the last new assistant message that has any, else nothing."""
-        for message in reversed(self.messages):
-            if isinstance(message, AssistantMessage) and message.content:
-                return message.content
-        return ""
-
-    @property
-    def state(self) -> State:
-        """The state as the run left it."""
-        return self.conversation.state
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -199,7 +167,6 @@ class ThreadBase:
         """A run and the runs that continue it with tool results."""
         reducer = self._reducer
         before = reducer.conversation
-        known = {message.id for message in before.messages}
         resume = self._resume_entries(ask.answers)
         self._check_pending(ask)
         # Calls of our functions that are left from before: nobody else will answer them (FT-5). Those that an interrupt
@@ -236,7 +203,7 @@ class ThreadBase:
             run_id=run_id,
             outcome=outcome,
             result=runs[-1].result if runs else None,
-            messages=[message for message in conversation.messages if message.id not in known],
+            messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
             pending_tool_calls=conversation.pending_tool_calls,
             usage=aggregate_token_usage(entry for run in runs for entry in run.usage),
@@ -370,7 +337,6 @@ class ThreadBase:
         """Join the run that is on, or see how the thread stands."""
         settings = self._settings
         before = self.conversation
-        known = {message.id for message in before.messages}
         run_id = settings.new_id()
         wanted = RunAgentInput(
             thread_id=self.id,
@@ -396,7 +362,7 @@ class ThreadBase:
             run_id=run_id if last is None or last.run_id is None else last.run_id,
             outcome=self._outcome(),
             result=None if last is None else last.result,
-            messages=[message for message in conversation.messages if message.id not in known],
+            messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
             pending_tool_calls=conversation.pending_tool_calls,
             usage=[] if last is None else last.usage,
@@ -463,51 +429,3 @@ _NOT_MADE: dict[RunOutcome | None, str] = {
 
 def _answers_in(messages: Iterable[Message]) -> list[ToolMessage]:
     return [message for message in messages if isinstance(message, ToolMessage)]
-
-
-class RunBase:
-    """One run, to be iterated or finished, once.
-
-    Nothing is sent before that. Leaving the loop only disconnects: the run goes on where it is; ``thread.cancel``
-    stops it.
-    """
-
-    def __init__(self, thread: ThreadBase, program: Program[RunResult], what: str) -> None:
-        self._thread = thread
-        self._program = program
-        self._what = what
-        self._begun = False
-        self._is_closed = False
-        self._iterator: ref[Any] | None = None
-        self._outcome: RunResult | BaseException | None = None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether it has begun, has not ended, and somebody still follows it."""
-        return self._begun and not self._is_closed and self._iterator is not None and self._iterator() is not None
-
-    def _begin(self) -> RunBase | None:
-        """Take the thread's turn. Gives a run that was left and is not closed yet. Raises ``IllegalStep``."""
-        thread = self._thread
-        if self._begun:
-            raise IllegalStep(f"{self._what} can be followed once; call it again for another run", rule="IN-1")
-        active = thread._active
-        if active is not None and active.is_on:
-            raise IllegalStep("a run is on; a thread has one at a time", rule="LIFE-17")
-        self._begun = True
-        thread._active = self
-        return active
-
-    def _finished(self) -> RunResult:
-        if self._outcome is None:
-            error = StreamTruncated("the run was left before its end")
-            error.conversation = self._thread.conversation
-            raise error
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
-
-    def __del__(self) -> None:
-        if not self._begun:
-            self._program.close()
-            warnings.warn(f"{self._what} was neither iterated nor finished: nothing was sent", RuntimeWarning, 2)
