@@ -10,10 +10,11 @@ from every_event import aguila, every_event
 
 from aguila.cli.convert import CannotConvert, compacted, convert, written
 from aguila.codec import decode_event
+from aguila.codec.formats import FORMATS, Format, detect
 from aguila.codec.notice import Notice
 from aguila.stream import compact, reduce
 from aguila.stream.chunks import expand_chunks
-from aguila.testing.stored import FORMATS, Format, detect, read_streams
+from aguila.testing.stored import read_streams
 
 
 def ignored(notice: Notice) -> None:

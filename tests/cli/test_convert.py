@@ -12,9 +12,10 @@ from protobuf_losses import after_protobuf
 
 from aguila.cli.convert import CannotConvert, convert, written
 from aguila.codec import decode_event, encode_event
+from aguila.codec.formats import FORMATS, Format, detect, format_of
 from aguila.codec.notice import Notice
 from aguila.errors import AguilaError
-from aguila.testing.stored import FORMATS, Format, detect, format_of, read_streams
+from aguila.testing.stored import read_streams
 
 SUFFIXES: dict[Format, str] = {"sse": ".sse", "jsonl": ".jsonl", "json": ".json", "protobuf": ".pb"}
 

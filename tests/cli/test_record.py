@@ -14,6 +14,7 @@ from scripted import Answer, ScriptedServer, finished, frame, frames, started, t
 from aguila.cli.convert import written
 from aguila.client.recorded import read_recording
 from aguila.codec import decode_event
+from aguila.codec.formats import detect, format_of
 from aguila.testing.stored import read_streams
 
 PROTO = "application/vnd.ag-ui.event+proto"
@@ -83,14 +84,52 @@ def test_by_the_name_of_the_file_the_bytes_are_kept_as_they_came(tmp_path: Path)
     assert b"SSE-5" in aguila("check", "kept.sse", folder=tmp_path).stdout
 
 
-def test_with_append_runs_gather_in_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wire", ["sse", "protobuf"])
+@pytest.mark.parametrize("name", ["kept.sse", "kept.pb", "kept.json", "kept.jsonl"])
+def test_the_name_of_the_file_says_its_form_whatever_the_wire(name: str, wire: Any, tmp_path: Path) -> None:
+    body = written(every_event(), wire, unexpected)
+    with ScriptedServer(Answer([body], content_type="text/event-stream" if wire == "sse" else PROTO)) as server:
+        done = record(server, tmp_path, name, "--input", str(input_file(tmp_path)))
+    assert done.returncode == 0, done.stderr
+    data = (tmp_path / name).read_bytes()
+    form = format_of(name)
+    assert form is not None
+    assert detect(data) == form
+    over_protobuf = written(every_event(), "protobuf", unexpected)
+    expected = over_protobuf if "protobuf" in (wire, form) else body
+    expected_form: Any = "protobuf" if "protobuf" in (wire, form) else wire
+    kept = [decode_event(event.data) for event in read_streams(data, form)[0].events]
+    assert kept == [decode_event(event.data) for event in read_streams(expected, expected_form)[0].events]
+
+
+def test_a_file_that_is_there_is_added_to_or_replaced_only_if_asked(tmp_path: Path) -> None:
     answers = [Answer([frames([started(run, "t"), finished(run, "t")])]) for run in ("a", "b", "c")]
+    kept = tmp_path / "kept.jsonl"
     with ScriptedServer(*answers) as server:
-        for more in ((), ("--append",), ()):
-            assert record(server, tmp_path, "kept.jsonl", *more).returncode == 0
-            if more:
-                assert len(read_streams((tmp_path / "kept.jsonl").read_bytes(), "jsonl")) == 2
-    assert len(read_streams((tmp_path / "kept.jsonl").read_bytes(), "jsonl")) == 1
+        assert record(server, tmp_path, "kept.jsonl").returncode == 0
+        before = kept.read_bytes()
+        done = record(server, tmp_path, "kept.jsonl")
+        assert done.returncode == 2
+        assert b"there is a file kept.jsonl already; --append adds to it" in done.stderr
+        done = aguila("chat", server.url, "-m", "x", "--record", "kept.jsonl", folder=tmp_path)
+        assert done.returncode == 2
+        assert b"there is a file kept.jsonl already; --append adds to it" in done.stderr
+        assert record(server, tmp_path, "kept.jsonl", "--append", "--force").returncode == 2
+        assert record(server, tmp_path, "kept.sse", "--append").returncode == 2
+        assert kept.read_bytes() == before
+        assert len(server.requests) == 1, "refused before anything is sent"
+        assert record(server, tmp_path, "kept.jsonl", "--append").returncode == 0
+        assert len(read_streams(kept.read_bytes(), "jsonl")) == 2
+        assert record(server, tmp_path, "kept.jsonl", "--force").returncode == 0
+        assert len(read_streams(kept.read_bytes(), "jsonl")) == 1
+
+
+def test_a_chat_is_recorded_as_json_lines_and_under_no_other_name(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        done = aguila("chat", server.url, "-m", "x", "--record", "kept.sse", folder=tmp_path)
+        assert done.returncode == 2
+        assert b"JSON lines" in done.stderr
+        assert server.requests == []
 
 
 def test_what_breaks_the_protocol_is_kept_for_the_checker(tmp_path: Path) -> None:
@@ -127,6 +166,7 @@ def test_what_cannot_be_run_or_written_is_said_so(tmp_path: Path) -> None:
             2,
             b"aguila record: the answer is text/plain, no stream of events\n",
         )
+        assert not (tmp_path / "kept.jsonl").exists()
         done = record(server, tmp_path, "kept.jsonl")
         assert done.returncode == 2
         assert b"answered HTTP 403: no" in done.stderr

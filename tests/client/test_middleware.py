@@ -114,6 +114,27 @@ def test_a_filter_needs_one_list():
             FilterToolCalls(**wrong)
 
 
+def test_a_recording_never_overwrites_a_file_unasked(twin, tmp_path):
+    path = tmp_path / "run.jsonl"
+    sizes = []
+    with ScriptedServer(*[run_of()] * 5) as server:
+        for options in ({}, {"existing": "append"}, {"existing": "replace"}):
+            thread = twin.client(server.url, middleware=[Record(path, **options)]).thread()
+            twin.result(thread.run("x"))
+            sizes.append(len(path.read_bytes().splitlines()))
+        twin.result(thread.run("a second run of the same recording"))
+        sizes.append(len(path.read_bytes().splitlines()))
+    assert sizes == [3, 6, 3, 6]
+    with pytest.raises(FileExistsError, match="append"):
+        Record(path)
+
+
+@pytest.mark.parametrize("name", ["x.sse", "x.pb", "x.json"])
+def test_a_name_that_promises_another_form_than_json_lines_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="JSON lines"):
+        Record(tmp_path / name)
+
+
 def test_recordings_hold_every_input_and_raw_event(twin, tmp_path):
     path = tmp_path / "run.jsonl"
     times = iter(n / 1000 for n in range(1000))

@@ -1,6 +1,7 @@
 """Transports: each carries the same conversation, be it in process, over a socket or from a recording."""
 
 import asyncio
+import json
 import threading
 
 import httpx2
@@ -8,12 +9,15 @@ import pytest
 from scripted import Answer, ScriptedServer, finished, frames, run_of, started, text
 
 from aguila import App, AsyncClient, Client
+from aguila.cli.convert import written
 from aguila.client import Reconnect, Record, Timeouts
 from aguila.client.aiohttp import AiohttpTransport
 from aguila.client.asgi import ASGITransport
 from aguila.client.bridge import ThreadedTransport
 from aguila.client.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
 from aguila.client.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
+from aguila.codec import decode_event
+from aguila.codec.formats import FORMATS
 from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
 
@@ -288,12 +292,22 @@ def test_plain_events_and_sse_are_recordings_too(twin, tmp_path):
         assert twin.result(twin.client("recorded:", transport=make(path)).thread().run("a")).text == "one"
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"{}", b'{"ms": 5}', b"[]"])
+@pytest.mark.parametrize("line", [b"nonsense", b"{}", b'{"ms": 5}', b"[1]", b"[{]"])
 def test_what_is_no_recording_is_refused(line, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(line + b"\n")
-    with pytest.raises(ValueError, match="line 1"):
+    with pytest.raises(ValueError, match=r"line 1|not a JSON array"):
         RecordedTransport(path)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_recording_is_read_by_its_content_whatever_its_name(twin, form, tmp_path):
+    events = [decode_event(json.dumps(event)) for event in (started("r", "t"), *text("m", "one"), finished("r", "t"))]
+    make = RecordedTransport if twin.name == "sync" else AsyncRecordedTransport
+    for name in ("x.jsonl", "x.json", "x.sse", "x.pb", "x"):
+        (tmp_path / name).write_bytes(written(events, form, pytest.fail))
+        thread = twin.client("recorded:", transport=make(tmp_path / name)).thread()
+        assert twin.result(thread.run("a", run_id="r")).text == "one"
 
 
 def test_a_threaded_transport_that_was_never_used_can_be_closed():

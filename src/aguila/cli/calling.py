@@ -17,6 +17,7 @@ import msgspec
 from aguila.client.httpx2 import HTTPX2Transport
 from aguila.client.transport import Request, Response, Timeouts
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
+from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, TransportFailed
 from aguila.protocol import PROTOCOL_VERSION
 
@@ -112,6 +113,8 @@ class Caller:
     """Posts runs to an agent. A context manager."""
 
     def __init__(self, url: str, *, headers: dict[str, str], protobuf: bool, patience: float) -> None:
+        if protobuf:
+            ProtobufDecoder()  # raises MissingExtra before anything is sent
         self._url = url
         accept = f"{PROTOBUF_MEDIA_TYPE}, {SSE_MEDIA_TYPE}" if protobuf else SSE_MEDIA_TYPE
         self._headers = {"Accept": accept, "Content-Type": "application/json", **headers}

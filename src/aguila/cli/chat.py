@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from aguila.cli.calling import headers_of
+from aguila.cli.calling import CannotRun, headers_of
+from aguila.cli.record import refuse_existing
 from aguila.cli.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP, Client, Record, Run, Thread, approve, deny
 from aguila.codec.notice import Notice
@@ -45,6 +46,8 @@ def chat(
     headers: Sequence[str],
     protobuf: bool,
     recording: Path | None,
+    append: bool,
+    force: bool,
     color: bool,
 ) -> int:
     """Talk until the person has had enough, or once in a pipe. Gives the exit status."""
@@ -57,7 +60,7 @@ def chat(
     def warn(notice: Notice) -> None:
         transcript.line(f"! {harmless(str(notice))}", style="yellow")
 
-    middleware = [] if recording is None else [Record(recording)]
+    middleware = [] if recording is None else [_record(recording, append=append, force=force)]
     with Client(url, headers=headers_of(headers), protobuf=protobuf, middleware=middleware, warn=warn) as client:
         thread = client.thread(attach if attach is not None else thread_id)
         talk = _Talk(thread, transcript)
@@ -72,6 +75,14 @@ def chat(
             text = sys.stdin.read().strip() if attach is None else ""
             return talk.say(text) if text else status
         return talk.converse()
+
+
+def _record(path: Path, *, append: bool, force: bool) -> Record:
+    refuse_existing(path, "jsonl", append=append, force=force)
+    try:
+        return Record(path, existing="replace" if force else "append")
+    except ValueError as error:
+        raise CannotRun(str(error)) from None
 
 
 class _Talk:

@@ -16,12 +16,13 @@ import msgspec
 from aguila.cli.calling import Caller, CannotRun, headers_of, is_url, make_input, read_bytes
 from aguila.cli.report import Checked
 from aguila.codec import decode
+from aguila.codec.formats import Format, detect
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notice import Notice
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.testing.judging import Finding, Judge
-from aguila.testing.stored import Format, StoredStream, detect, read_streams
+from aguila.testing.stored import StoredStream, read_streams
 
 
 def check_url(

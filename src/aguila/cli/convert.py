@@ -24,13 +24,14 @@ import msgspec
 
 from aguila.cli.calling import CannotRun
 from aguila.codec import EventDecoder, decode, encode, encode_event
+from aguila.codec.formats import Format
 from aguila.codec.notice import Notice, Warn
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import AguilaError, DecodeError, EncodeError, ProtocolError
 from aguila.protocol import Event, RunAgentInput
 from aguila.stream import compact
-from aguila.testing.stored import Format, StoredStream, read_streams
+from aguila.testing.stored import StoredStream, read_streams
 
 
 class CannotConvert(AguilaError):

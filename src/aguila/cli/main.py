@@ -23,7 +23,11 @@ def main() -> None:
         if (missing.name or "").partition(".")[0] == "aguila":
             raise
         sys.exit(f"{about()}\n{MissingExtra('cli', missing.name or 'typer')}")
-    commands(prog_name="aguila")
+    try:
+        commands(prog_name="aguila")
+    except MissingExtra as missing:
+        sys.stderr.write(f"aguila: {missing}\n")
+        sys.exit(2)
 
 
 def about() -> str:

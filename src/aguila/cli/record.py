@@ -1,21 +1,27 @@
-"""Layer: cli. ``aguila record``: one run of an agent, kept in a file with its input and its timing.
+"""Layer: cli. ``aguila record``: one run of an agent, kept in a file in the form that its name says.
 
 Above: ``stream_commands``. Below: ``calling``. Everything that comes is kept, also what breaks the protocol: it is
-evidence. ``.sse`` and ``.pb`` are the bytes as they came; anything else is a recording (``aguila.testing.stored``).
+evidence. ``.sse`` and ``.pb`` are the bytes as they came, if they came in that form, and the same events otherwise;
+``.json`` is an array of the events; anything else is a recording, with input and timing (``aguila.testing.stored``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 import msgspec
 
 from aguila.cli.calling import Answer, Caller, CannotRun, headers_of, make_input
-from aguila.client.incoming import reader_for
+from aguila.client.incoming import Reader, reader_for
+from aguila.codec import EventDecoder
+from aguila.codec.formats import Format, format_of
+from aguila.codec.negotiate import is_protobuf
 from aguila.codec.notice import log_notice
-from aguila.errors import ProtocolError, StreamTruncated
-from aguila.testing.stored import format_of
+from aguila.codec.protobuf import ProtobufEncoder
+from aguila.codec.sse import SSEEncoder
+from aguila.errors import EncodeError, ProtocolError, StreamTruncated
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +29,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     thread_id: str
     run_id: str
-    events: int
+    count: int
+    what: Literal["events", "pieces"]
     problem: str | None
 
 
@@ -38,42 +45,94 @@ def record(
     protobuf: bool,
     patience: float,
     append: bool,
+    force: bool,
 ) -> Recorded:
     """Run an agent and keep what it answers. Raises ``CannotRun``."""
     wanted = make_input(message if message is not None or input_file is not None else "Hello", input_file, thread_id)
-    is_raw = format_of(path) in ("sse", "protobuf")
+    form = format_of(path) or "jsonl"
+    refuse_existing(path, form, append=append, force=force)
     with Caller(url, headers=headers_of(headers), protobuf=protobuf, patience=patience) as caller:
         answer = caller.post(wanted)
         try:
+            is_raw = form in ("sse", "protobuf") and is_protobuf(answer.content_type) == (form == "protobuf")
+            reader = None if is_raw else _reader(answer)
             with path.open("ab" if append else "wb") as file:
-                if not is_raw:
-                    file.write(b'{"ms":0,"input":%b}\n' % msgspec.json.encode(wanted))
-                events = 0
-                problem: str | None = None
-                try:
-                    for ms, data in _pieces(answer) if is_raw else _events(answer):
-                        file.write(data if is_raw else b'{"ms":%d,"event":%b}\n' % (int(ms), data))
-                        events += 1
-                except (ProtocolError, StreamTruncated) as error:
-                    problem = str(error)
+                kept = _copy(answer, file) if reader is None else _write(_events(answer, reader), file, form, wanted)
         except OSError as error:
             raise CannotRun(f"cannot write {path}: {error.strerror}") from None
         finally:
             answer.close()
+    count, problem = kept
     return Recorded(
-        thread_id=str(wanted["threadId"]), run_id=str(wanted["runId"]), events=events, problem=problem or answer.broke
+        thread_id=str(wanted["threadId"]),
+        run_id=str(wanted["runId"]),
+        count=count,
+        what="pieces" if is_raw else "events",
+        problem=problem or answer.broke,
     )
 
 
-def _pieces(answer: Answer) -> Iterator[tuple[float, bytes]]:
-    yield from answer.pieces()
+def refuse_existing(path: Path, form: Format, *, append: bool, force: bool) -> None:
+    """Raises ``CannotRun`` if a file is in the way, or cannot be added to."""
+    if append and force:
+        raise CannotRun("--append adds to the file and --force replaces it: give one of them")
+    if append and form != "jsonl":
+        raise CannotRun(f"only JSON lines can be added to: name {path} .jsonl, and aguila convert makes others of it")
+    if path.is_file() and not append and not force:
+        raise CannotRun(f"there is a file {path} already; --append adds to it, --force replaces it")
 
 
-def _events(answer: Answer) -> Iterator[tuple[float, bytes]]:
-    """The raw events, each on one line. Raises ``DecodeError`` for one that is no JSON: it cannot be a line of it."""
+def _copy(answer: Answer, file: BinaryIO) -> tuple[int, str | None]:
+    """The bytes as they came."""
+    count = 0
+    for _, data in answer.pieces():
+        file.write(data)
+        count += 1
+    return count, None
+
+
+def _write(
+    events: Iterator[tuple[float, bytes]], file: BinaryIO, form: Format, wanted: dict[str, object]
+) -> tuple[int, str | None]:
+    """Event by event, in the form that is wanted. Gives how many, and why it ended if that was not in order."""
+    count, problem, before = 0, None, b"[\n"
+    encoded = _encoder(form)
+    if form == "jsonl":
+        file.write(b'{"ms":0,"input":%b}\n' % msgspec.json.encode(wanted))
+    try:
+        for ms, data in events:
+            if form == "jsonl":
+                file.write(b'{"ms":%d,"event":%b}\n' % (int(ms), data))
+            elif form == "json":
+                file.write(before + data)
+                before = b",\n"
+            else:
+                file.write(encoded(data))
+            count += 1
+    except (ProtocolError, StreamTruncated, EncodeError) as error:
+        problem = str(error)
+    if form == "json":
+        file.write(b"\n]\n" if count else b"[]\n")
+    return count, problem
+
+
+def _encoder(form: Format) -> Callable[[bytes], bytes]:
+    """How an event is written as SSE or protobuf."""
+    if form != "protobuf":
+        return SSEEncoder().encode_json
+    decoder, encoder = EventDecoder(warn=log_notice), ProtobufEncoder(warn=log_notice)
+    return lambda data: b"".join([encoder.encode(event) for event in decoder.feed(data)])
+
+
+def _reader(answer: Answer) -> Reader:
     reader = reader_for(answer.content_type, warn=log_notice)
     if reader is None:
         raise CannotRun(f"the answer is {answer.content_type or 'of no type'}, no stream of events")
+    return reader
+
+
+def _events(answer: Answer, reader: Reader) -> Iterator[tuple[float, bytes]]:
+    """The raw events, each on one line. Raises ``DecodeError`` for one that is no JSON: it cannot be a line of it."""
     ms = 0.0
     for ms, data in answer.pieces():
         for frame in reader.feed(data):

@@ -20,10 +20,11 @@ import uvicorn
 from aguila.cli.logs import log_config
 from aguila.cli.serve import listen
 from aguila.codec import EventDecoder
+from aguila.codec.formats import Format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
-from aguila.testing.stored import Format, StoredEvent, StoredStream
+from aguila.testing.stored import StoredEvent, StoredStream
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]

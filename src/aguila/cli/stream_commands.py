@@ -22,6 +22,8 @@ _Message = Annotated[
 _Input = Annotated[
     Path | None, typer.Option("--input", help="A file with the RunAgentInput to send; ids it lacks are made up.")
 ]
+_Append = Annotated[bool, typer.Option("--append", help="Add to the recording, if there is a file already.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace the recording, if there is a file already.")]
 _Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the next bytes.", min=0.1)]
 
 
@@ -40,8 +42,10 @@ def chat(
     header: _Header = None,
     protobuf: _Protobuf = False,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Append what goes over the wire to this file.")
+        Path | None, typer.Option("--record", help="Keep what goes over the wire in this file, as JSON lines.")
     ] = None,
+    append: _Append = False,
+    force: _Force = False,
     color: Annotated[bool, typer.Option("--color/--no-color", help="Colours, where there is a terminal.")] = True,
 ) -> None:
     """Talk to an agent.
@@ -64,6 +68,8 @@ def chat(
             headers=header or (),
             protobuf=protobuf,
             recording=record,
+            append=append,
+            force=force,
             color=color,
         )
     except CannotRun as error:
@@ -115,11 +121,12 @@ def check(
 
 def record(
     url: _Url,
-    file: Annotated[Path, typer.Argument(help="Where to: .jsonl with input and timing; .sse, .pb: the bytes.")],
+    file: Annotated[Path, typer.Argument(help="Where to: .jsonl with input and timing, .sse, .json or .pb.")],
     message: _Message = None,
     input: _Input = None,  # noqa: A002
     thread: Annotated[str | None, typer.Option("--thread", help="The thread to run on; a new one otherwise.")] = None,
-    append: Annotated[bool, typer.Option("--append", help="Add to the file rather than replace it.")] = False,
+    append: _Append = False,
+    force: _Force = False,
     header: _Header = None,
     protobuf: _Protobuf = False,
     timeout: _Patience = 60.0,
@@ -129,6 +136,7 @@ def record(
     Exit status: 0 all of it was kept, 1 the stream broke off, 2 it could not be run.
     """
     from aguila.cli import record as recording
+    from aguila.cli.calling import CannotRun
 
     try:
         kept = recording.record(
@@ -141,11 +149,11 @@ def record(
             protobuf=protobuf,
             patience=timeout,
             append=append,
+            force=force,
         )
-    except recording.CannotRun as error:
+    except CannotRun as error:
         raise _failed("record", error) from None
-    what = "pieces" if recording.format_of(file) in ("sse", "protobuf") else "events"
-    typer.echo(f"{kept.events} {what} of run {kept.run_id} on thread {kept.thread_id} in {file}", err=True)
+    typer.echo(f"{kept.count} {kept.what} of run {kept.run_id} on thread {kept.thread_id} in {file}", err=True)
     if kept.problem is not None:
         typer.echo(f"aguila record: {kept.problem}", err=True)
         raise typer.Exit(1)
@@ -170,7 +178,8 @@ def replay(
     from aguila.cli import replay as replaying
     from aguila.cli.calling import CannotRun, read_bytes
     from aguila.cli.serve import CannotServe
-    from aguila.testing.stored import detect, read_streams
+    from aguila.codec.formats import detect
+    from aguila.testing.stored import read_streams
 
     try:
         data = read_bytes(file)
@@ -233,7 +242,7 @@ def _source(
     command: str, file: Path, out: Path | None, source: _Format | None, to: _Format | None, *, is_default_same: bool
 ) -> tuple[bytes, _Format, _Format]:
     from aguila.cli.calling import CannotRun, read_bytes
-    from aguila.testing.stored import detect, format_of
+    from aguila.codec.formats import detect, format_of
 
     try:
         data = sys.stdin.buffer.read() if str(file) == "-" else read_bytes(file)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from errno import EEXIST
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from aguila.codec import encode
+from aguila.codec.formats import format_of
 from aguila.codec.text import load
 from aguila.codec.values import is_object
 from aguila.errors import DecodeError
@@ -153,11 +155,14 @@ _CALL_EVENTS: frozenset[Any] = frozenset(
 
 
 class Record:
-    """Writes what goes over the wire to a file, appending: a line for each input and each raw event.
+    """Writes what goes over the wire to a file: a line for each input and each raw event, run after run.
 
     A line is ``{"ms": 12, "event": {...}}`` or ``{"ms": 0, "input": {...}}``, where ``ms`` counts from the start of the
     run. With ``form="events"`` only events are written, and as they are: what other tools read. Recordings hold
     whole conversations: keep them accordingly.
+
+    A file that is there already is refused with FileExistsError, unless ``existing`` says to append to it or to
+    replace it. Raises ValueError for a name that promises another form than JSON lines, such as ``.sse``.
     """
 
     def __init__(
@@ -165,15 +170,25 @@ class Record:
         path: str | Path,
         *,
         form: Literal["timed", "events"] = "timed",
+        existing: Literal["refuse", "append", "replace"] = "refuse",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = Path(path)
+        if format_of(self._path) not in (None, "jsonl"):
+            message = f"runs are recorded as JSON lines: name {self._path} .jsonl; aguila convert makes others of it"
+            raise ValueError(message)
+        if existing == "refuse" and self._path.is_file():
+            raise FileExistsError(
+                EEXIST, 'there is a file already; Record(existing="append") adds to it', str(self._path)
+            )
+        self._mode: Literal["ab", "wb"] = "wb" if existing == "replace" else "ab"
         self._is_timed = form == "timed"
         self._clock = clock
 
     def __call__(self) -> Stage:
         """A stage for one run."""
-        return _RecordStage(self._path.open("ab"), self._is_timed, self._clock)
+        mode, self._mode = self._mode, "ab"
+        return _RecordStage(self._path.open(mode), self._is_timed, self._clock)
 
 
 class _RecordStage(Stage):

@@ -1,4 +1,4 @@
-"""Layer: client. A transport that answers from a recording: what ``Record`` wrote, JSON lines, SSE or protobuf.
+"""Layer: client. A transport that answers from a recording: what ``Record`` wrote, or a stream in any form of file.
 
 Below: files. Above: ``Client(url, transport=RecordedTransport(path))``, ``aguila replay``. Each run takes the next one
 of the recording, whatever its input is; there is nothing behind it that could read one.
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from aguila.client.transport import Request
+from aguila.codec.formats import detect
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import TransportFailed
@@ -74,8 +75,8 @@ def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
 class RecordedTransport:
     """Answers every POST with the next run of a recording; a sync transport, and ``AsyncRecordedTransport`` its twin.
 
-    A file that ends in ``.sse`` or ``.pb`` is one answer, given as it is. Raises OSError or ValueError for a file
-    that cannot be read, and ``TransportFailed`` when there is no run left.
+    Its form is told by its content. SSE and protobuf frames are one answer, given as it is. Raises OSError or
+    ValueError for a file that cannot be read, and ``TransportFailed`` when there is no run left.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -105,15 +106,26 @@ class AsyncRecordedTransport:
 
 def _answers(path: Path) -> list[tuple[str, bytes]]:
     data = path.read_bytes()
-    if path.suffix == ".sse":
+    form = detect(data, path)
+    if form == "sse":
         return [(SSE_MEDIA_TYPE, data)]
-    if path.suffix == ".pb":
+    if form == "protobuf":
         return [(PROTOBUF_MEDIA_TYPE, data)]
+    data = data.removeprefix(b"\xef\xbb\xbf")
     encoder = SSEEncoder()
     return [
         (SSE_MEDIA_TYPE, b"".join([encoder.encode_json(event) for _, event in run.events]))
-        for run in read_recording(data.split(b"\n"))
+        for run in read_recording(data.split(b"\n") if form == "jsonl" else _elements(data))
     ]
+
+
+def _elements(data: bytes) -> list[bytes]:
+    try:
+        elements = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"not a JSON array of events: {error}") from error
+    # Written by hand it may have line ends within an event; SSE has none there.
+    return [bytes(element).replace(b"\n", b" ").replace(b"\r", b" ") for element in elements]
 
 
 def _next(answers: Iterator[tuple[str, bytes]]) -> tuple[str, bytes]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from aguila.codec.formats import detect
 from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
 from aguila.stream.consume import Raw
 from aguila.testing.judging import Finding, Judge
-from aguila.testing.stored import detect, read_streams
+from aguila.testing.stored import read_streams
 
 
 def assert_stream(

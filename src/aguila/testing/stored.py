@@ -11,29 +11,17 @@ stream, and ``{"ms": 12, "event": {...}}``. JSON lines without inputs are one st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
+from aguila.codec.formats import Format
 from aguila.codec.notice import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError, StreamTruncated
 from aguila.testing.judging import Finding
 
-Format = Literal["sse", "jsonl", "json", "protobuf"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-
-_SUFFIXES: dict[str, Format] = {
-    ".sse": "sse",
-    ".txt": "sse",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".pb": "protobuf",
-    ".bin": "protobuf",
-}
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
 
@@ -53,24 +41,6 @@ class StoredStream(msgspec.Struct, kw_only=True):
     events: list[StoredEvent] = []
     findings: list[Finding] = []
     is_cut: bool = False
-
-
-def format_of(name: str | Path) -> Format | None:
-    """The format that a file's name says; None if it says none."""
-    return _SUFFIXES.get(Path(name).suffix.lower())
-
-
-def detect(data: bytes, name: str = "") -> Format:
-    """The format of bytes: by how they begin; of nothing at all, by the name."""
-    start = data.removeprefix(_BOM).lstrip(b" \t\r\n")
-    if not start:
-        return format_of(name) or "sse"
-    if start[:1] == b"{":
-        return "jsonl"
-    if start[:1] == b"[":
-        return "json"
-    # The length of a frame is four bytes, and no frame is so long that the first is not zero.
-    return "protobuf" if data[0] == 0 else "sse"
 
 
 def read_streams(data: bytes, format: Format) -> list[StoredStream]:  # noqa: A002 - what everybody calls it
