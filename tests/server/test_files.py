@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from recorded import SCOPE, request, write
 
+from aguila.server.admission import Admission, Share
 from aguila.server.auth import Request
 from aguila.server.files import file_response, receive_upload, resolve_file
 from aguila.server.limits import Limits
@@ -45,7 +46,9 @@ async def upload(
     async def receive() -> Any:
         return next(waiting)
 
-    return await receive_upload(Request(asgi, "/files"), receive, store=store, scope=SCOPE, limits=limits)
+    with Share(Admission(limits.at_once)) as share:
+        request = Request(asgi, "/files")
+        return await receive_upload(request, receive, store=store, scope=SCOPE, limits=limits, share=share)
 
 
 async def refusal(store: Store, *args: Any, **options: Any) -> tuple[int, str]:

@@ -27,10 +27,10 @@ SSE = {"content-type": "application/json", "accept": "text/event-stream"}
 class Measured:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, *, is_durable: bool) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool, at_once: int = 64 * MIB) -> None:
         self.is_durable = is_durable
         port = free_port()
-        environment = {**os.environ, "PORT": str(port)}
+        environment = {**os.environ, "PORT": str(port), "AT_ONCE": str(at_once)}
         if is_durable:
             environment["STORE"] = str(folder / "threads.db")
         script = REPOSITORY / "tests" / "support" / "large_app.py"

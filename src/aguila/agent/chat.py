@@ -6,10 +6,10 @@ contents mean. Nothing here fetches an address: only uploads of this server beco
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
+from aguila.agent.apart import apart
 from aguila.agent.context import Services
 from aguila.chat.content import (
     Content,
@@ -86,7 +86,7 @@ async def read_conversation(
 ) -> list[ChatMessage]:
     """Messages as chat messages, uploads as the bytes they are. Large data is decoded in a thread."""
     if any(map(_is_large, messages)):
-        chat = await asyncio.to_thread(as_chat_messages, messages, warn=warn)
+        chat = await apart(as_chat_messages, messages, warn=warn)
     else:
         chat = as_chat_messages(messages, warn=warn)
     return [await _resolved(message, services, warn) for message in chat]

@@ -6,12 +6,12 @@ handle for agents that run in a thread.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from aguila.agent.apart import apart
 from aguila.agent.chat import CHAT, FILE_PROVIDER, read_conversation, with_parts
 from aguila.agent.context import RunContext, Services
 from aguila.agent.output import Output
@@ -106,7 +106,7 @@ class Run(Writing):
         """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
         await self._out.room()
         if isinstance(event, CHAT) and self._out.is_slow(event):
-            event = await asyncio.to_thread(with_parts, event)
+            event = await apart(with_parts, event)
         self._out.accept(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:

@@ -16,6 +16,7 @@ from aguila.codec import encode
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notice import Warn
 from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
+from aguila.server.admission import Admission
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
 from aguila.server.rejection import draining
@@ -55,6 +56,7 @@ class Service:
         self.runs = runs
         self.store: Store = runs.store
         self.limits = limits
+        self.admission = Admission(limits.at_once)
         self.capabilities = encode(capabilities)
         self.headers_allowed = [name.lower() for name in headers_allowed]
         self.warn = warn

@@ -6,16 +6,23 @@ Below: ``files``. Above: the table in ``routes``.
 from __future__ import annotations
 
 from aguila.agent.chat import FILE_PROVIDER
+from aguila.server.admission import Share
 from aguila.server.exchange import Exchange, Service
 from aguila.server.files import file_response, receive_upload
-from aguila.server.responses import Receive, Reply, Send, json_document
+from aguila.server.responses import SLICE, Receive, Reply, Send, json_document
 
 
 async def upload(service: Service, exchange: Exchange) -> Reply:
     """``POST /files``."""
-    blob = await receive_upload(
-        exchange.request, exchange.receive, store=service.store, scope=exchange.scope, limits=service.limits
-    )
+    with Share(service.admission) as share:
+        blob = await receive_upload(
+            exchange.request,
+            exchange.receive,
+            store=service.store,
+            scope=exchange.scope,
+            limits=service.limits,
+            share=share,
+        )
     answer = {
         "id": blob.blob_id,
         "mediaType": blob.media_type,
@@ -34,6 +41,8 @@ async def download(service: Service, exchange: Exchange) -> Reply:
 
     async def reply(receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
-        await send({"type": "http.response.body", "body": body})
+        for at in range(0, len(body), SLICE):
+            await send({"type": "http.response.body", "body": body[at : at + SLICE], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return reply

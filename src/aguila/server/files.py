@@ -19,8 +19,10 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from aguila.agent.apart import LARGE
 from aguila.codec.whole import Whole
 from aguila.errors import NotFound
+from aguila.server.admission import Share
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
 from aguila.server.rejection import Rejected
@@ -43,7 +45,9 @@ _SHOWN: Final = re.compile(r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-
 """What a browser may show in place: nothing that can hold a script."""
 
 
-async def receive_upload(request: Request, receive: Receive, *, store: Store, scope: str, limits: Limits) -> Blob:
+async def receive_upload(
+    request: Request, receive: Receive, *, store: Store, scope: str, limits: Limits, share: Share
+) -> Blob:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
     A body is of the type that its Content-Type names; its name is in the query as ``filename``, or in a
@@ -57,6 +61,8 @@ async def receive_upload(request: Request, receive: Receive, *, store: Store, sc
     size = int(length[:20]) if length.isascii() and length.isdigit() else None
     if size is not None and size > allowed:
         raise _too_large(limits)
+    if size is None or size > LARGE:
+        await share.take(allowed if size is None else size)
     form = _Form(limits, size)
     form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -65,12 +71,12 @@ async def receive_upload(request: Request, receive: Receive, *, store: Store, sc
         boundary = options.get(b"boundary")
         if boundary is None:
             raise Rejected(422, "malformed_upload", "the form names no boundary")
-        await form.parse(boundary, _pieces(receive))
+        await form.parse(boundary, _pieces(receive, share))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _pieces(receive):
+        async for piece in _pieces(receive, share):
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file")
@@ -256,9 +262,9 @@ class _Form:
             self.thread_id = _text(bytes(self._text))
 
 
-async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+async def _pieces(receive: Receive, share: Share) -> AsyncIterator[bytes]:
     while True:
-        message: Any = await receive()
+        message: Any = await share.receive(receive)
         if message["type"] == "http.disconnect":
             raise Rejected(400, "disconnected", "the upload was broken off")
         if message.get("body", b""):

@@ -18,6 +18,7 @@ from aguila.codec.notice import Notice, Warn
 from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
+from aguila.server.admission import Share
 from aguila.server.asked import fingerprint
 from aguila.server.auth import Request
 from aguila.server.exchange import Exchange, Service
@@ -44,15 +45,18 @@ class Body(msgspec.Struct, frozen=True):
     outline: Outline | None
 
 
-async def read_outline(service: Service, exchange: Exchange) -> Body:
-    """The body, not decoded yet. Raises ``Rejected`` for another media type, or too many bytes."""
+async def read_outline(service: Service, exchange: Exchange, share: Share) -> Body:
+    """The body, not decoded yet; a large one waits for its share.
+
+    Raises ``Rejected`` for another media type, or too many bytes.
+    """
     request = exchange.request
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Rejected(415, "unsupported_media_type", "send a RunAgentInput as application/json")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
-    data = await read_body(request, exchange.receive, service.limits.body)
+    data = await read_body(request, exchange.receive, service.limits.body, share)
     return Body(data, _outline(data) if len(data) <= LARGE else await apart(_outline, data))
 
 
@@ -102,16 +106,18 @@ def _level(body: Body) -> Level:
     return "wide" if body.outline.protocol_version is None else "standard"
 
 
-async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
+async def read_body(request: Request, receive: Receive, limit: int, share: Share) -> bytes:
     """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
     expected = int(length[:20]) if length.isascii() and length.isdigit() else None
     if expected is not None and expected > limit:
         raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+    if expected is not None and expected > LARGE:
+        await share.take(expected)
     whole: Whole | None = None
     size = 0
     while True:
-        message = await receive()
+        message = await share.receive(receive)
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")
@@ -124,5 +130,8 @@ async def read_body(request: Request, receive: Receive, limit: int) -> bytes:
                 return piece
             whole = Whole(expected)
         whole.write(piece)
+        if expected is None and size > LARGE:
+            expected = limit  # nobody has said how much it will be
+            await share.take(expected)
         if not is_more:
             return whole.getvalue()

@@ -26,6 +26,7 @@ _NONE: Final = msgspec.Raw()
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of an app. Sizes are in bytes. ``event`` is for one event that an agent sends.
 
+    ``at_once`` is for bodies and uploads of more than 1 MiB, together: while they would be more, the next ones wait.
     ``runs_per_scope`` and ``runs`` count runs that are on in this process, for one scope and for all.
     """
 
@@ -36,6 +37,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     state: int = 2 * 1024 * 1024
     upload: int = 20 * 1024 * 1024
     upload_types: tuple[str, ...] | None = None
+    at_once: int = 64 * 1024 * 1024
     id_length: int = 512
     runs_per_scope: int = 100
     runs: int = 10_000

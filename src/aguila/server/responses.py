@@ -38,7 +38,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 Reply = Callable[[Receive, Send], Awaitable[None]]
 """An answer that is ready to be sent."""
 
-_SLICE = 1 << 18
+SLICE = 1 << 18
+"""In pieces of so many bytes large answers are sent: a server copies what it is given at least twice."""
 _ENDINGS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
 # What 1.1 has and 1.0 has not; an event without these bytes is the same in both.
@@ -455,8 +456,8 @@ class EventStream:
             # In slices: a server copies what it is given at least twice, and whole frames can be very large.
             self._is_torn = True
             for piece in pieces:
-                for at in range(0, len(piece), _SLICE):
-                    body = piece[at : at + _SLICE] if len(piece) > _SLICE else piece
+                for at in range(0, len(piece), SLICE):
+                    body = piece[at : at + SLICE] if len(piece) > SLICE else piece
                     await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._is_torn = False
             if last:

@@ -11,7 +11,8 @@ from typing import Any
 
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
-from aguila.server.asked import Asked
+from aguila.server.admission import Share
+from aguila.server.asked import Asked, Started
 from aguila.server.exchange import Exchange, Service, framing_of
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
@@ -24,24 +25,10 @@ from aguila.store import RunRecord
 
 async def run(service: Service, exchange: Exchange) -> Reply:
     """``POST /``: start a run, or come back to it."""
-    body = await read_outline(service, exchange)
-    await _check_room(service, exchange, body)
-    input, digest = await decode_input(service, body)  # noqa: A001 - the protocol's word for it
-    request = exchange.request
-    headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
-    with Hearing(exchange.receive) if service.runs.has_queue else nullcontext() as hearing:
-        asked = Asked(
-            input=input,
-            body=body.data,
-            scope=exchange.scope,
-            principal=exchange.principal,
-            headers=headers,
-            is_gone=bool if hearing is None else hearing.is_gone,
-            digest=digest,
-        )
-        del body  # which may be large: it is stored when the run has started
-        started = await service.runs.start(asked)
-        del asked
+    with Share(service.admission) as share:
+        input, started = await _start(service, exchange, share)  # noqa: A001 - the protocol's word for it
+        if started.live is not None:
+            share.until(started.live.ended)
     record = started.record
     if started.is_hydration or (record is not None and not record.is_running):
         return await _join(service, exchange, input)
@@ -55,6 +42,27 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     return service.stream(
         exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=watched
     )
+
+
+async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, Started]:
+    """Read the body and start what it asks for. The body is gone when this returns: it may be large."""
+    body = await read_outline(service, exchange, share)
+    await _check_room(service, exchange, body)
+    input, digest = await decode_input(service, body)  # noqa: A001
+    share.lend()
+    request = exchange.request
+    headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
+    with Hearing(exchange.receive) if service.runs.has_queue else nullcontext() as hearing:
+        asked = Asked(
+            input=input,
+            body=body.data,
+            scope=exchange.scope,
+            principal=exchange.principal,
+            headers=headers,
+            is_gone=bool if hearing is None else hearing.is_gone,
+            digest=digest,
+        )
+        return input, await service.runs.start(asked)
 
 
 async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
@@ -72,7 +80,8 @@ async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
 
 async def connect(service: Service, exchange: Exchange) -> Reply:
     """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
-    input, _ = await decode_input(service, await read_outline(service, exchange))  # noqa: A001
+    with Share(service.admission) as share:
+        input, _ = await decode_input(service, await read_outline(service, exchange, share))  # noqa: A001
     try:
         await service.store.run(exchange.scope, input.thread_id, input.run_id)
     except NotFound:  # else it is that run which is told about, wherever it went on from
