@@ -151,7 +151,7 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         "aguila.chat.media._decoded",  # its base64 is decoded
         "aguila.chat.media.as_base64",  # what goes is encoded
         "aguila.server.live.checked",
-        "aguila.server.live.encode_event",
+        "aguila.server.checked.encode_event",
     ]
     for place in places:
         watch(place)

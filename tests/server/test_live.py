@@ -11,7 +11,8 @@ from agents import until
 
 from aguila.errors import AguilaError
 from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
-from aguila.server.live import AHEAD, LiveRun, checked, checked_deltas
+from aguila.server.checked import checked, checked_deltas
+from aguila.server.live import AHEAD, LiveRun
 from aguila.store import Lease, Store
 
 LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")

@@ -44,10 +44,11 @@ from aguila.errors import (
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent, RunStartedEvent
 from aguila.server.asked import Asked, Started
+from aguila.server.checked import checked, checked_apart
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
-from aguila.server.live import LiveRun, checked, checked_apart
+from aguila.server.live import LiveRun
 from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
