@@ -14,15 +14,16 @@ How a dropped stream is taken up again, exactly once:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
-from aguila.client.effects import Authorize, Close, Head, Open, Program, Read, Sleep
+from aguila.client.effects import Authorize, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.incoming import Reader, reader_for
 from aguila.client.middleware import Chain
 from aguila.client.transport import Request
@@ -37,6 +38,11 @@ from aguila.stream.consume import Raw
 
 if TYPE_CHECKING:
     from aguila.client._base import Settings
+
+T = TypeVar("T")
+
+LARGE = 1 << 20
+"""Bytes of an event from which on it is read off the event loop."""
 
 _MAX_BODY = 1 << 20  # of an answer that is no stream
 _MAX_REDIRECTS = 5
@@ -257,10 +263,18 @@ class Exchange:
             except TransportFailed as error:
                 yield Close()
                 return error
-            frames = reader.feed(data) if data else self._rest(reader)
+            # What is held is copied a few times when it ends, and then decoded: not where it takes everybody's time.
+            is_large = reader.held + len(data) > LARGE
+            if is_large and data:
+                frames = yield from _computed(partial(reader.feed, data))
+            else:
+                frames = reader.feed(data) if data else self._rest(reader)
             if frames:
                 deadline, self._is_lingering = None, False
-                yield self._taken_in(frames) if is_plain else self._changed_and_taken_in(frames)
+                if is_large and is_plain:
+                    yield from self._large_taken_in(frames)
+                else:
+                    yield self._taken_in(frames) if is_plain else self._changed_and_taken_in(frames)
                 if self._broken is not None:
                     raise self._broken
                 if self._is_done:
@@ -286,6 +300,29 @@ class Exchange:
             self._broken = error
             return
         self._count(frames[-1], self._cursor if len(frames) == 1 else frames[-2].id, len(frames))
+
+    def _large_taken_in(self, frames: list[Frame]) -> Program[None]:
+        """Deliver frames of which some are large."""
+        for frame in frames:
+            if len(frame.data) > LARGE:
+                events = yield from _computed(partial(self._consumer.read, frame.data))
+                yield self._read_taken_in(frame, events)
+            else:
+                yield self._taken_in([frame])
+            if self._broken is not None or self._is_done:
+                return
+
+    def _read_taken_in(self, frame: Frame, events: Sequence[Event]) -> Iterator[Event]:
+        """The events of a frame that was read already."""
+        try:
+            for event in self._consumer.take(events):
+                yield event
+                if event.__class__ in _BOUNDARIES:
+                    self._is_over(event)
+        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
+            self._broken = error
+            return
+        self._count(frame, self._cursor, 1)
 
     def _changed_and_taken_in(self, frames: list[Frame]) -> Iterator[Event]:
         """The same with middleware, and with what is known of an older peer."""
@@ -395,6 +432,24 @@ class Exchange:
         error.conversation = self._consumer.conversation
         error.__cause__ = dropped
         return error
+
+
+def _computed(work: Callable[[], T]) -> Program[T]:
+    """Have something done that takes long. What it raises is raised here, and not by who does it."""
+    failure: Exception | None = None
+
+    def attempt() -> T | None:
+        nonlocal failure
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - raised below
+            failure = error
+            return None
+
+    result = yield Compute(attempt)
+    if failure is not None:
+        raise failure
+    return result
 
 
 _BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})

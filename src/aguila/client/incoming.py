@@ -30,6 +30,11 @@ class Reader(Protocol):
         """What is wrong with the bytes after those that were given as events."""
         ...
 
+    @property
+    def held(self) -> int:
+        """How many bytes there are of an event that has not ended yet."""
+        ...
+
     def feed(self, data: bytes) -> list[Frame]:
         """The events that these bytes complete. Raises ``DecodeError`` if there are none before it."""
         ...
@@ -68,6 +73,10 @@ class _ProtobufReader:
         self._frames = ProtobufFrames(max_size=max_size)
         self._warn = warn
         self._index = 0
+
+    @property
+    def held(self) -> int:
+        return self._frames.waiting
 
     def feed(self, data: bytes) -> list[Frame]:
         if self.error is not None:

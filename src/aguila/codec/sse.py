@@ -134,6 +134,11 @@ class SSEParser:
         """The last id that the stream gave, what a client would send as ``Last-Event-ID``; None before the first."""
         return None if self._id is None else self._id.decode("utf-8", "replace")
 
+    @property
+    def held(self) -> int:
+        """How many bytes there are of a frame that has not ended yet."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
         return self._frames(data, closing=False)

@@ -104,6 +104,25 @@ class Consumer:
             raise
         return delivered
 
+    def read(self, raw: Raw) -> Sequence[Event]:
+        """The typed events that one raw event stands for, not taken in yet: that is for ``take``, which must be next.
+
+        For one so large that it is read in a thread. Raises ``ProtocolError`` as ``feed`` does.
+        """
+        try:
+            return (raw,) if raw.__class__ in _TYPED else self._decoder.feed(_wire(raw))  # type: ignore[return-value]
+        except ProtocolError as error:
+            error.index = self._index
+            error.conversation = self.conversation
+            raise
+
+    def take(self, events: Sequence[Event]) -> list[Event]:
+        """What ``feed`` gives for the raw event that ``read`` gave these for."""
+        index = self._index
+        delivered = [each for event in events for each in self.feed(event)]
+        self._index = index + 1
+        return delivered
+
     def feed_all(
         self, texts: Sequence[bytes], is_last: Callable[[Event], bool] | None = None
     ) -> Generator[Event, None, None]:

@@ -1,0 +1,100 @@
+"""Events of many megabytes: the client reads them whole, and not on the event loop."""
+
+from __future__ import annotations
+
+import base64
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import Server, serving
+
+from aguila import App
+from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
+from aguila.client import AsyncClient, Client
+from aguila.client.asgi import ASGITransport
+from aguila.codec.json import EventDecoder
+from aguila.codec.sse import SSEParser
+from aguila.errors import DecodeError
+from aguila.protocol import RunFinishedEvent, ToolCallResultEvent
+from aguila.server import Limits
+
+anyio = pytest.mark.anyio
+
+IMAGE = random.Random(1).randbytes(3_000_000)
+TEXT = base64.b64encode(IMAGE).decode()
+MOST = 1 << 30
+
+
+async def painter(run: Any) -> Any:
+    yield "Here it is."
+    yield ChatUpdate(contents=[FunctionCallContent("c", "paint", "{}")])
+    yield ChatMessage("tool", [FunctionResultContent("c", [DataContent(IMAGE, "image/png")])])
+    yield "Done."
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(App(painter, limits=Limits(body=MOST, event=MOST))) as server:
+        yield server
+
+
+def values(events: list[Any]) -> list[Any]:
+    assert isinstance(events[-1], RunFinishedEvent)
+    return [event.content[0].source.value for event in events if isinstance(event, ToolCallResultEvent)]
+
+
+@anyio
+@pytest.mark.parametrize("wire", ["sse", "protobuf"])
+async def test_a_large_event_is_read_off_the_event_loop(
+    server: Server, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[int]] = {"decoded": set(), "framed": set()}
+    decode, frame = EventDecoder.feed, SSEParser.feed
+
+    def watched_decode(self: EventDecoder, data: Any) -> Any:
+        if len(data) > 1 << 20:
+            threads["decoded"].add(threading.get_ident())
+        return decode(self, data)
+
+    def watched_frame(self: SSEParser, data: bytes) -> Any:
+        frames = frame(self, data)
+        if any(len(one.data) > 1 << 20 for one in frames):
+            threads["framed"].add(threading.get_ident())
+        return frames
+
+    async with AsyncClient(server.url, max_size=MOST, protobuf=wire == "protobuf") as client:
+        monkeypatch.setattr(EventDecoder, "feed", watched_decode)
+        monkeypatch.setattr(SSEParser, "feed", watched_frame)
+        thread = client.thread("t")
+        found = [event async for event in thread.run("Paint.")]
+    assert values(found) == [TEXT]
+    assert [message.role for message in thread.messages][-2:] == ["tool", "assistant"]
+    assert len(threads["decoded"]) > 0
+    assert (len(threads["framed"]) > 0) == (wire == "sse")
+    assert all(threading.get_ident() not in used for used in threads.values())
+
+
+def test_a_client_without_an_event_loop_reads_it_too(server: Server) -> None:
+    with Client(server.url, max_size=MOST) as client:
+        assert values(list(client.thread("t").run("Paint."))) == [TEXT]
+
+
+@anyio
+async def test_a_large_event_that_is_none_is_told_with_its_place_and_what_came_before() -> None:
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        start = b'data: {"type":"RUN_STARTED","threadId":"t","runId":"r"}\n\n'
+        large = b'data: {"type":"CUSTOM","name":7,"value":"%b"}\n\n' % (b"x" * 3_000_000)
+        for piece in (start, large[:1_500_000], large[1_500_000:]):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async with AsyncClient("http://agent", transport=ASGITransport(broken, lifespan=False), max_size=MOST) as client:
+        run = client.thread("t").run("Go.")
+        with pytest.raises(DecodeError) as caught:
+            await run
+    assert caught.value.index == 1
+    assert caught.value.path == "/name"
