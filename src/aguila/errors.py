@@ -16,6 +16,7 @@
     ├── ToolRoundsExceeded       the agent kept calling tools: .rounds
     ├── StoreError               the event log refused or could not
     │   ├── ThreadBusy           another run is on: .run
+    │   ├── TooManyRuns          as many runs of the scope are on as may be
     │   ├── RunExists            the run id is taken on this thread: .run
     │   ├── StaleLease           someone else has ended or taken over the run
     │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
@@ -197,6 +198,10 @@ class ThreadBusy(StoreError):
     def __init__(self, message: str, *, run: Any) -> None:
         super().__init__(message)
         self.run = run
+
+
+class TooManyRuns(StoreError):
+    """As many runs of this scope are on as may be, in all processes that share the store: one has to end first."""
 
 
 class RunExists(StoreError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +138,36 @@ def test_too_many_runs_of_a_scope_are_refused_until_one_ends() -> None:
                 return third.status == 200 and third.rest()[-1]["type"] == "RUN_FINISHED"
 
         until(is_taken)
+
+
+def test_the_runs_of_a_scope_are_counted_over_all_processes_that_share_a_store(tmp_path: Path) -> None:
+    agent = Held()
+
+    def app() -> App:
+        return App(agent, store=tmp_path / "threads.db", limits=Limits(runs_per_scope=2))
+
+    with (
+        serving(app()) as one,
+        serving(app()) as two,
+        one.run(thread_id="t1", run_id="first") as first,
+        two.run(thread_id="t2", run_id="second") as second,
+    ):
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        second.read_until("TEXT_MESSAGE_CONTENT")
+        for server in (one, two):
+            answer = server.post("/", json=run_input("t3", "third"))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_runs")
+            assert answer.headers["retry-after"] == "1"
+        busy = two.post("/", json=run_input("t1", "other"))
+        assert (busy.status_code, busy.json()["error"]["code"]) == (409, "thread_busy")
+        with two.run(thread_id="t1", run_id="first") as again:  # coming back is always possible
+            again.read_until("TEXT_MESSAGE_CONTENT")
+            agent.gate("first").open()
+            assert again.rest() == first.rest()
+        agent.gate("third").open()
+        assert two.events(thread_id="t3", run_id="third")[-1]["outcome"] == {"type": "success"}
+        agent.gate("second").open()
+        second.rest()
 
 
 def test_a_session_is_kept_between_runs_and_never_sent(store: Any) -> None:

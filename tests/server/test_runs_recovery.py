@@ -18,18 +18,19 @@ from aguila.store import MemoryStore, RunEnd, SQLiteStore
 SLOW = """
 import asyncio
 from aguila import App
+from aguila.server import Limits
 
 async def agent(run):
     yield "one"
     await asyncio.sleep(60 if run.run_id.startswith("slow") else 0)
     yield "two"
 
-app = App(agent, store="{store}", lease={lease}, drain=0.1)
+app = App(agent, store="{store}", lease={lease}, drain=0.1, limits=Limits(runs_per_scope={runs}))
 """
 
 
-def write_app(folder: Path, lease: float = 30.0) -> None:
-    (folder / "slow.py").write_text(SLOW.format(store=folder / "threads.db", lease=lease))
+def write_app(folder: Path, lease: float = 30.0, runs: int = 100) -> None:
+    (folder / "slow.py").write_text(SLOW.format(store=folder / "threads.db", lease=lease, runs=runs))
 
 
 def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usable(tmp_path: Path) -> None:
@@ -71,6 +72,17 @@ def test_after_a_kill_a_thread_is_usable_at_once_without_waiting_for_the_lease(
             events = log.rest()
         check_valid(events)
         assert [event["code"] for event in events if event["type"] == "RUN_ERROR"] == ["run_lost"]
+
+
+def test_the_runs_of_a_killed_server_are_not_counted_against_the_scope(tmp_path: Path) -> None:
+    write_app(tmp_path, runs=1)
+    with server_process("slow:app", tmp_path) as one, server_process("slow:app", tmp_path) as two:
+        with one.run(thread_id="theirs", run_id="slow") as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            assert two.post("/", json=run_input("mine")).status_code == 429
+            one.process.kill()
+            one.process.wait()
+        assert two.events(thread_id="mine")[-1]["outcome"] == {"type": "success"}
 
 
 def test_of_requests_that_find_a_dead_run_none_is_refused_for_it(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from aguila.errors import (
     StaleLease,
     ThreadBusy,
     ThreadMoved,
+    TooManyRuns,
 )
 from aguila.store import Lease, RunEnd, Store
 
@@ -107,6 +108,39 @@ class RunsContract(WithStore):
             await start(store, run_id="r2", waiting=frozenset())
         assert [run.run_id for run in await store.runs("a", "t")] == ["r"]
         await start(store, run_id="r2", waiting=frozenset({"i1", "settled elsewhere"}))
+
+    async def test_a_scope_has_no_more_runs_at_a_time_than_it_may(self, store: Store, clock: Clock):
+        leases = [await start(store, f"t{i}", max_running=3) for i in range(3)]
+        await whole(store, "another scope's", "r", scope="b")
+        with pytest.raises(TooManyRuns):
+            await start(store, "t3", max_running=3)
+        with pytest.raises(NotFound):
+            await store.thread("a", "t3")
+        await start(store, "t3", scope="b", max_running=1)
+        # Who comes back to what there is already is told of it all the same.
+        with pytest.raises(RunExists):
+            await start(store, "t0", max_running=3)
+        with pytest.raises(ThreadBusy):
+            await start(store, "t0", "second", max_running=3)
+        with pytest.raises(TooManyRuns):  # and this is known before its answers are looked at
+            await start(store, "t3", claims=["never raised"], max_running=3)
+        await finish(store, leases[0])
+        await start(store, "t3", max_running=3)
+        with pytest.raises(TooManyRuns):
+            await start(store, "t0", "second", max_running=3)
+        clock.now += LEASE
+        taken = await store.take_over(await store.run("a", "t1", "r"), owner="x", lease_seconds=LEASE)
+        assert taken is not None
+        with pytest.raises(TooManyRuns):  # taken over is not ended
+            await start(store, "t0", "second", max_running=3)
+        await finish(store, taken)
+        await start(store, "t0", "second", max_running=3)
+        await start(store, "t9", max_running=5)  # each caller says how many
+        await start(store, "t10")
+
+    async def test_of_racing_begins_in_a_scope_as_many_win_as_may(self, store: Store):
+        assert await refused([start(store, f"t{i}", max_running=3) for i in range(8)], TooManyRuns) == 5
+        assert len(await store.threads("a")) == 3
 
     async def test_an_event_is_a_single_line(self, store: Store):
         with pytest.raises(ValueError, match="line"):

@@ -55,6 +55,7 @@ async def start(
     events: list[bytes] | None = None,
     claims: Iterable[str] = (),
     waiting: frozenset[str] | None = None,
+    max_running: int | None = None,
 ) -> Lease:
     lease, _ = await store.begin(
         scope,
@@ -67,6 +68,7 @@ async def start(
         events=lines("started") if events is None else events,
         claims=list(claims),
         waiting=waiting,
+        max_running=max_running,
     )
     return lease
 

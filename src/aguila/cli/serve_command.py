@@ -88,7 +88,9 @@ def serve(
     max_body: Annotated[int, typer.Option(help="Bytes that a request may have.", min=1)] = 10 * 1024 * 1024,
     max_upload: Annotated[int, typer.Option(help="Bytes that a file may have.", min=1)] = 20 * 1024 * 1024,
     max_runs: Annotated[int, typer.Option(help="Runs at the same time in a process.", min=1)] = 10_000,
-    max_runs_per_scope: Annotated[int, typer.Option(help="The same, for each scope.", min=1)] = 100,
+    max_runs_per_scope: Annotated[
+        int, typer.Option(help="Runs of a scope at the same time, in all processes.", min=1)
+    ] = 100,
     keep_seconds: Annotated[
         float | None, typer.Option(help="Remove threads that were idle for so long.", min=0)
     ] = None,

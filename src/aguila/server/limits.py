@@ -27,7 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of an app. Sizes are in bytes. ``event`` is for one event that an agent sends.
 
     ``at_once`` is for bodies and uploads of more than 1 MiB, together: while they would be more, the next ones wait.
-    ``runs_per_scope`` and ``runs`` count runs that are on in this process, for one scope and for all.
+    ``runs_per_scope`` counts the runs of a scope that are on, in all processes that share the store; ``runs`` all that
+    are on in this process.
     """
 
     body: int = MAX_SIZE

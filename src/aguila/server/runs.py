@@ -41,6 +41,7 @@ from aguila.errors import (
     StoreUnavailable,
     ThreadBusy,
     ThreadMoved,
+    TooManyRuns,
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent, RunStartedEvent
 from aguila.server.asked import Asked, Started
@@ -179,9 +180,7 @@ class Runs:
         if self.is_draining:
             return draining()
         if self._admitted[scope] >= limits.runs_per_scope or self._total >= limits.runs:
-            return Rejected(
-                429, "too_many_runs", "too many runs are on; wait for one to end", headers={"retry-after": "1"}
-            )
+            return _too_many_runs()
         return None
 
     def _admit(self, scope: str) -> None:
@@ -229,6 +228,9 @@ class Runs:
             except ThreadBusy as error:
                 if not is_guess:  # else see first whether this one could run at all
                     await self._wait_for(error.run, plan)
+            except TooManyRuns:
+                if not await self.recover():  # what a process that died has left counts until it is ended
+                    raise _too_many_runs() from None
             except ThreadMoved:
                 pass  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
             except InterruptTaken as error:
@@ -313,6 +315,7 @@ class Runs:
             parent_run_id=seen.parent_run_id,
             claims=plan.claims,
             waiting=plan.waiting,
+            max_running=settings.limits.runs_per_scope,
         )
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
         claims = plan.claims if plan.replay is None else ()
@@ -486,11 +489,13 @@ class Runs:
             if not live.is_ending:
                 live.lose(error)
 
-    async def recover(self) -> None:
-        """Give every run whose owner died its terminal event."""
+    async def recover(self) -> int:
+        """Give every run whose owner died its terminal event; gives how many."""
+        count = 0
         for run in await self.store.expired():
             if (run.scope, run.thread_id, run.run_id) not in self.live:
-                await self._recover(run)
+                count += await self._recover(run)
+        return count
 
     async def _recover(self, run: RunRecord) -> bool:
         """End a run whose owner is gone; gives whether it is."""
@@ -517,3 +522,8 @@ class Runs:
 def new_id() -> str:
     """An id that nobody else has, sortable by time."""
     return str(uuid7())
+
+
+def _too_many_runs() -> Rejected:
+    message = "too many runs are on; wait for one to end"
+    return Rejected(429, "too_many_runs", message, headers={"retry-after": "1"})

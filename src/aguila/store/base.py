@@ -194,10 +194,12 @@ class Store(ABC):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        max_running: int | None = None,
     ) -> tuple[Lease, Batch]:
         """Start a run: claim its id and the interrupts it answers, and append its first events.
 
-        Raises ``RunExists``, ``ThreadBusy`` or ``InterruptTaken`` (also for an interrupt this thread never raised).
+        Raises, the first that applies, ``RunExists``, ``ThreadBusy``, ``TooManyRuns`` if ``max_running`` runs of the
+        scope are on in whatever process, or ``InterruptTaken`` (also for an interrupt this thread never raised).
 
         ``waiting`` are the interrupts that were open when it was decided that the run may begin: if another is open
         now, it raises ``ThreadMoved``.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
@@ -22,6 +23,7 @@ from aguila.errors import (
     StoreUnavailable,
     ThreadBusy,
     ThreadMoved,
+    TooManyRuns,
 )
 from aguila.store._content import LARGE, blob_id_of, check_cursor, check_ids, rows_of, size_of, thread_hash
 from aguila.store.base import (
@@ -122,6 +124,7 @@ class MemoryStore(Store):
         self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
         self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
+        self._running: Counter[str] = Counter()  # scope -> how many of its threads have a run that is on
         self._bytes = 0
 
     async def open(self) -> None:
@@ -139,6 +142,7 @@ class MemoryStore(Store):
             self._held.clear()
             self._raised.clear()
             self._removed.clear()
+            self._running.clear()
             self._bytes = 0
 
     async def check(self) -> None:
@@ -161,6 +165,7 @@ class MemoryStore(Store):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        max_running: int | None = None,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         feed = self._open()
@@ -173,10 +178,12 @@ class MemoryStore(Store):
                 raise RunExists(f"run {run_id!r} exists", run=thread.record_of(run_id))
             if thread.running is not None:
                 raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
-            if waiting is not None:
-                for record in thread.interrupts.values():
-                    if record.status == "open" and record.interrupt_id not in waiting:
-                        raise ThreadMoved(f"interrupt {record.interrupt_id!r} was raised meanwhile")
+        if max_running is not None and self._running[scope] >= max_running:
+            raise TooManyRuns(f"{self._running[scope]} runs of this scope are on")
+        if thread is not None and waiting is not None:
+            for record in thread.interrupts.values():
+                if record.status == "open" and record.interrupt_id not in waiting:
+                    raise ThreadMoved(f"interrupt {record.interrupt_id!r} was raised meanwhile")
         for interrupt_id in claims:
             interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.status != "open":
@@ -189,6 +196,7 @@ class MemoryStore(Store):
             first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2
             thread = self._threads[key] = _Thread(key, now, first)
         thread.running = run_id
+        self._running[scope] += 1
         thread.lease_seconds = lease_seconds
         thread.runs[run_id] = RunRecord(
             scope=scope,
@@ -546,6 +554,9 @@ class MemoryStore(Store):
             run, outcome=end.outcome, last=thread.last, ended_at=now, cancel_requested=thread.cancel == "always"
         )
         thread.running = thread.cancel = None
+        self._running[run.scope] -= 1
+        if not self._running[run.scope]:
+            del self._running[run.scope]
         thread.viewers.clear()
         self._reopen_claims(thread, run.run_id)
         for interrupt_id, body in end.interrupts:

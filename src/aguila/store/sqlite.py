@@ -132,6 +132,7 @@ class SQLiteStore(Store):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        max_running: int | None = None,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         engine = self._open()
@@ -154,6 +155,7 @@ class SQLiteStore(Store):
                 parent_run_id,
                 claims,
                 waiting,
+                max_running,
                 lock,
             ),
             [(scope, thread_id)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved
+from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved, TooManyRuns
 from aguila.store._content import size_of, thread_hash
 from aguila.store._sqlite import reads
 from aguila.store._sqlite.slices import insert
@@ -29,9 +29,10 @@ def begin(
     parent_run_id: str | None,
     claims: Sequence[str],
     waiting: frozenset[str] | None,
+    max_running: int | None,
     lock: int | None,
 ) -> Batch:
-    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``ThreadMoved``, ``InterruptTaken``."""
+    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``TooManyRuns``, ``ThreadMoved``, ``InterruptTaken``."""
     row = db.execute(
         "SELECT key, last, running FROM threads WHERE scope = ? AND thread_id = ?", (lease.scope, lease.thread_id)
     ).fetchone()
@@ -41,6 +42,12 @@ def begin(
         raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
     if running is not None:
         raise ThreadBusy(f"thread {lease.thread_id!r} is busy", run=reads.run_by_key(db, running))
+    if max_running is not None:
+        (count,) = db.execute(
+            "SELECT count(*) FROM threads WHERE scope = ? AND running IS NOT NULL", (lease.scope,)
+        ).fetchone()
+        if count >= max_running:
+            raise TooManyRuns(f"{count} runs of this scope are on")
     if waiting is not None and thread is not None:
         for (interrupt_id,) in db.execute(
             "SELECT interrupt_id FROM interrupts WHERE thread = ? AND status = 'open'", (thread,)
