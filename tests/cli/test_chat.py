@@ -190,7 +190,9 @@ def test_in_a_pipe_the_exit_status_says_how_it_went(demo: Command, tmp_path: Pat
     assert status("http://127.0.0.1:9")[0] == 2
     assert status(demo.url, "--header", "nonsense")[0] == 2
     assert status(demo.url, "--thread", "a", "--attach", "b")[0] == 2
-    assert status(demo.url, say=b"  ") == (0, "")
+    code, said = status(demo.url, say=b"  ")
+    assert code == 2
+    assert said.startswith("aguila chat: there is nothing to say")
 
 
 def test_a_cut_off_answer_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
@@ -250,6 +252,8 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
 def test_control_characters_are_shown_and_not_obeyed() -> None:
     evil = "\x1b]0;owned\x07 \x1b[2J \x9b31m \r over \x08 ok\ttab\nline"
     assert harmless(evil) == r"\x1b]0;owned\x07 \x1b[2J \x9b31m \x0d over \x08 ok" + "\ttab\nline"
+    assert harmless("\u202etxt.exe\u2066 \u200f\u2028") == r"\u202etxt.exe\u2066 \u200f\u2028"
+    assert harmless("\u200d\N{HEBREW LETTER ALEF}") == "\u200d\N{HEBREW LETTER ALEF}"
     assert "\x1b" not in shown(TextMessageStartEvent(message_id="m"), delta("m", evil))
     patch = [{"op": "add", "path": "/\x1b[2J", "value": {"\x1b": "\x1b"}}]
     assert "\x1b" not in shown(StateDeltaEvent(delta=patch))

@@ -67,6 +67,16 @@ def test_a_chunk_that_belongs_to_nothing_cannot_be_compacted() -> None:
         compacted(lines, "jsonl", "jsonl", warn=ignored)
 
 
+def test_chunks_are_written_out_also_where_that_is_longer(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"type":"RUN_STARTED","threadId":"t","runId":"r"}\n'
+        '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m","delta":"x"}\n'
+        '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}\n'
+    )
+    done = aguila("compact", "a.jsonl", folder=tmp_path)
+    assert done.stderr == b"3 events, now 5; chunks are written out\n"
+
+
 def test_the_command_says_how_much_shorter_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", ignored))
     done = aguila("compact", "a.jsonl", folder=tmp_path)

@@ -27,7 +27,7 @@ from aguila.cli.demo import FEATURES
 from aguila.cli.serve_command import OF_AN_APP
 from aguila.cli.serve_command import serve as serve_command
 from aguila.server import App, Limits
-from aguila.store import Retention
+from aguila.store import MemoryStore, Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 AGENT = """
@@ -213,8 +213,27 @@ def test_several_workers_cannot_share_memory(folder: Path) -> None:
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent)\n")
     done = aguila("serve", "whole:app", "--port", "0", "--workers", "2", folder=folder)
     assert done.returncode == 1
-    message = "several workers cannot share threads that are in memory; give the App a store=path"
+    message = "several workers cannot share threads that are in memory; give the App a store=path, or --store a file"
     assert done.stderr == f"aguila serve: {message}\n"
+
+
+def test_a_store_in_memory_makes_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apps: list[App] = []
+
+    def run(server: Any, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+        apps.append(server.config.app)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(serve, "log_config", no_logs)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setenv("AGUILA_SERVE", "")
+    done = CliRunner().invoke(commands, ["serve", "--port", "0", "--store", ":memory:"])
+    assert done.exit_code == 0, done.output
+    assert isinstance(apps[0].store, MemoryStore)
+    assert "threads in memory" in done.stdout
+    assert [path.name for path in folder.iterdir()] == ["mine.py"]
 
 
 def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

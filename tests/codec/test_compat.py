@@ -89,13 +89,8 @@ CASES = [
     # row 4: thinking
     Case(
         "thinking-events",
-        {"type": "THINKING_START", "title": "Weighing", "timestamp": 5},
-        {
-            "type": "REASONING_START",
-            "messageId": "legacy-reasoning-1",
-            "timestamp": 5,
-            "metadata": kept(title="Weighing"),
-        },
+        {"type": "THINKING_START", "timestamp": 5},
+        {"type": "REASONING_START", "messageId": "legacy-reasoning-1", "timestamp": 5},
         "/type",
     ),
     Case(
@@ -372,6 +367,17 @@ def test_the_wide_rules_are_exactly_those_that_soften_a_known_value() -> None:
 def test_every_row_with_a_rule_for_the_decoder_is_implemented() -> None:
     rows = {row for rule in RULES for row in rule.rows}
     assert rows == {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 17, 20, 23, 25, 26, 31, 32, 33, 36}
+
+
+def test_the_title_of_thinking_is_kept_and_the_notice_names_it() -> None:
+    notices: list[Notice] = []
+    (event,) = Compat("standard", notices.append).upgrade({"type": "THINKING_START", "title": "Weighing"})
+    assert event["metadata"] == kept(title="Weighing")
+    assert [(notice.rule, notice.path) for notice in notices] == [
+        ("thinking-events", "/type"),
+        ("thinking-events", "/title"),
+    ]
+    assert "title" in notices[1].message
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

@@ -72,8 +72,12 @@ def chat(
         if message is not None:
             return talk.say(message)
         if not sys.stdin.isatty():
-            text = sys.stdin.read().strip() if attach is None else ""
-            return talk.say(text) if text else status
+            if attach is not None:
+                return status
+            text = sys.stdin.read().strip()
+            if not text:
+                raise CannotRun("there is nothing to say: the standard input is empty, and there is no --message")
+            return talk.say(text)
         return talk.converse()
 
 

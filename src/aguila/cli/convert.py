@@ -11,7 +11,7 @@ from or to                      lost
 from SSE                        ids, comments, other fields
 from a recording                inputs and timing, and where one stream ends and the next begins
 to protobuf                     what that wire cannot carry (``aguila.codec.protobuf``); unknown material, with a notice
-compacted                       how the stream was cut into pieces, timing; never what it means
+compacted                       how the stream was cut into pieces, chunks, timing; never what it means
 ==============================  ====================================================================================
 """
 

@@ -28,6 +28,9 @@ _ENVIRONMENT = "AGUILA_SERVE"
 """Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
 
 
+MEMORY = ":memory:"
+"""In place of a file for the store: threads are kept in memory."""
+
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 """What this machine is called by those who are on it."""
 
@@ -59,7 +62,9 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
     app = build()  # also where workers build their own: what is wrong with it shows before anything is started
     if workers > 1 and isinstance(app.store, MemoryStore):
-        raise CannotServe("several workers cannot share threads that are in memory; give the App a store=path")
+        raise CannotServe(
+            "several workers cannot share threads that are in memory; give the App a store=path, or --store a file"
+        )
     listener = listen(serving.host, port)
     config = uvicorn.Config(
         "aguila.cli.serve:build" if workers > 1 or reload else app,
@@ -97,14 +102,15 @@ def build() -> App:
             given = ", ".join(serving.given)
             raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
         return found
-    if not Path(serving.store).parent.is_dir():
-        raise CannotServe(f"there is no folder {Path(serving.store).parent} for the store")
+    store = None if serving.store == MEMORY else serving.store
+    if store is not None and not Path(store).parent.is_dir():
+        raise CannotServe(f"there is no folder {Path(store).parent} for the store")
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])
     if serving.is_local:
         options["allowed_hosts"] = [*_LOCAL, serving.host, *options.get("allowed_hosts", ())]
-    return App(found, store=serving.store, allow_anonymous=serving.is_local, **options)
+    return App(found, store=store, allow_anonymous=serving.is_local, **options)
 
 
 def find(target: str, folder: str) -> Any:

@@ -48,7 +48,9 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8000,
-    store: Annotated[Path, typer.Option(help="The SQLite file that keeps the threads.")] = Path("aguila.db"),
+    store: Annotated[Path, typer.Option(help="The SQLite file that keeps the threads, or :memory:.")] = Path(
+        "aguila.db"
+    ),
     workers: Annotated[int, typer.Option(help="Processes, all on the same file.", min=1)] = 1,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when code changes.")] = False,
     name: Annotated[str | None, typer.Option(help="The agent's name in the capabilities.")] = None,
@@ -108,7 +110,7 @@ def serve(
     what = serving.Serving(
         target=target,
         folder=str(Path.cwd()),
-        store=str(store.resolve()),
+        store=serving.MEMORY if str(store) == serving.MEMORY else str(store.resolve()),
         host=host,
         options=_nested({OF_AN_APP[option]: context.params[option] for option in given if option != "store"}),
         given=["--" + option.replace("_", "-") for option in given],

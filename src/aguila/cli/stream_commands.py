@@ -201,8 +201,9 @@ def compact(
         _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
     ] = None,
 ) -> None:
-    """Write the shortest stream that means the same.
+    """Write the shortest stream that means the same: one start, content and end for each item.
 
+    Chunks are written out, so a message that came in one or two chunks takes up to two events more.
     Exit status: 0 done, 1 the stream is broken (aguila check says how), 2 it could not be read or written.
     """
     from aguila.cli import convert as converting
@@ -213,7 +214,8 @@ def compact(
     except converting.CannotConvert as error:
         raise _failed("compact", error, 1) from None
     _write("compact", out, result)
-    typer.echo(f"{before} events, now {after}", err=True)
+    more = "; chunks are written out" if after > before else ""
+    typer.echo(f"{before} events, now {after}{more}", err=True)
 
 
 def convert(

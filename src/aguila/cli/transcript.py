@@ -53,13 +53,18 @@ from aguila.protocol.parts import parts_of
 _WIDTH = 160
 """Characters of a value that are shown."""
 
-# Everything that moves a cursor or changes a terminal: C0 without tab and line feed, DEL, C1.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Everything that moves a cursor or changes a terminal: C0 without tab and line feed, DEL, C1. And what reorders text or
+# breaks its lines unseen: the marks, embeddings, overrides and isolates of bidirectional text, U+2028 and U+2029.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
     """Text with its control characters made visible."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda found: _spelled(ord(found[0])), text)
+
+
+def _spelled(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Layer: stream. ``compact``: the shortest stream with the same meaning.
+"""Layer: stream. ``compact``: the shortest stream with the same meaning that needs no chunks.
 
 Below: the reducer, which defines the meaning and is asked about it while compacting, and ``branches``. Above: stores
 that keep less and servers that replay faster. Never changes what a stream reduces to, never fabricates a snapshot,
@@ -89,7 +89,10 @@ _ItemKey = tuple[int, str]
 
 
 def compact(events: Iterable[Event], *, state: State = UNSET, warn: Warn = log_notice) -> list[Event]:
-    """The shortest stream with the same meaning, in time linear in its length.
+    """The shortest stream with the same meaning that needs no chunks, in time linear in its length.
+
+    It is never longer than the stream with its chunks expanded. It can be longer than the stream: an item that came in
+    one or two chunks is a start, a content event and an end, by up to two events more for each.
 
     ``state`` is the state before the first event, if it is known: deltas are joined only where it is certain that each
     of them applies, since a joined patch applies or fails as one. Compacting again changes nothing, and a valid stream

@@ -74,6 +74,8 @@ def thinking(raw: Raw, memory: Memory) -> Raw:
         memory.message = still_open
     if old == "THINKING_TEXT_MESSAGE_START":
         event["role"] = "reasoning"
+    if old == "THINKING_START" and event.get("title") is not None:
+        memory.hit("title", "thinking has no title today; it is kept in the metadata")
     return keep(event, "title") if old == "THINKING_START" else event
 
 
