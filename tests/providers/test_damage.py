@@ -286,8 +286,8 @@ def test_the_checkers_refuse_what_the_providers_refuse() -> None:
     made = {"function_call": {"id": "c", "name": "f", "args": {}}}
     said = {"role": "user", "parts": [{"text": "hi"}]}
     assert check_gemini({"contents": [said, {"role": "model", "parts": [made]}, said], "config": {}})
-    bad = {"type": "OBJECT", "properties": {"a": {"type": "STRING", "additionalProperties": False}}}
-    declared = [{"name": "f", "description": "d", "parameters": bad}]
+    bad = {"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}
+    declared = [{"name": "f", "description": "d", "parameters_json_schema": bad}]
     assert check_gemini({"contents": [said], "config": {"tools": [{"function_declarations": declared}]}})
 
 

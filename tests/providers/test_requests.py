@@ -161,7 +161,6 @@ def test_artefacts_of_others_are_not_taken_for_ours() -> None:
 def test_a_schema_for_openai_and_anthropic_has_an_object_at_its_root_and_references_that_resolve() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "anyOf": [{"required": ["a"]}],
         "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/B"}, "c": {"type": "array"}, "d e": True},
         "required": ["a", "zz"],
         "$defs": {"A": {"type": "string", "x-hint": 1}},
@@ -175,30 +174,39 @@ def test_a_schema_for_openai_and_anthropic_has_an_object_at_its_root_and_referen
     assert standard_schema(None) == {"type": "object", "properties": {}}
 
 
-def test_a_schema_for_gemini_is_its_subset_of_openapi() -> None:
+def test_a_schema_for_gemini_has_the_keywords_that_it_knows() -> None:
     schema = {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "when": {"type": ["string", "null"], "format": "date-time", "default": None},
-            "node": {"$ref": "#/$defs/Node"},
+            "when": {"type": ["string", "null"], "default": None},
+            "day": {"type": "string", "format": "date", "pattern": "x"},
+            "node": {"$ref": "#/$defs/Node", "description": "d"},
             "kind": {"enum": ["a", "b"], "type": "string"},
-            "either": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+            "either": {"oneOf": [{"type": "integer"}, {"type": "string"}], "description": "d"},
+            "name": {"allOf": [{"$ref": "#/$defs/Name"}], "description": "mine"},
         },
         "required": ["when"],
-        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+        "$defs": {
+            "Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}},
+            "Name": {"type": "string", "title": "Name"},
+        },
     }
     assert gemini_schema(schema) == {
-        "type": "OBJECT",
+        "type": "object",
+        "additionalProperties": False,
         "properties": {
-            "when": {"type": "STRING", "format": "date-time", "nullable": True},
-            "node": {"type": "OBJECT", "properties": {"next": {"type": "OBJECT"}}},
-            "kind": {"type": "STRING", "enum": ["a", "b"]},
-            "either": {"anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]},
+            "when": {"type": ["string", "null"]},
+            "day": {"type": "string", "format": "date"},
+            "node": {"$ref": "#/$defs/Node"},
+            "kind": {"type": "string", "enum": ["a", "b"]},
+            "either": {"anyOf": [{"type": "integer", "description": "d"}, {"type": "string", "description": "d"}]},
+            "name": {"type": "string", "title": "Name", "description": "mine"},
         },
         "required": ["when"],
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"type": "object"}}}},
     }
-    assert gemini_schema({"type": "object", "properties": {}}) is None
+    assert gemini_schema({"type": "object", "properties": {}}) == {"type": "object", "properties": {}}
 
 
 # Answers

@@ -67,7 +67,7 @@ def check_chat(request: Block) -> Problems:
     names = [tool["function"]["name"] for tool in request.get("tools", ())]
     wrong += _names(names, OPENAI_NAME)
     for tool in request.get("tools", ()):
-        wrong += _root_schema(tool["function"]["parameters"])
+        wrong += check_root_schema(tool["function"]["parameters"])
     return wrong
 
 
@@ -139,7 +139,7 @@ def check_responses(request: Block) -> Problems:
         wrong.append("an id is used twice")
     wrong += _names([tool["name"] for tool in request.get("tools", ())], OPENAI_NAME)
     for tool in request.get("tools", ()):
-        wrong += _root_schema(tool["parameters"])
+        wrong += check_root_schema(tool["parameters"])
     return wrong
 
 
@@ -204,7 +204,7 @@ def check_anthropic(request: Block) -> Problems:
         wrong.append("max_tokens")
     wrong += _names([tool["name"] for tool in request.get("tools", ())], ANTHROPIC_ID)
     for tool in request.get("tools", ()):
-        wrong += _root_schema(tool["input_schema"])
+        wrong += check_root_schema(tool["input_schema"])
         wrong += [f"property {name!r}" for name in tool["input_schema"]["properties"] if not PROPERTY.fullmatch(name)]
     return wrong
 
@@ -269,9 +269,8 @@ def check_gemini(request: Block) -> Problems:
             if declared["description"] == "":
                 wrong.append("empty description")
             if "parameters" in declared:
-                if declared["parameters"].get("type") != "OBJECT" or not declared["parameters"].get("properties"):
-                    wrong.append("parameters are an object with properties")
-                wrong += _gemini_schema(declared["parameters"])
+                wrong.append("both ways to describe parameters")
+            wrong += check_gemini_schema(declared["parameters_json_schema"])
     return wrong
 
 
@@ -295,30 +294,67 @@ def _gemini_part(part: Block, role: str) -> Problems:
 
 
 _GEMINI_KEYWORDS = {
-    *("type", "format", "title", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
-    *("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength", "pattern"),
-    *("minimum", "maximum"),
+    *("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems", "maxItems"),
+    *("minimum", "maximum", "anyOf", "properties", "additionalProperties", "required", "$ref"),
 }
 
 
-def _gemini_schema(schema: Any) -> Problems:
+def check_gemini_schema(schema: Any) -> Problems:
+    """The schema of a function's parameters, for Gemini."""
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        return ["the root of a schema is an object with properties"]
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    wrong = [problem for one in (inner, *schema.get("$defs", {}).values()) for problem in _gemini_schema(one, schema)]
+    return wrong + [f"{name!r} is in a cycle" for name in schema.get("$defs", {}) if _reaches(schema, name)]
+
+
+def _gemini_schema(schema: Any, root: Block) -> Problems:
+    if isinstance(schema, bool):
+        return []
     if not isinstance(schema, dict):
         return ["a schema is an object"]
     wrong = [f"keyword {name!r}" for name in schema if name not in _GEMINI_KEYWORDS]
-    if "anyOf" not in schema and schema.get("type") not in {
-        *("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT")
-    }:
-        wrong.append(f"type {schema.get('type')!r}")
-    if schema.get("type") == "ARRAY" and "items" not in schema:
+    if "$ref" in schema and len(schema) > 1:
+        wrong.append("a reference does not stand alone")
+    if "$ref" in schema and schema["$ref"].removeprefix("#/$defs/") not in root.get("$defs", {}):
+        wrong.append(f"{schema['$ref']!r} leads nowhere")
+    if "anyOf" in schema and len(schema) > 1:
+        wrong.append("anyOf does not stand alone")
+    types = schema.get("type", [])
+    wrong += [f"type {name!r}" for name in (types if isinstance(types, list) else [types]) if name not in _TYPES]
+    if types == "array" and not schema.keys() & {"items", "prefixItems"}:
         wrong.append("an array without items")
-    if "enum" in schema and (schema.get("type") != "STRING" or not all(isinstance(v, str) for v in schema["enum"])):
+    values = schema.get("enum", [])
+    if not (all(isinstance(one, str) for one in values) or all(type(one) in (int, float) for one in values)):
         wrong.append("enum")
     if not set(schema.get("required", ())) <= schema.get("properties", {}).keys():
         wrong.append("required")
-    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
-    if "items" in schema:
-        inner.append(schema["items"])
-    return wrong + [problem for one in inner for problem in _gemini_schema(one)]
+    return wrong + [problem for one in _inside(schema) for problem in _gemini_schema(one, root)]
+
+
+def _inside(schema: Block) -> list[Any]:
+    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", ()), *schema.get("prefixItems", ())]
+    return inner + [schema[name] for name in ("items", "additionalProperties") if name in schema]
+
+
+def _reaches(root: Block, name: str) -> bool:
+    seen: set[str] = set()
+    todo: list[Any] = [root["$defs"][name]]
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, dict):
+            continue
+        todo += _inside(one)
+        target = one.get("$ref", "").removeprefix("#/$defs/")
+        if target == name:
+            return True
+        if target in root["$defs"] and target not in seen:
+            seen.add(target)
+            todo.append(root["$defs"][target])
+    return False
+
+
+_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 
 def _names(names: list[str], pattern: re.Pattern[str]) -> Problems:
@@ -326,7 +362,8 @@ def _names(names: list[str], pattern: re.Pattern[str]) -> Problems:
     return wrong if len(set(names)) == len(names) else [*wrong, "two tools have one name"]
 
 
-def _root_schema(schema: Any) -> Problems:
+def check_root_schema(schema: Any) -> Problems:
+    """The schema of a tool's input, for OpenAI and Anthropic."""
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return ["the root of a schema is an object with properties"]
     wrong = [f"{name!r} at the root" for name in ("anyOf", "oneOf", "allOf", "enum", "not") if name in schema]

@@ -140,10 +140,12 @@ class _Rounds:
         if turn.finish_reason is None:  # a connection that was cut ends like one that was not
             raise truncated()
         problem = FinishProblem.of(turn.finish_reason)
-        if problem is None or (problem.reason == "other" and turn.calls):
-            return  # who calls has a reason to stop
+        if problem is None:
+            return
         if not turn.items or not all(call.is_complete for call in turn.calls):
             raise RunFailed(problem.message, code=problem.reason)
+        if problem.reason == "other" and turn.calls:
+            return  # who calls has a reason to stop
         await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
 
     # Its calls

@@ -1,8 +1,19 @@
 """Layer: providers. Schemas of tools, cleaned to what each provider accepts.
 
 Below: nothing. Above: ``request`` of every provider. Tools come from front ends and generators that write whatever
-JSON Schema allows; providers take a part of it and refuse the whole request for the rest. What is left out makes a
-schema wider, never narrower: a tool checks its own arguments.
+JSON Schema allows; providers take a part of it and refuse the whole request for the rest. A cleaned schema accepts all
+that the tool's own does, and may accept more: a tool checks its arguments itself. What a provider cannot take is left
+out where that widens the schema, and where it would narrow it, so is what depends on it:
+
+=========================================  ==========================================================================
+a combination at the root                  an object with the properties of all branches; one that some branch does
+                                           not speak of may be anything there
+properties whose names are refused,        ``additionalProperties`` beside them is left out
+``patternProperties`` (Gemini)
+``not``, ``oneOf`` with a cleaned inside   left out; becomes ``anyOf``
+``contains`` with ``minContains``          left out
+what refers to elsewhere, or is too deep   anything
+=========================================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -16,15 +27,30 @@ Schema = dict[str, Any]
 
 _DEEPEST = 40
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_ONE = ("items", "additionalProperties", "not", "contains", "propertyNames")
-_MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions")
-_PLAIN = frozenset(
-    {"title", "description", "default", "examples", "const", "format", "pattern", "minLength", "maxLength", "minimum"}
-    | {"maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems"}
-    | {"minProperties", "maxProperties"}
-)
-_NOT_AT_THE_ROOT = ("anyOf", "oneOf", "allOf", "not", "enum", "const")
+_NUMBER = (int, float)
+_PLAIN: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    "title": str,
+    "description": str,
+    "format": str,
+    "pattern": str,
+    "examples": list,
+    "default": object,
+    "const": object,
+    "minLength": int,
+    "maxLength": int,
+    "minItems": int,
+    "maxItems": int,
+    "minProperties": int,
+    "maxProperties": int,
+    "uniqueItems": bool,
+    "minimum": _NUMBER,
+    "maximum": _NUMBER,
+    "exclusiveMinimum": _NUMBER,
+    "exclusiveMaximum": _NUMBER,
+    "multipleOf": _NUMBER,
+}
+_COMBINING = ("anyOf", "oneOf", "allOf")
+_NOT_AT_THE_ROOT = (*_COMBINING, "not", "enum", "const", "$ref")
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/]+)\Z")
 
 
@@ -34,7 +60,7 @@ def standard_schema(parameters: Any, *, property_name: str | None = None) -> Sch
     ``property_name`` is a pattern; properties whose names do not match are left out.
     """
     root = parameters if is_object(parameters) else {}
-    cleaned = _Standard(root, property_name).clean(_dereferenced_root(root), 0)
+    cleaned = _Standard(root, property_name).clean(_object_at_the_root(root), 0)
     for keyword in _NOT_AT_THE_ROOT:
         cleaned.pop(keyword, None)
     cleaned["type"] = "object"
@@ -42,19 +68,92 @@ def standard_schema(parameters: Any, *, property_name: str | None = None) -> Sch
     return cleaned
 
 
-def _dereferenced_root(root: Schema) -> Schema:
-    reference = root.get("$ref")
-    target = None if not isinstance(reference, str) else _target(root, reference)
-    return root if target is None else {**root, **target}
+# References
 
 
-def _target(root: Schema, reference: str) -> Schema | None:
-    match = _REFERENCE.match(reference)
-    if match is None:
+def _target(root: Schema, reference: Any) -> Schema | None:
+    match = _REFERENCE.match(reference) if isinstance(reference, str) else None
+    definitions = None if match is None else root.get(match[1])
+    if match is None or not is_object(definitions):
         return None
-    definitions = root.get(match[1])
-    target = definitions.get(match[2].replace("~1", "/").replace("~0", "~")) if is_object(definitions) else None
+    target = definitions.get(match[2].replace("~1", "/").replace("~0", "~"))
     return target if is_object(target) else None
+
+
+# The root, which has to be an object without combinations
+
+
+def _object_at_the_root(root: Schema) -> Schema:
+    if not any(name in root for name in (*_COMBINING, "$ref")):
+        return root
+    found = _Members(root).of(root, ())
+    plain = {name: value for name, value in root.items() if name in ("title", "description", "$defs", "definitions")}
+    closed = {"additionalProperties": False} if found.is_closed else {}
+    return {**plain, **closed, "properties": found.properties, "required": sorted(found.required)}
+
+
+class _Found:
+    """What all objects of a schema have in common: what members are, which there must be, and if there are others."""
+
+    def __init__(self, properties: dict[str, Any], required: set[str], is_closed: bool) -> None:
+        self.properties = properties
+        self.required = required
+        self.is_closed = is_closed
+
+    def both(self, other: _Found) -> _Found:
+        """Objects that are of both schemas: of two rules for a member one is kept."""
+        properties = {**other.properties, **self.properties}
+        return _Found(properties, self.required | other.required, self.is_closed or other.is_closed)
+
+
+class _Members:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+
+    def of(self, schema: Any, within: tuple[int, ...]) -> _Found:
+        """What the objects of a schema have; ``within`` are the schemas that this one is reached through."""
+        if not is_object(schema) or id(schema) in within or len(within) > _DEEPEST:
+            return _Found({}, set(), False)
+        within = (*within, id(schema))
+        required = {name for name in _array(schema.get("required")) if isinstance(name, str)}
+        is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        found = _Found(dict(_object(schema.get("properties"))), required, is_closed)
+        target = _target(self._root, schema.get("$ref"))
+        if target is not None:
+            found = found.both(self.of(target, within))
+        for part in _array(schema.get("allOf")):
+            found = found.both(self.of(part, within))
+        for name in ("anyOf", "oneOf"):
+            branches = [self.of(one, within) for one in _array(schema.get(name)) if _may_be_object(one)]
+            if branches:
+                found = found.both(_either(branches))
+        return found
+
+
+def _may_be_object(schema: Any) -> bool:
+    type_ = schema.get("type", "object") if is_object(schema) else "object"
+    return schema is not False and (type_ == "object" or (is_array(type_) and "object" in type_))
+
+
+def _either(branches: list[_Found]) -> _Found:
+    properties: dict[str, Any] = {}
+    for name in dict.fromkeys(name for branch in branches for name in branch.properties):
+        choices: list[Any] = []
+        for branch in branches:
+            if name in branch.properties:
+                choice = branch.properties[name]
+            elif branch.is_closed:
+                continue  # it is not there in this branch
+            else:
+                choice = {}  # anything may be there
+            if choice not in choices:
+                choices.append(choice)
+        properties[name] = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    required = branches[0].required.intersection(*[branch.required for branch in branches])
+    return _Found(properties, required, all(branch.is_closed for branch in branches))
+
+
+# OpenAI and Anthropic
 
 
 class _Standard:
@@ -65,160 +164,238 @@ class _Standard:
     def clean(self, schema: Any, depth: int) -> Schema:
         if not is_object(schema) or depth > _DEEPEST:
             return {}  # true, and what is no schema: anything goes
-        cleaned: Schema = {name: value for name, value in schema.items() if name in _PLAIN and value is not None}
-        self._clean_type(schema, cleaned)
-        for name in _ONE:
-            if name in schema:
-                value = schema[name]
-                cleaned[name] = value if isinstance(value, bool) else self.clean(value, depth + 1)
-        for name in _MANY:
-            if is_array(schema.get(name)) and schema[name]:
-                cleaned[name] = [self.clean(one, depth + 1) for one in schema[name]]
-        for name in _NAMED:
+        cleaned = _plain(schema)
+        self._clean_values(schema, cleaned)
+        self._clean_combined(schema, cleaned, depth + 1)
+        self._clean_object(schema, cleaned, depth + 1)
+        self._clean_array(schema, cleaned, depth + 1)
+        if _target(self._root, schema.get("$ref")) is not None:
+            cleaned["$ref"] = schema["$ref"]
+        for name in ("$defs", "definitions"):
             if is_object(schema.get(name)):
-                cleaned[name] = {
-                    key: self.clean(one, depth + 1)
-                    for key, one in schema[name].items()
-                    if name != "properties" or self._property_name is None or self._property_name.match(key)
-                }
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and _target(self._root, reference) is not None:
-            cleaned["$ref"] = reference
-        if is_array(schema.get("required")):
-            known = cleaned.get("properties", {})
-            required = [name for name in schema["required"] if isinstance(name, str) and name in known]
-            if required:
-                cleaned["required"] = list(dict.fromkeys(required))
-        items = cleaned.get("items")
-        if cleaned.get("type") == "array" and not is_object(items):
-            cleaned["items"] = {}
-        elif isinstance(items, bool):
-            del cleaned["items"]
+                cleaned[name] = {key: self.clean(one, depth + 1) for key, one in schema[name].items()}
         return cleaned
 
-    def _clean_type(self, schema: Schema, cleaned: Schema) -> None:
-        type_: Any = schema.get("type")
-        if isinstance(type_, str) and type_ in _TYPES:
-            cleaned["type"] = type_
-        elif is_array(type_):
-            known = list(dict.fromkeys([one for one in type_ if isinstance(one, str) and one in _TYPES]))
-            if known:
-                cleaned["type"] = known
-        if is_array(schema.get("enum")) and schema["enum"]:
+    def _clean_values(self, schema: Schema, cleaned: Schema) -> None:
+        types = _types(schema)
+        if types:
+            cleaned["type"] = types[0] if isinstance(schema["type"], str) else types
+        if _array(schema.get("enum")):
             cleaned["enum"] = schema["enum"]
 
+    def _clean_combined(self, schema: Schema, cleaned: Schema, depth: int) -> None:
+        for name in ("anyOf", "allOf"):
+            if _array(schema.get(name)):
+                cleaned[name] = [self.clean(one, depth) for one in schema[name]]
+        if _array(schema.get("oneOf")):
+            branches = [self.clean(one, depth) for one in schema["oneOf"]]
+            if branches == schema["oneOf"]:
+                cleaned["oneOf"] = branches
+            else:  # what is wider may fit where another does, and exactly one has to
+                cleaned.setdefault("anyOf", branches)
+        if is_object(schema.get("not")) and self.clean(schema["not"], depth) == schema["not"]:
+            cleaned["not"] = schema["not"]
 
-# Gemini takes the subset of OpenAPI 3.0 that its Schema type has, without references.
+    def _clean_object(self, schema: Schema, cleaned: Schema, depth: int) -> None:
+        properties = _object(schema.get("properties"))
+        kept = {name: self.clean(one, depth) for name, one in properties.items() if self._may_be_named(name)}
+        if "properties" in schema:
+            cleaned["properties"] = kept
+        patterns = _object(schema.get("patternProperties"))
+        if patterns and all(map(_is_pattern, patterns)):
+            cleaned["patternProperties"] = {key: self.clean(one, depth) for key, one in patterns.items()}
+        has_all = len(kept) == len(properties) and len(cleaned.get("patternProperties", {})) == len(patterns)
+        if "additionalProperties" in schema and has_all:
+            cleaned["additionalProperties"] = self._clean_or_bool(schema["additionalProperties"], depth)
+        if is_object(schema.get("propertyNames")):
+            cleaned["propertyNames"] = self.clean(schema["propertyNames"], depth)
+        required = [name for name in _array(schema.get("required")) if isinstance(name, str) and name in kept]
+        if required:
+            cleaned["required"] = list(dict.fromkeys(required))
 
-_GEMINI_FORMATS = {
-    "STRING": {"enum", "date-time"},
-    "INTEGER": {"int32", "int64"},
-    "NUMBER": {"float", "double"},
-}
-_GEMINI_PLAIN: dict[str, type[Any] | tuple[type[Any], ...]] = {
-    "title": str,
-    "description": str,
-    "pattern": str,
-    "minLength": int,
-    "maxLength": int,
-    "minimum": (int, float),
-    "maximum": (int, float),
-    "minItems": int,
-    "maxItems": int,
-    "minProperties": int,
-    "maxProperties": int,
-}
+    def _may_be_named(self, name: str) -> bool:
+        return self._property_name is None or self._property_name.match(name) is not None
+
+    def _clean_array(self, schema: Schema, cleaned: Schema, depth: int) -> None:
+        if _array(schema.get("prefixItems")):
+            cleaned["prefixItems"] = [self.clean(one, depth) for one in schema["prefixItems"]]
+        if is_object(schema.get("items")):
+            cleaned["items"] = self.clean(schema["items"], depth)
+        elif cleaned.get("type") == "array":
+            cleaned["items"] = {}
+        if is_object(schema.get("contains")) and "minContains" not in schema:
+            cleaned["contains"] = self.clean(schema["contains"], depth)
+
+    def _clean_or_bool(self, schema: Any, depth: int) -> Schema | bool:
+        return schema if isinstance(schema, bool) else self.clean(schema, depth)
 
 
-def gemini_schema(parameters: Any) -> Schema | None:
-    """The schema of an object as Gemini's ``Schema``; None if the object has no properties, which is to be left out."""
+def _plain(schema: Schema) -> Schema:
+    return {
+        name: schema[name]
+        for name, type_ in _PLAIN.items()
+        if name in schema
+        and isinstance(schema[name], type_)
+        and (type_ in (bool, object) or not isinstance(schema[name], bool))
+        and (name != "pattern" or _is_pattern(schema[name]))
+    }
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _types(schema: Schema) -> list[str]:
+    """The types that a schema names; none if it names one that there is not, which nobody could tell the meaning of."""
+    type_: Any = schema.get("type")
+    named: list[Any] = [type_] if isinstance(type_, str) else _array(type_)
+    known = [one for one in named if isinstance(one, str) and one in _TYPES]
+    return list(dict.fromkeys(known)) if len(known) == len(named) else []
+
+
+# Gemini takes JSON Schema as well, in ``parameters_json_schema``: the keywords that its API names.
+
+_GEMINI_PLAIN = ("title", "description", "minimum", "maximum", "minItems", "maxItems")
+_GEMINI_FORMATS = ("date-time", "date", "time")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
+
+
+def gemini_schema(parameters: Any) -> Schema:
+    """A JSON Schema of an object, for Gemini: the keywords it knows, references that stand alone and lead to no cycle.
+
+    ``anyOf`` stands alone, enums are of strings or of numbers, and what belongs to ``allOf`` is written out.
+    """
     root = parameters if is_object(parameters) else {}
-    schema = _Gemini(root).convert(root, (), 0)
-    if not schema.get("properties"):
-        return None
-    return {name: value for name, value in schema.items() if name not in ("anyOf", "enum")} | {"type": "OBJECT"}
+    cleaner = _Gemini(root)
+    cleaned = cleaner.clean(_object_at_the_root(root), 0)
+    made: Schema = {name: cleaned[name] for name in _GEMINI_PLAIN if name in cleaned}
+    made |= {"type": "object", "properties": cleaned.get("properties", {})}
+    made |= {name: cleaned[name] for name in ("required", "additionalProperties") if name in cleaned}
+    if cleaner.definitions:
+        made["$defs"] = cleaner.definitions
+    return made
 
 
 class _Gemini:
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._names: dict[str, str] = {}  # of definitions, by the reference
+        self._within: set[str] = set()
+        self.definitions: dict[str, Schema] = {}
 
-    def convert(self, schema: Any, within: tuple[str, ...], depth: int) -> Schema:
+    def clean(self, schema: Any, depth: int) -> Schema:
         if not is_object(schema) or depth > _DEEPEST:
-            return {"type": "STRING"}
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            target = _target(self._root, reference)
-            if target is None or reference in within:
-                return {"type": "OBJECT"}  # it knows no recursion
-            schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
-            within = (*within, reference)
-        schema = self._merged(schema)
-        choices, nullable = self._choices(schema)
-        made: Schema = {
-            name: schema[name]
-            for name, type_ in _GEMINI_PLAIN.items()
-            if isinstance(schema.get(name), type_) and not isinstance(schema.get(name), bool)
-        }
-        if nullable:
-            made["nullable"] = True
-        if len(choices) == 1 and choices[0] is not schema:
-            return self.convert(choices[0], within, depth + 1) | made
-        if len(choices) > 1:
-            made["anyOf"] = [self.convert(choice, within, depth + 1) for choice in choices]
-            return made
-        self._add_type(schema, made, within, depth)
+            return {}
+        if _target(self._root, schema.get("$ref")) is not None:
+            return self._reference(schema["$ref"], depth)
+        schema = self._written_out(schema, ())
+        plain = _plain(schema)
+        made: Schema = {name: plain[name] for name in _GEMINI_PLAIN if name in plain}
+        has_inside = any(name in schema for name in ("properties", "items", "prefixItems"))
+        choices = _array(schema.get("anyOf")) or _array(schema.get("oneOf"))
+        if not has_inside:
+            if "const" in schema or _array(schema.get("enum")):
+                values = [schema["const"]] if "const" in schema else schema["enum"]
+                return _any_of(_of_values(values), made)
+            if choices:
+                return _any_of([self.clean(one, depth + 1) for one in choices], made)
+        types = _types(schema)
+        if types:
+            made["type"] = types[0] if len(types) == 1 else types
+        if types == ["string"] and schema.get("format") in _GEMINI_FORMATS:
+            made["format"] = schema["format"]
+        self._clean_object(schema, made, depth + 1)
+        self._clean_array(schema, made, depth + 1)
         return made
 
-    def _merged(self, schema: Schema) -> Schema:
-        merged = dict(schema)
-        for part in schema.get("allOf") or () if is_array(schema.get("allOf")) else ():
-            target = (
-                _target(self._root, part["$ref"]) if is_object(part) and isinstance(part.get("$ref"), str) else part
-            )
-            if is_object(target):
-                properties = {**_object(merged.get("properties")), **_object(target.get("properties"))}
-                required = [*_array(merged.get("required")), *_array(target.get("required"))]
-                merged = {**target, **merged}
-                if properties:
-                    merged |= {"properties": properties, "required": required}
-        merged.pop("allOf", None)
+    def _reference(self, reference: str, depth: int) -> Schema:
+        """A reference to a definition that is cleaned once; anything, of the same type, where that would be a cycle."""
+        target = _target(self._root, reference)
+        if reference in self._within or target is None:
+            types = [] if target is None else _types(target)
+            return {"type": types[0] if len(types) == 1 else types} if types else {}
+        if reference not in self._names:
+            name = reference.rpartition("/")[2]
+            if not _SAFE_NAME.match(name) or name in self._names.values():
+                name = f"definition-{len(self._names)}"
+            self._names[reference] = name
+            self._within.add(reference)
+            self.definitions[name] = self.clean(target, depth + 1)
+            self._within.remove(reference)
+        return {"$ref": f"#/$defs/{self._names[reference]}"}
+
+    def _written_out(self, schema: Schema, within: tuple[int, ...]) -> Schema:
+        """A schema with what its ``allOf`` says: of two rules with the same keyword one is kept."""
+        merged = {name: value for name, value in schema.items() if name not in ("allOf", "$ref")}
+        if "patternProperties" in merged:
+            merged.pop("additionalProperties", None)
+        target = _target(self._root, schema.get("$ref"))
+        parts = [*([] if target is None else [target]), *_array(schema.get("allOf"))]
+        for part in parts:
+            if not is_object(part) or id(part) in within or len(within) > _DEEPEST:
+                continue
+            part = self._written_out(part, (*within, id(part)))
+            if "prefixItems" in part and "prefixItems" in merged:
+                part.pop("items", None)  # they begin where its own prefix ends
+            properties = {**_object(part.get("properties")), **_object(merged.get("properties"))}
+            required = [*_array(merged.get("required")), *_array(part.get("required"))]
+            merged = {**part, **merged}
+            if properties:
+                merged["properties"] = properties
+            if required:
+                merged["required"] = required
         return merged
 
-    def _choices(self, schema: Schema) -> tuple[list[Any], bool]:
-        """The alternatives, without null, and whether null is one; the schema itself if it has no alternatives."""
-        type_ = schema.get("type")
-        if is_array(type_):
-            kinds = [one for one in dict.fromkeys(str(one) for one in type_) if one in _TYPES and one != "null"]
-            rest = {name: value for name, value in schema.items() if name != "type"}
-            return [{**rest, "type": kind} for kind in kinds] or [rest], "null" in type_
-        for name in ("anyOf", "oneOf"):
-            if is_array(schema.get(name)) and schema[name]:
-                choices = [one for one in schema[name] if not (is_object(one) and one.get("type") == "null")]
-                return choices or [{"type": "string"}], len(choices) < len(schema[name])
-        return [schema], schema.get("nullable") is True
+    def _clean_object(self, schema: Schema, made: Schema, depth: int) -> None:
+        properties = _object(schema.get("properties"))
+        if properties:
+            made["properties"] = {name: self.clean(one, depth) for name, one in properties.items()}
+        required = [name for name in _array(schema.get("required")) if isinstance(name, str) and name in properties]
+        if required:
+            made["required"] = list(dict.fromkeys(required))
+        more = schema.get("additionalProperties")
+        if isinstance(more, bool) or is_object(more):
+            made["additionalProperties"] = more if isinstance(more, bool) else self.clean(more, depth)
 
-    def _add_type(self, schema: Schema, made: Schema, within: tuple[str, ...], depth: int) -> None:
-        type_ = schema.get("type")
-        if not isinstance(type_, str) or type_ not in _TYPES or type_ == "null":
-            type_ = "object" if "properties" in schema else "array" if "items" in schema else "string"
-        made["type"] = type_.upper()
-        if type_ == "object":
-            properties = _object(schema.get("properties"))
-            if properties:
-                made["properties"] = {name: self.convert(one, within, depth + 1) for name, one in properties.items()}
-            required = [name for name in dict.fromkeys(map(str, _array(schema.get("required")))) if name in properties]
-            if required:
-                made["required"] = required
-        elif type_ == "array":
-            made["items"] = self.convert(schema.get("items"), within, depth + 1)
-        elif type_ == "string":
-            values = [schema["const"]] if "const" in schema else _array(schema.get("enum"))
-            texts = [value for value in values if isinstance(value, str) and value != ""]
-            if texts:
-                made["enum"] = texts
-        if schema.get("format") in _GEMINI_FORMATS.get(made["type"], ()):
-            made["format"] = schema["format"]
+    def _clean_array(self, schema: Schema, made: Schema, depth: int) -> None:
+        if _array(schema.get("prefixItems")):
+            made["prefixItems"] = [self.clean(one, depth) for one in schema["prefixItems"]]
+        if is_object(schema.get("items")):
+            made["items"] = self.clean(schema["items"], depth)
+        elif made.get("type") == "array" and "prefixItems" not in made:
+            made["items"] = {}
+
+
+def _of_values(values: list[Any]) -> list[Schema]:
+    """Schemas that accept these values: strings and numbers listed, of anything else the type."""
+    texts = [value for value in values if isinstance(value, str)]
+    numbers = [value for value in values if isinstance(value, _NUMBER) and not isinstance(value, bool)]
+    made: list[Schema] = []
+    if texts:
+        made.append({"type": "string", "enum": list(dict.fromkeys(texts))})
+    if numbers:
+        is_whole = all(isinstance(value, int) for value in numbers)
+        made.append({"type": "integer" if is_whole else "number", "enum": list(dict.fromkeys(numbers))})
+    if any(isinstance(value, bool) for value in values):
+        made.append({"type": "boolean"})
+    if None in values:
+        made.append({"type": "null"})
+    if any(map(is_object, values)):
+        made.append({"type": "object"})
+    if any(map(is_array, values)):
+        made.append({"type": "array", "items": {}})
+    return made
+
+
+def _any_of(choices: list[Schema], beside: Schema) -> Schema:
+    """One of these, which stands alone: what describes it goes to those that are not described."""
+    told = {name: beside[name] for name in ("title", "description") if name in beside}
+    choices = [one if "$ref" in one else {**told, **one} for one in choices]
+    return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
 
 def _object(value: Any) -> Schema:

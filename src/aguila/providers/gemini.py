@@ -207,11 +207,14 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     if texts:
         config["system_instruction"] = "\n\n".join(texts)
     if view.tools:
-        declarations: list[Block] = []
-        for name, tool in view.tools:
-            schema = gemini_schema(tool.parameters)
-            declared: Block = {"name": name, "description": tool.description or name}
-            declarations.append(declared if schema is None else {**declared, "parameters": schema})
+        declarations = [
+            {
+                "name": name,
+                "description": tool.description or name,
+                "parameters_json_schema": gemini_schema(tool.parameters),
+            }
+            for name, tool in view.tools
+        ]
         config["tools"] = [{"function_declarations": declarations}]
     contents = [{"role": role, "parts": parts} for role, parts in turns]
     return {"model": model, "contents": contents, "config": config}
