@@ -232,11 +232,12 @@ def _data_source(data: bytes, media_type: str | None) -> DataSource:
     return DataSource(value=as_base64(data), mime_type=OCTET_STREAM if media_type is None else media_type)
 
 
-def as_base64(data: bytes) -> str:
-    """Bytes as base64. Large ones in slices, each of which holds the interpreter for a millisecond or two."""
+def as_base64(data: bytes, head: str = "") -> str:
+    """Bytes as base64, after ``head``. Large ones in slices, each of which holds the interpreter for a millisecond."""
     if len(data) <= _SLICE:
-        return binascii.b2a_base64(data, newline=False).decode("ascii")
-    whole = Whole((len(data) + 2) // 3 * 4)
+        return head + binascii.b2a_base64(data, newline=False).decode("ascii")
+    whole = Whole(len(head) + (len(data) + 2) // 3 * 4)
+    whole.write(head.encode("ascii"))
     for i in range(0, len(data), 3 * _SLICE // 4):
         whole.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))
     return str(whole.getbuffer(), "ascii")

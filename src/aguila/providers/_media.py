@@ -115,7 +115,7 @@ def base64_of(content: DataContent) -> str:
 
 def data_uri(content: DataContent) -> str:
     """The bytes as a ``data:`` URI."""
-    return f"data:{media_type_of(content)};base64,{base64_of(content)}"
+    return as_base64(content.data, f"data:{media_type_of(content)};base64,")
 
 
 def address_of(content: UriContent) -> str:

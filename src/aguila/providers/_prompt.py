@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart
 from aguila.agent.run import Run
-from aguila.chat import ChatMessage, FunctionCallContent, provider_history
+from aguila.chat import (
+    ChatMessage,
+    DataContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    UriContent,
+    provider_history,
+)
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.protocol import Context, Tool
 
@@ -58,6 +67,28 @@ async def prompt_of(
         else:
             declared[tool.name] = tool
     return Prompt(messages=messages, tools=list(declared.values()), instructions=instructions, context=run.context)
+
+
+async def request_of(
+    request: Callable[..., dict[str, Any]], prompt: Prompt, *, model: str, warn: Warn, view: View
+) -> dict[str, Any]:
+    """What ``request`` makes of a prompt. Files that are large are encoded apart from the event loop."""
+    make = partial(request, prompt, model=model, warn=warn, view=view)
+    return await apart(make) if any(map(_has_large_file, prompt.messages)) else make()
+
+
+def _has_large_file(message: ChatMessage) -> bool:
+    for content in message.contents:
+        parts: Any = content.result if isinstance(content, FunctionResultContent) else [content]
+        if isinstance(parts, list) and any(_is_large_file(part) for part in cast("list[Any]", parts)):
+            return True
+    return False
+
+
+def _is_large_file(part: Any) -> bool:
+    if isinstance(part, DataContent):
+        return len(part.data) > LARGE
+    return isinstance(part, UriContent) and len(part.uri) > LARGE
 
 
 def with_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

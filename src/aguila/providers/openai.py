@@ -20,7 +20,7 @@ from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
-from aguila.providers._prompt import Prompt, View, with_options
+from aguila.providers._prompt import Prompt, View, request_of, with_options
 from aguila.providers._tools import AnyTool
 
 
@@ -70,7 +70,7 @@ class _Chat:
 
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, openai_chat.RULES, warn)
-        made = openai_chat.request(prompt, model=self._model, warn=warn, view=view)
+        made = await request_of(openai_chat.request, prompt, model=self._model, warn=warn, view=view)
         stream = await self._client.chat.completions.create(**with_options(made, self._options))
         async with stream:
             async for update in openai_chat.updates(stream, model=self._model, provider=self._provider, view=view):
@@ -80,7 +80,7 @@ class _Chat:
 class _Responses(_Chat):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, openai_responses.RULES, warn)
-        made = openai_responses.request(prompt, model=self._model, warn=warn, view=view)
+        made = await request_of(openai_responses.request, prompt, model=self._model, warn=warn, view=view)
         stream = await self._client.responses.create(**with_options(made, self._options))
         async with stream:
             async for update in openai_responses.updates(stream, model=self._model, provider=self._provider, view=view):
