@@ -267,3 +267,18 @@ def test_a_hook_that_returns_nonsense_lets_nobody_in() -> None:
         assert server.post("/", json=run_input()).status_code == 500
     with serving(App(agent, authenticate=lambda request: "")) as server:
         assert server.post("/", json=run_input()).status_code == 500
+
+
+def test_a_hook_that_breaks_is_one_line_of_the_log_and_a_reference(caplog: pytest.LogCaptureFixture) -> None:
+    def authenticate(request: Any) -> str:
+        raise RuntimeError("the database of users is away")
+
+    with serving(App(agent, authenticate=authenticate, store=MemoryStore())) as server:
+        with caplog.at_level(logging.WARNING):
+            answer = server.post("/", json=run_input())
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (500, "internal")
+        (record,) = caplog.records
+        assert record.getMessage().rpartition(" ")[2] == error["message"].rpartition(" ")[2]
+        assert "users" not in answer.text
+        assert record.exc_info is not None

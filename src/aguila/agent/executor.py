@@ -34,7 +34,7 @@ from aguila.agent.questions import InterruptCancelled, interrupts_in, is_replaye
 from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
-from aguila.errors import DecodeError, EncodeError, IllegalStep
+from aguila.errors import DecodeError, EncodeError, IllegalStep, StoreError
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -146,6 +146,7 @@ class _End:
                 if error is None:
                     self._warn("the agent went on after it had asked; the question stands")
                 self._check_own(asked)
+                self._check_ids(output.interrupts)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
             if _is_given_up(error) and output.ending is None:
                 return self._cancel()
@@ -155,6 +156,7 @@ class _End:
                 self._warn("the agent ended without coming to the question that was answered; it was not heard")
             if output.ending is not None:
                 return self._end_as_told()
+            self._check_ids(output.interrupts)
             return self._interrupt(output.interrupts) if output.interrupts else self._finish()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the run ends
             return self._fail(failure)
@@ -187,16 +189,20 @@ class _End:
 
     def _check_own(self, asked: list[Interrupt]) -> None:
         """Refuse interrupts that an agent raised itself and that nobody could answer."""
+        self._check_ids(asked)
         seen: set[str] = set()
         for interrupt in asked:
             if interrupt.id in self._run._questions.raised:
                 continue
-            if is_replayed(interrupt.id):
-                # Its answer would be taken for one to ``ask``: a replay, which raises it again, and so on.
-                raise IllegalStep(f"an id of the agent's own must not begin with 'int_': {interrupt.id!r}", rule="ask")
             if interrupt.id in seen:
                 raise IllegalStep(f"two interrupts have the id {interrupt.id!r}", rule="INT-3")
             seen.add(interrupt.id)
+
+    def _check_ids(self, interrupts: list[Interrupt]) -> None:
+        """Refuse ids that are those of ``ask``: the answer would be a replay, which asks again, and so on."""
+        for interrupt in interrupts:
+            if is_replayed(interrupt.id) and interrupt.id not in self._run._questions.raised:
+                raise IllegalStep(f"an id of the agent's own must not begin with 'int_': {interrupt.id!r}", rule="ask")
 
     def _interrupt(self, raised: list[Interrupt]) -> Ending:
         interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
@@ -216,6 +222,8 @@ class _End:
         told = replace(told, usage=self._usage(told.usage))
         if isinstance(told, RunFinishedEvent) and told.outcome is None and self._output.interrupts:
             told = replace(told, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
+        if isinstance(told, RunFinishedEvent) and isinstance(told.outcome, RunFinishedInterruptOutcome):
+            self._check_ids(told.outcome.interrupts)
         decode(encode(told), Event, strict=True)
         session = own_json(self._run.session)
         self._output.send_last_state()
@@ -256,7 +264,8 @@ class _End:
             if ending.outcome != "error":
                 self._output.failure = refusal
                 raise
-            self._log("the end of the run was refused", refusal, ending.reference)
+            if refusal is not self._output.failure:  # which has been told
+                self._log("the end of the run was refused", refusal, ending.reference)
             return Ending(
                 outcome="error",
                 session=ending.session,
@@ -273,13 +282,14 @@ class _End:
 
     def _log(self, message: str, error: BaseException, reference: str | None = None) -> None:
         thread_id, run_id = self._context.thread_id, self._context.run_id
+        is_store = isinstance(error, StoreError)  # where it came from is of no interest then
         _log.error(
             "%s: thread %s, run %s, reference %s",
-            message,
+            f"{message}: {error}" if is_store else message,
             thread_id,
             run_id,
             reference,
-            exc_info=error,
+            exc_info=None if is_store else error,
             extra={"thread_id": thread_id, "run_id": run_id, "reference": reference},
         )
 

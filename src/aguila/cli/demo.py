@@ -34,12 +34,19 @@ async def agent(run: Run) -> None:
         answer = "".join(part.text for part in parts_of(last.content) if isinstance(part, TextPart))
         await say(run, f"Your front end answered: {answer}")
         return
-    asked = question_of(run).lower()
-    for keyword, show in FEATURES.items():
-        if keyword in asked:
-            await show(run)
-            return
-    await say_help(run)
+    await FEATURES[keyword_in(question_of(run))](run)
+
+
+def keyword_in(text: str) -> str:
+    """The first keyword that a text mentions, in singular or plural and any case; ``help`` if none."""
+    words = " ".join(singular(word) for word in text.lower().split())
+    return next((keyword for keyword in FEATURES if singular(keyword) in words), "help")
+
+
+def singular(word: str) -> str:
+    """A word without its plural, as far as keywords have one."""
+    word = word.strip(".,;:!?'\"()")
+    return word[:-3] + "y" if word.endswith("ies") else word.removesuffix("s")
 
 
 def feature(keyword: str) -> Callable[[Callable[[Run], Awaitable[None]]], Callable[[Run], Awaitable[None]]]:

@@ -40,12 +40,12 @@ class App:
     and files need ``allow_anonymous``. ``history`` says who keeps the messages, ``busy`` what becomes of a second run
     on a thread (see ``runs``). With ``on_disconnect="cancel"`` a run is cancelled ``disconnect_grace`` seconds after
     its last viewer left. ``heartbeat`` is the pause after which an idle stream sends a comment, ``lease`` how long a
-    run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather;
-    all in seconds. ``headers_allowed`` names the request headers that agents see; ``allowed_hosts`` the names by which
-    the app may be called, ``cors_origins`` the foreign pages that may use it. ``echo_input`` puts the input on
-    RUN_STARTED. ``capabilities`` is merged over what is derived. ``debug`` shows exception texts to clients. With
-    ``handle_signals`` SIGTERM and SIGINT begin the drain (see ``signals``); without, only ``begin_drain`` and ``close``
-    do. ``warn`` receives notices of what was tolerated.
+    run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather,
+    ``store_patience`` how long they may wait to be stored; all in seconds. ``headers_allowed`` names the request
+    headers that agents see; ``allowed_hosts`` the names by which the app may be called, ``cors_origins`` the foreign
+    pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is
+    derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin the drain (see
+    ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was tolerated.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class App:
         drain: float = 10.0,
         coalesce: float = 0.005,
         cancel_grace: float = 5.0,
+        store_patience: float = 5.0,
         limits: Limits | None = None,
         allowed_hosts: Sequence[str] | None = None,
         cors_origins: Sequence[str] = (),
@@ -100,6 +101,7 @@ class App:
             drain=drain,
             window=coalesce,
             cancel_grace=cancel_grace,
+            store_patience=store_patience,
             limits=limits,
             allow_system_messages=allow_system_messages,
             echo_input=echo_input,
@@ -241,7 +243,10 @@ class App:
         except CursorExpired as error:
             return _refused(Rejected(410, "cursor_expired", str(error)), headers)
         except StoreUnavailable as error:
-            _log.warning("%s %s: %s", scope["method"], scope["path"], error)
+            if self._service is not None:
+                self._service.runs.outage.began(error)
+            else:
+                _log.warning("the app cannot start: %s", error)
             again = {"retry-after": "1"}
             return _refused(Rejected(503, "store_unavailable", "the store cannot work now", headers=again), headers)
         except Exception:  # noqa: BLE001 - its text is for the log, not for the client

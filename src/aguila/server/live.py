@@ -26,6 +26,7 @@ from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, Stor
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.checked import DELTAS, checked, checked_deltas, is_large_event
 from aguila.server.files import resolve_file
+from aguila.server.outage import Outage
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
 from aguila.store import Lease, RunEnd, Store
 
@@ -53,10 +54,38 @@ class LiveRun:
     """A run with its lease. ``Sink`` and ``Services`` of its agent."""
 
     __slots__ = (
-        "_cancelling", "_claims", "_crowd", "_deltas", "_flushing", "_grace", "_has_large", "_in_flight", "_is_driving",
-        "_is_over", "_last_flush", "_loop", "_max_event", "_pending", "_refusal", "_room", "_store", "_terminal",
-        "_timer", "_unsendable", "_wait", "_window", "ended", "is_full", "lease", "root_run_id",
-        "session", "task", "viewers", "watch",
+        "_cancelling",
+        "_claims",
+        "_crowd",
+        "_deltas",
+        "_flushed_at",
+        "_flushing",
+        "_grace",
+        "_has_large",
+        "_in_flight",
+        "_is_driving",
+        "_is_over",
+        "_last_flush",
+        "_loop",
+        "_max_event",
+        "_outage",
+        "_pending",
+        "_refusal",
+        "_room",
+        "_store",
+        "_terminal",
+        "_timer",
+        "_unsendable",
+        "_wait",
+        "_window",
+        "ended",
+        "is_full",
+        "lease",
+        "root_run_id",
+        "session",
+        "task",
+        "viewers",
+        "watch",
     )  # fmt: skip
 
     noting = None
@@ -71,8 +100,10 @@ class LiveRun:
         window: float,
         claims: Sequence[str] = (),
         max_event: int = MAX_SIZE,
+        outage: Outage | None = None,
     ) -> None:
         self.lease = lease
+        self._outage = Outage() if outage is None else outage
         self.root_run_id = root_run_id
         self.viewers = Viewers()
         self.task: asyncio.Task[None] | None = None
@@ -97,6 +128,7 @@ class LiveRun:
         self._room: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._flushed_at = 0.0  # when that began
         self._last_flush = self._loop.time()
         self._terminal: bytes | None = None
         self._refusal: StoreError | None = None
@@ -190,7 +222,8 @@ class LiveRun:
             self._timer = None
         if self._flushing is None and (self._pending or self._deltas):
             # Not the loop's own time: that may be as old as the last time the loop waited.
-            self._flushing = self._loop.create_task(self._flush(monotonic()))
+            self._flushed_at = monotonic()
+            self._flushing = self._loop.create_task(self._flush(self._flushed_at))
 
     async def _flush(self, asked_at: float) -> None:
         # Wait longer for company while the event loop is busy: about as long as a full run takes to gather.
@@ -204,7 +237,9 @@ class LiveRun:
         except StaleLease as error:
             self.lose(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run cannot go on without its log
-            if not isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreUnavailable):
+                self._outage.began(error)
+            else:
                 _log.exception("run %s on thread %s could not be stored", self.lease.run_id, self.lease.thread_id)
             self._refuse(error if isinstance(error, StoreError) else StoreUnavailable("the log refused the events"))
         finally:
@@ -246,6 +281,14 @@ class LiveRun:
         self._pending = []
         self._has_large = False
         self._deltas = []
+
+    def lose_patience(self, since: float) -> None:
+        """Fail if what the agent said is not stored, and was to be since some time; the viewers are told at once."""
+        if self._flushing is not None and self._flushed_at <= since and self._refusal is None and not self._is_over:
+            error = StoreUnavailable("what was to be stored is waiting for too long")
+            self._outage.began(error)
+            self._refuse(error)
+            self._break_off()
 
     def _refuse(self, error: StoreError) -> None:
         """Nothing more of what the agent says can be kept: stop it."""
@@ -315,8 +358,10 @@ class LiveRun:
 
     async def _close(self, ending: Ending | None) -> str:
         """Store the end of the run; gives its outcome."""
+        late: asyncio.TimerHandle | None = None
         if self._refusal is not None:
-            events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
+            events, end = [_UNSTORED], RunEnd(outcome="error")
+            late = self._loop.call_later(_TOLD_AFTER, self._break_off)  # they have waited for long enough
         else:
             events = await self._take()
             is_whole = self._unsendable is None or (ending is not None and ending.outcome == "error")
@@ -335,14 +380,21 @@ class LiveRun:
                 self.lose(error)
                 return "lost"
             except StoreUnavailable as error:
-                _log.warning("run %s on thread %s cannot be closed: %s", self.lease.run_id, self.lease.thread_id, error)
+                self._outage.began(error)
+            finally:
+                if late is not None:
+                    late.cancel()
             if self._loop.time() - began >= _TOLD_AFTER and self.viewers:
                 # What they were told must be what the log will say.
-                events, end = [_error("The run could not be stored.", "store_unavailable")], RunEnd(outcome="error")
-                for viewer in self.viewers:
-                    viewer.break_off(events[0])
+                events, end = [_UNSTORED], RunEnd(outcome="error")
+                self._break_off()
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.5)
+
+    def _break_off(self) -> None:
+        """Tell the viewers what the log will say, when it can say anything again."""
+        for viewer in self.viewers:
+            viewer.break_off(_UNSTORED)
 
     def _end(self, ending: Ending) -> RunEnd:
         interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]
@@ -412,3 +464,6 @@ class LiveRun:
 
 def _error(message: str, code: str) -> bytes:
     return encode_event(RunErrorEvent(message=message, code=code))
+
+
+_UNSTORED = _error("The run could not be stored.", "store_unavailable")

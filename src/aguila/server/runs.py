@@ -50,6 +50,7 @@ from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.limits import Limits
 from aguila.server.live import LiveRun
+from aguila.server.outage import Outage
 from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
@@ -79,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain: float = 10.0
     window: float = 0.005
     cancel_grace: float = 5.0
+    store_patience: float = 5.0
     limits: Limits = Limits()
     allow_system_messages: bool = False
     echo_input: bool = False
@@ -92,6 +94,7 @@ class Runs:
     def __init__(self, agent: Any, store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
         self.projections = Projections(store, history=settings.history, warn=warn)
+        self.outage = Outage()
         self.owner = str(uuid7())
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}
@@ -103,7 +106,7 @@ class Runs:
         self._total = 0
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
         self._turns: dict[tuple[str, str], asyncio.Lock] = {}
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping: list[asyncio.Task[None]] = []
         self._pruned_at = 0.0
 
     @property
@@ -114,7 +117,10 @@ class Runs:
     async def open(self) -> None:
         """End what a dead process left, and begin to look after what is on."""
         await self.recover()
-        self._keeping = asyncio.create_task(self._keep(), name="aguila-keeper")
+        self._keeping = [
+            asyncio.create_task(self._keep(), name="aguila-keeper"),
+            asyncio.create_task(self._hurry(), name="aguila-patience"),
+        ]
 
     async def drain(self) -> None:
         """Take nothing new; give the runs their time to finish, then cancel them."""
@@ -134,8 +140,7 @@ class Runs:
         """Drain, then let go of everything."""
         await self.drain()
         tasks = [live.task for live in self.live.values() if live.task is not None]
-        if self._keeping is not None:
-            tasks.append(self._keeping)
+        tasks += self._keeping
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -326,6 +331,7 @@ class Runs:
             window=settings.window,
             claims=claims,
             max_event=settings.limits.event,
+            outage=self.outage,
         )
         principal, headers = asked.principal, asked.headers  # and not the body, which may be large, for the whole run
 
@@ -476,10 +482,22 @@ class Runs:
                 await self._remote.renew()
                 await self.recover()
                 await self._prune()
+                self.outage.over()
             except StoreUnavailable as error:
-                _log.warning("the store is unavailable: %s", error)
+                self.outage.began(error)
             except Exception:  # noqa: BLE001 - the keeper must not die
                 _log.exception("looking after the runs failed; trying again")
+
+    async def _hurry(self) -> None:
+        """Fail the runs that wait for the store for too long: their viewers wait with them."""
+        patience = self._settings.store_patience
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(patience / 5)
+            now = time.monotonic()
+            if now - before < patience / 2:  # else this process was paused, and the store has had no time either
+                for live in list(self.live.values()):
+                    live.lose_patience(now - patience)
 
     async def _renew(self, live: LiveRun) -> None:
         try:
