@@ -206,6 +206,7 @@ async def test_the_commit_after_a_checkpoint_is_made_by_the_thread(
     await come_round()
     monkeypatch.setattr(checkpoint, "_ROWS", 1)
     await store.append(lease, lines(1))
+    await come_round()
     monkeypatch.undo()
     where.was_here.clear()
     for index in range(2):

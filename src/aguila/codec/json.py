@@ -382,6 +382,12 @@ def decode(
     """
     if type is Event:
         return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)
+    exactly = _exact.get(type)
+    if exactly is not None and len(data) <= SHORT and max_size >= 4 * SHORT:  # nothing to check but its shape
+        try:
+            return exactly(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
     warn = warn or log_notice
     if get_origin(type) is list and get_args(type) == (Event,):
         return _decode_events(data, strict, compat, warn, max_size)

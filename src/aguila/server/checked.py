@@ -67,7 +67,11 @@ def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
 
     Raises ``EncodeError`` or ``DecodeError``.
     """
-    if event.__class__ in _PLAIN and event.metadata is None and event.raw_event is None:
+    if (
+        (event.__class__ in _PLAIN or (isinstance(event, RunStartedEvent) and event.input is None))
+        and event.metadata is None
+        and event.raw_event is None
+    ):
         # What the codec does, without the calls in between: 0.5 instead of 1.3 us for every token of every run.
         try:
             data = _encode(event)

@@ -97,7 +97,12 @@ async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[N
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
     if input.state is None and input.resume is not None and input.resume != []:
         return True
-    return not allow_system_messages and any(message.role in INSTRUCTING_ROLES for message in input.messages)
+    return not allow_system_messages and has_instructions(input.messages)
+
+
+def has_instructions(messages: Iterable[Message]) -> bool:
+    """Whether some of these messages could instruct the agent."""
+    return not INSTRUCTING_ROLES.isdisjoint([message.role for message in messages])
 
 
 def combine(
@@ -120,7 +125,7 @@ def combine(
         messages = [message for message in messages if message.role != "activity"]
     else:
         messages = input.messages
-    if not allow_system_messages:
+    if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
 
     state = input.state
@@ -133,8 +138,9 @@ def combine(
     prelude: list[Event] = []
     if state is not None and not same_json(state, sent):
         prelude.append(StateSnapshotEvent(snapshot=state))
+    is_same = messages is input.messages and state is input.state
     return Prepared(
-        input=replace(input, messages=list(messages), state=state),
+        input=input if is_same else replace(input, messages=list(messages), state=state),
         notices=notices,
         is_hydration=history == "server" and not has_resume and not input.messages,
         prelude=prelude,

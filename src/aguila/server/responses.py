@@ -43,7 +43,8 @@ SLICE = 1 << 18
 _ENDINGS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
 # What 1.1 has and 1.0 has not; an event without these bytes is the same in both.
-_NEWER = (b'"protocolVersion":', b'"encryptedValueType":')
+_VERSION = b'"protocolVersion":'
+_ENCRYPTED = b'"encryptedValueType":'
 
 _STARTED = b'{"type":"RUN_STARTED"'
 _RICH = (b'"input":', b'"metadata":', b'"rawEvent":')
@@ -120,7 +121,7 @@ class Framing(ABC):
 
     def has_newer(self, body: bytes) -> bool:
         """Whether some of these bytes may need ``older``."""
-        return self._is_ancient or any(mark in body for mark in _NEWER)
+        return self._is_ancient or _VERSION in body or _ENCRYPTED in body
 
     def _warn(self, notice: Notice) -> None:
         if notice.rule + notice.message not in self._warned:  # once per stream, not once per token

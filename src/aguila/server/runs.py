@@ -22,7 +22,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -184,7 +184,7 @@ class Runs:
         limits = self._settings.limits
         if self.is_draining:
             return draining()
-        if self._admitted[scope] >= limits.runs_per_scope or self._total >= limits.runs:
+        if self._admitted.get(scope, 0) >= limits.runs_per_scope or self._total >= limits.runs:
             return _too_many_runs()
         return None
 
@@ -366,11 +366,16 @@ class Runs:
 
         key = (scope, thread_id, run_id)
         self.live[key] = live
-        live.task = asyncio.create_task(live.drive(self._agent, load, settings.cancel_grace), name=f"run {run_id}")
-        live.task.add_done_callback(lambda task: self._forget(key, task))
-        if not isinstance(store, MemoryStore):  # which no other process can write a cancel request to
-            live.watch = asyncio.create_task(self._watch(live))
+        # In the next round of the event loop: its first event can be sent in this one.
+        asyncio.get_running_loop().call_soon(self._drive, key, live, load)
         return Started(live=live, first=first)
+
+    def _drive(self, key: Key, live: LiveRun, load: Callable[[], Awaitable[RunContext]]) -> None:
+        task = asyncio.create_task(live.drive(self._agent, load, self._settings.cancel_grace), name=f"run {key[2]}")
+        live.task = task
+        task.add_done_callback(lambda task: self._forget(key, task))
+        if not isinstance(self.store, MemoryStore):  # which no other process can write a cancel request to
+            live.watch = asyncio.create_task(self._watch(live))
 
     def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
         del self.live[key]

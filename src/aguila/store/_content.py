@@ -17,7 +17,7 @@ def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
 
     Raises ``ValueError`` for an event that is not a single line: it is not compact JSON.
     """
-    if not any(len(event) > LARGE for event in events):
+    if max(map(len, events), default=0) <= LARGE:
         return [(len(events), _joined(events))]
     rows: list[tuple[int, bytes]] = []
     start = 0

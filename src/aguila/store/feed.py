@@ -98,7 +98,7 @@ class Channel:
         self.ring: deque[tuple[Batch, int]] = deque()
         self.ring_bytes = 0
         self.ring_limit = ring_limit
-        self.loading = asyncio.Lock()
+        self.loading: asyncio.Lock | None = None
 
     def after(self, position: int) -> Sequence[Batch] | None:
         """The batches after a position as far as the ring has them; none if it is the newest; None if unknown."""
@@ -117,6 +117,8 @@ class Channel:
 
     async def load(self, position: int, read: Read) -> Sequence[Batch]:
         """Read from the store; those who wait behind the same read share what it found."""
+        if self.loading is None:
+            self.loading = asyncio.Lock()
         async with self.loading:
             found = self.after(position)
             if found is not None:

@@ -193,7 +193,7 @@ class MemoryStore(Store):
         now = self._clock()
         if thread is None:
             # Not the number after its predecessor's last: that one may be a cursor.
-            first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2
+            first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2 if self._removed else 1
             thread = self._threads[key] = _Thread(key, now, first)
         thread.running = run_id
         self._running[scope] += 1

@@ -149,7 +149,6 @@ class Writer:
             outcomes, peers = self._commit(db, [job])
             if not self._is_alone:  # any more: somebody has just come
                 self._tell_others([job], outcomes, peers)
-            self._checkpoint()
         finally:
             self._turn.release()
         self._has_done_one = True
@@ -159,6 +158,9 @@ class Writer:
 
     def _come_round(self) -> None:
         self._has_done_one = False
+        if self._checkpointer.is_at_rest and self._turn.acquire(blocking=False):  # else the thread will see to it
+            self._checkpoint()
+            self._turn.release()
 
     # The thread
 

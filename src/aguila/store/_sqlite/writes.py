@@ -37,9 +37,10 @@ def begin(
         "SELECT key, last, running FROM threads WHERE scope = ? AND thread_id = ?", (lease.scope, lease.thread_id)
     ).fetchone()
     thread, last, running = (None, 0, None) if row is None else row
-    same = db.execute("SELECT key FROM runs WHERE thread = ? AND run_id = ?", (thread, lease.run_id)).fetchone()
-    if same is not None:
-        raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
+    if thread is not None:
+        same = db.execute("SELECT key FROM runs WHERE thread = ? AND run_id = ?", (thread, lease.run_id)).fetchone()
+        if same is not None:
+            raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
     if running is not None:
         raise ThreadBusy(f"thread {lease.thread_id!r} is busy", run=reads.run_by_key(db, running))
     if max_running is not None:
@@ -78,13 +79,12 @@ def begin(
         ),
     ).lastrowid  # fmt: skip
     insert(db, "INSERT INTO inputs (run, body) VALUES (?, ?)", (run,), body)
-    db.execute("UPDATE threads SET running = ?, bytes = bytes + ? WHERE key = ?", (run, len(body), thread))
     for interrupt_id in claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    return _log(db, now, lease.scope, thread, last, events, rows)
+    return _log(db, now, lease.scope, thread, last, events, rows, running=run, size=len(body))
 
 
 def append(
@@ -99,11 +99,10 @@ def append(
     thread, run, last, lease_until, lease_seconds, _ = _hold(db, lease)
     if end is not None:
         _settle(db, thread, lease.run_id, end.settles)
-    batch = _log(db, now, lease.scope, thread, last, events, rows)
     if end is None:
         if lease_until <= now:  # nobody has taken over: the owner is alive after all
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
-        return batch
+        return _log(db, now, lease.scope, thread, last, events, rows, running=run)
     db.execute(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?",
         (end.outcome, last + len(events), now, run),
@@ -123,8 +122,7 @@ def append(
         old = db.execute("SELECT length(body) FROM sessions WHERE thread = ?", (thread,)).fetchone()
         db.execute("INSERT OR REPLACE INTO sessions (thread, body) VALUES (?, ?)", (thread, end.session))
         size += len(end.session) - (0 if old is None else old[0])
-    db.execute("UPDATE threads SET running = NULL, bytes = bytes + ? WHERE key = ?", (size, thread))
-    return batch
+    return _log(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
 
 
 def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float) -> bool:
@@ -375,14 +373,18 @@ def _log(
     last: int,
     events: Sequence[bytes],
     rows: Sequence[tuple[int, bytes]],
+    *,
+    running: int | None,
+    size: int = 0,
 ) -> Batch:
+    """Append events to a thread, all in one change of its row: its open run, and what else was stored, in bytes."""
     batch = Batch(last + 1, events)
     db.execute(
         """
-        UPDATE threads SET last = ?, updated_at = ?, bytes = bytes + ?,
+        UPDATE threads SET running = ?, last = ?, updated_at = ?, bytes = bytes + ?,
           touched = (SELECT max(touched) + 1 FROM threads WHERE scope = ?) WHERE key = ?
         """,
-        (batch.last, now, size_of(rows), scope, thread),
+        (running, batch.last, now, size_of(rows) + size, scope, thread),
     )
     if events:
         for count, lines in rows:
