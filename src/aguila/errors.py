@@ -172,11 +172,16 @@ class HTTPRejected(AguilaError):
 
 
 class TransportFailed(AguilaError):
-    """The server could not be reached, or the connection broke before the answer was complete."""
+    """The server could not be reached, or the connection broke before the answer was complete.
 
-    def __init__(self, message: str) -> None:
+    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` if it never can, as it is.
+    """
+
+    def __init__(self, message: str, *, was_sent: bool = True, is_lasting: bool = False) -> None:
         super().__init__(message)
         self.message = message
+        self.was_sent = was_sent and not is_lasting
+        self.is_lasting = is_lasting
 
 
 class ToolRoundsExceeded(AguilaError):

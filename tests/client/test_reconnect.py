@@ -10,7 +10,7 @@ from scripted import Answer, ScriptedServer, call, finished, frame, frames, run_
 from twins import TWINS
 
 from aguila.client import Reconnect, Timeouts, tool
-from aguila.errors import HTTPRejected, StreamTruncated
+from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
 NOT_FOUND = Answer([b'{"error":{"code":"not_found","message":"no"}}'], 404, "application/json")
 
@@ -105,6 +105,108 @@ def test_an_event_without_an_id_of_its_own_cannot_be_resumed_after(twin):
 
 def cut_after_start(asked):
     return Answer([frame(started(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
+
+
+@pytest.mark.parametrize("ids", [[10, 11, 12, 13, 14], ["a", "b", "c", "d", "e"], ["9", "10", "11", "12", "13"]])
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_what_a_resumed_stream_sends_again_is_passed_over(twin, ids, again):
+    heard = []
+
+    def whole(asked):
+        return [frame(e, i) for e, i in zip(all_of(asked), ids, strict=True)]
+
+    def all_of(asked):
+        run = asked.json["runId"] if asked.body else server.requests[0].json["runId"]
+        return [started(run, "t"), *text("m", "x"), finished(run, "t")]
+
+    def cut(asked):
+        return Answer(whole(asked)[:3], cut=True)
+
+    def resumed(asked):
+        assert asked.headers["last-event-id"] == str(ids[2])
+        return Answer(whole(asked)[3 - 1 - again :])
+
+    with ScriptedServer(cut, resumed) as server:
+        thread = twin.client(server.url, warn=heard.append).thread("t")
+        assert twin.result(thread.run("Hi")).text == "x"
+        assert [notice.rule for notice in heard] == ["SSE-13"]
+
+
+def test_a_server_that_only_ever_sends_again_is_given_up(twin):
+    def cut(asked):
+        return Answer([frame(started(asked.json["runId"], "t"), 1), frame(text("m")[0], 2)], cut=True)
+
+    def resumed(asked):
+        return Answer([frame(started(server.requests[0].json["runId"], "t"), 1)], cut=True)
+
+    with ScriptedServer(cut, *[resumed] * 4) as server:
+        client = twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0))
+        with pytest.raises(StreamTruncated, match="3 attempts"):
+            twin.result(client.thread("t").run("Hi"))
+
+
+def test_a_run_that_never_reached_the_server_is_transport_failed_also_where_ids_were_seen(twin):
+    with ScriptedServer(run_of(first_id=1)) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0)).thread()
+        twin.result(thread.run("a"))
+    with pytest.raises(TransportFailed, match="gave up after 3 attempts") as caught:
+        twin.result(thread.run("b"))
+    assert not caught.value.was_sent
+    assert len(thread.messages) == 1, "it was not said"
+
+
+def test_a_request_that_may_have_arrived_stays_a_run_that_was_cut_off(twin):
+    lost = Answer(cut=True, before_head=True)
+    with ScriptedServer(run_of(first_id=1), lost, *[Answer([b""], 503, None)] * 9) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(attempts=2, initial=0.0)).thread()
+        twin.result(thread.run("a"))
+        with pytest.raises(StreamTruncated):
+            twin.result(thread.run("b"))
+
+
+@pytest.mark.parametrize("headers", [{"x": "a\nb"}, {"x": "\u20ac"}, {"x y": "a"}, {"": "a"}])
+def test_what_can_never_be_sent_is_not_tried_again(twin, headers):
+    with ScriptedServer(run_of(first_id=1), run_of()) as server:
+        thread = twin.client(server.url).thread()
+        twin.result(thread.run("a"))
+        with pytest.raises(TransportFailed, match="header") as caught:
+            twin.result(thread.run("b", headers=headers))
+        assert caught.value.is_lasting
+        assert len(server.requests) == 1
+
+
+def test_a_server_that_comes_back_to_refuse_the_run_has_refused_it(twin):
+    refusal = Answer([b'{"error":{"code":"no","message":"no"}}'], 401, "application/json")
+    with ScriptedServer(run_of(first_id=1), NOT_FOUND, refusal) as server:
+        failing = FailsOnce(twin)
+        client = failing.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0))
+        thread = client.thread()
+        twin.result(thread.run("a"))
+        failing.fails_next = True
+        with pytest.raises(HTTPRejected) as caught:
+            twin.result(thread.run("b"))
+        assert caught.value.status == 401
+
+
+class FailsOnce:
+    """A client whose next connection is refused when it is told so."""
+
+    def __init__(self, twin):
+        self._twin = twin
+        self.fails_next = False
+
+    def client(self, url, **options):
+        client = self._twin.client(url, **options)
+        send = client._transport.send
+
+        def refuse(*arguments):
+            if not self.fails_next:
+                return send(*arguments)
+            self.fails_next = False
+            raise TransportFailed("refused", was_sent=False)
+
+        client._transport.send = refuse
+        return client
 
 
 @pytest.mark.parametrize("status", [404, 410, 401, 405])

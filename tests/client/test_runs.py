@@ -3,6 +3,7 @@
 import gc
 import json
 import threading
+from itertools import chain, repeat
 
 import pytest
 from scripted import SSE, Answer, ScriptedServer, call, finished, frame, frames, run_of, started, text
@@ -300,13 +301,32 @@ def test_a_refusal_before_the_stream_is_http_rejected(twin, status, content_type
         assert len(thread.messages) == 1
 
 
-@pytest.mark.parametrize("content_type", ["text/html", "application/json", "application/x-ndjson", None])
+@pytest.mark.parametrize(
+    "content_type", ["text/html", "application/json", "application/x-ndjson", "text/plain", None, ""]
+)
 def test_a_success_that_is_no_stream_is_refused(twin, content_type):
-    with ScriptedServer(Answer([b"<html>"], 200, content_type)) as server:
+    with ScriptedServer(Answer([b"<html>", b" hello"], 200, content_type)) as server:
+        thread = twin.client(server.url).thread()
         with pytest.raises(HTTPRejected) as caught:
-            twin.result(twin.client(server.url).thread().run("Hi"))
+            twin.result(thread.run("Hi"))
         assert caught.value.status == 200
         assert "stream of events" in caught.value.message
+        assert caught.value.body == "<html> hello"
+        assert thread.messages == [], "nothing was said, so it can be said again"
+
+
+@pytest.mark.parametrize("content_type", ["text/plain; charset=utf-8", None, "application/octet-stream"])
+def test_a_stream_that_does_not_say_what_it_is_is_read_as_sse_sse3(twin, content_type):
+    def answer(asked):
+        whole = b"".join(run_of(*text("m", "x"))(asked).pieces)
+        return Answer([b": hi\n\n", whole[:5], whole[5:]], content_type=content_type)
+
+    heard = []
+    with ScriptedServer(answer) as server:
+        thread = twin.client(server.url, warn=heard.append).thread()
+        assert twin.result(thread.run("Hi")).text == "x"
+        assert [m.role for m in thread.messages] == ["user", "assistant"]
+        assert [notice.rule for notice in heard] == ["SSE-3"]
 
 
 @pytest.mark.parametrize("content_type", ["text/event-stream; charset=utf-8", "Text/Event-Stream"])
@@ -436,6 +456,17 @@ def test_a_stream_left_open_after_its_run_is_not_waited_for(twin, monkeypatch):
         limits = Timeouts(idle=0.1)  # for the sync twin, whose transport has one limit for all reads
         result = twin.result(twin.client(server.url, timeouts=limits).thread().run("Hi"))
         assert result.outcome == "success"
+
+
+def test_comments_do_not_hold_a_run_that_is_over_in1(twin, monkeypatch):
+    monkeypatch.setattr("aguila.client.exchange._LINGER", 0.05)
+
+    def pings(asked):
+        run, thread = asked.json["runId"], asked.json["threadId"]
+        return Answer(chain([frames([started(run, thread), finished(run, thread)])], repeat(b": ping\n\n")))
+
+    with ScriptedServer(pings) as server:
+        assert twin.result(twin.client(server.url).thread().run("Hi")).outcome == "success"
 
 
 def test_replayed_runs_before_the_requested_one_are_history(twin):

@@ -53,7 +53,12 @@ class AiohttpTransport:
                 skip_auto_headers=() if request.body is not None else ("Content-Type",),
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _failed(error) from error
+            failure = _failed(error)
+            failure.is_lasting = isinstance(error, ValueError)  # an address that is none
+            failure.was_sent = not isinstance(
+                error, (ValueError, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+            )
+            raise failure from error
         return _Response(response)
 
     async def close(self) -> None:

@@ -6,14 +6,17 @@ Below: ``incoming`` (framing), ``aguila.stream.consume`` (meaning), ``effects`` 
 How a dropped stream is taken up again, exactly once:
 
 - The cursor is the id of the last event consumed. It is good if that event had an id of its own: then the log after it
-  (``GET /threads/{id}/events``) goes on with the next event, and the same consumer reads on.
+  (``GET /threads/{id}/events``) goes on with the next event, and the same consumer reads on. What a server sends again
+  all the same, up to the cursor, is not consumed again.
 - If nothing was consumed, and this server gave ids before, the run itself is asked for. A server of ours says whether
-  it has it; if it never got it, it is asked for it again, under the same run id.
+  it has it; if it never got it, it is asked for it again, under the same run id. If no request got through, there is
+  no run, and the failure is what it is: ``TransportFailed``.
 - Anything else is ``StreamTruncated``: to read on from a guess would lose events or double them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -23,15 +26,17 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
+from aguila.client.cursor import Cursor
 from aguila.client.effects import Authorize, Close, Compute, Head, Open, Program, Read, Sleep
-from aguila.client.incoming import Reader, reader_for
+from aguila.client.incoming import Reader, is_vague, reader_for
 from aguila.client.middleware import Chain
 from aguila.client.transport import Request
 from aguila.codec import EventDecoder
 from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.codec.notice import Notice
 from aguila.codec.sse import Frame
-from aguila.errors import HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consume import Raw
@@ -85,6 +90,7 @@ def open_answer(settings: Settings, request: Request, timeout: float | None) -> 
     for _ in range(_MAX_REDIRECTS):
         extra = yield Authorize()
         headers = merge_headers(request.headers, extra)
+        _check_headers(headers)
         head: Head = yield Open(msgspec.structs.replace(request, headers=headers), timeout)
         location = head.headers.get("location")
         if head.status not in (307, 308) or location is None:
@@ -94,6 +100,17 @@ def open_answer(settings: Settings, request: Request, timeout: float | None) -> 
             return head  # credentials are for the origin they were meant for
         request = msgspec.structs.replace(request, url=target)
     return head  # type: ignore[reportPossiblyUnbound]
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Raise ``TransportFailed`` for a header that cannot be sent: transports notice when they have connected."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(value):
+            raise TransportFailed(f"the header {name!r} cannot be sent as it is", is_lasting=True)
+
+
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
+_NO_HEADER_VALUE = re.compile(r"[^\t\x20-\x7e]")
 
 
 def read_answer(head: Head, timeout: float | None) -> Program[bytes]:
@@ -188,8 +205,11 @@ class Exchange:
         self._chain = chain
         self._thread_id = thread_id
         self._accepted = accepted
-        self._cursor: str | None = None
-        self._is_covered = False  # whether the cursor is that of the last event
+        self._cursor = Cursor()
+        self._is_new: Callable[[Frame], bool] | None = None  # while events may come again
+        self._repeated = 0
+        self._may_have_begun = False
+        self._vague: Head | None = None  # of an answer that does not say what it is, until it has an event
         self._fed = 0
         self._attempts = 0
         self._is_resumed = False
@@ -201,13 +221,14 @@ class Exchange:
 
     def follow(self, request: Request) -> Program[None]:
         """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""
-        dropped: Exception | None
+        dropped: AguilaError | None
         try:
             reader = yield from self._open_when_possible(request)
         except TransportFailed as error:
             if not self._settings.memory.gives_ids or self._settings.reconnect is None:
                 raise
             dropped = error
+            self._may_have_begun = error.was_sent
         else:
             dropped = yield from self._read(reader)
         while not self._consumer.is_ended:
@@ -238,21 +259,34 @@ class Exchange:
         if reader is None:
             body = yield from read_answer(head, settings.timeouts.answer)
             if 200 <= head.status < 300:
-                found = head.headers.get("content-type", "nothing")
-                raise rejection(head, body, settings.now(), f"expected a stream of events, got {found}")
+                raise self._no_stream(head, body)
             raise rejection(head, body, settings.now())
-        self._accepted()
+        self._may_have_begun = True
+        self._vague = head if is_vague(head.headers.get("content-type")) else None
+        if self._vague is None:
+            self._accepted()
         return reader
 
-    def _read(self, reader: Reader) -> Program[Exception | None]:
+    def _no_stream(self, head: Head, body: bytes) -> HTTPRejected:
+        found = head.headers.get("content-type", "an answer without a content type")
+        return rejection(head, body, self._settings.now(), f"expected a stream of events, got {found}")
+
+    def _read(self, reader: Reader) -> Program[AguilaError | None]:
         """Deliver what one connection brings. Gives what broke it, None if it ended in order."""
         timeouts = self._settings.timeouts
         is_plain = not self._chain and self._boundary is None
         clock = self._settings.clock
         deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
         wait = timeouts.idle
+        unread = bytearray()  # of an answer that may be no stream at all
+        end: float | None = None  # of waiting for a late RUN_ERROR, whatever else comes
         while True:
-            if deadline is not None:
+            if end is not None:
+                wait = end - clock() if timeouts.idle is None else min(end - clock(), timeouts.idle)
+                if wait <= 0:
+                    yield Close()
+                    return None
+            elif deadline is not None:
                 left = deadline - clock()
                 if left <= 0:
                     yield Close()
@@ -269,6 +303,12 @@ class Exchange:
                 frames = yield from _computed(partial(reader.feed, data))
             else:
                 frames = reader.feed(data) if data else self._rest(reader)
+            if self._vague is not None:
+                if len(unread) < _MAX_BODY:
+                    unread += data
+                self._judge(self._vague, frames, bytes(unread) if not data else b"", is_over=not data)
+            if frames and self._is_new is not None:
+                frames = self._not_repeated(frames, self._is_new)
             if frames:
                 deadline, self._is_lingering = None, False
                 if is_large and is_plain:
@@ -281,13 +321,23 @@ class Exchange:
                     yield Close()
                     return None
                 wait = timeouts.idle
-                if self._is_lingering:
-                    wait = _LINGER if wait is None else min(wait, _LINGER)
+                end = clock() + _LINGER if self._is_lingering else None
             if reader.error is not None:
                 raise reader.error
             if not data:
                 yield Close()
                 return None
+
+    def _judge(self, head: Head, frames: list[Frame], body: bytes, *, is_over: bool) -> None:
+        """Take an answer that does not say what it is for a stream as soon as it has an event (SSE-3)."""
+        if frames:
+            found = head.headers.get("content-type", "nothing")
+            message = f"the answer is read as {SSE_MEDIA_TYPE}, although its content type is {found}"
+            self._settings.warn(Notice(rule="SSE-3", message=message))
+            self._vague = None
+            self._accepted()
+        elif is_over:
+            raise self._no_stream(head, body)
 
     # Events are for the caller, who may leave after any of them. So they are taken in one by one, each when the caller
     # asks for it, by an iterator that the twins are given; what goes wrong there is raised by ``_read``, who made it.
@@ -299,7 +349,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
             return
-        self._count(frames[-1], self._cursor if len(frames) == 1 else frames[-2].id, len(frames))
+        self._count(frames)
 
     def _large_taken_in(self, frames: list[Frame]) -> Program[None]:
         """Deliver frames of which some are large."""
@@ -322,7 +372,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
             return
-        self._count(frame, self._cursor, 1)
+        self._count([frame])
 
     def _changed_and_taken_in(self, frames: list[Frame]) -> Iterator[Event]:
         """The same with middleware, and with what is known of an older peer."""
@@ -333,20 +383,30 @@ class Exchange:
                     for event in self._consumer.feed(raw):
                         yield event
                         is_over = event.__class__ in _BOUNDARIES and self._is_over(event)
-                self._count(frame, self._cursor, 1)
+                self._count([frame])
                 if is_over:
                     return
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
 
-    def _count(self, frame: Frame, before: str | None, frames: int) -> None:
-        """Frames were taken in, this one last. Not before: a cut while they are asks for them again."""
-        self._fed += frames
+    def _count(self, frames: list[Frame]) -> None:
+        """Frames were taken in. Not before: a cut while they are asks for them again."""
+        self._fed += len(frames)
         self._attempts = 0
-        self._is_covered = frame.id is not None and frame.id != before
-        if frame.id is not None and frame.id != self._cursor:
-            self._cursor = frame.id
+        if self._cursor.advance(frames):
             self._settings.memory.gives_ids = True
+
+    def _not_repeated(self, frames: list[Frame], is_new: Callable[[Frame], bool]) -> list[Frame]:
+        """Frames of a log that was asked for from the cursor on, without those that are not after it."""
+        for index, frame in enumerate(frames):
+            if is_new(frame):
+                self._is_new = None
+                return frames[index:]
+            if not self._repeated:
+                message = f"the server sent events again, although it was asked to go on after {self._cursor.id!r}"
+                self._settings.warn(Notice(rule="SSE-13", message=f"{message}: they are passed over"))
+            self._repeated += 1
+        return []
 
     def _changed(self, data: bytes) -> Iterator[Raw]:
         """What middleware, and what is known of an older peer, make of an event (PROC-7, ERA-4)."""
@@ -384,26 +444,29 @@ class Exchange:
     def _is_ours(self) -> bool:
         return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id
 
-    def _come_back(self, request: Request, dropped: Exception | None) -> Program[Reader]:
+    def _come_back(self, request: Request, dropped: AguilaError | None) -> Program[Reader]:
         """Find the stream again. Raises ``StreamTruncated`` if that cannot be, or not soon enough."""
         policy, settings = self._settings.reconnect, self._settings
         while True:
-            if policy is None or not settings.memory.gives_ids or (self._fed and not self._is_covered):
+            if policy is None or not settings.memory.gives_ids or (self._fed and not self._cursor.is_covered):
                 raise self._truncated(dropped)
             if self._attempts >= policy.attempts:
-                raise self._truncated(dropped, f"; gave up after {self._attempts} attempts")
+                raise self._given_up(dropped, f"; gave up after {self._attempts} attempts")
+            if isinstance(dropped, TransportFailed) and dropped.is_lasting:
+                raise self._given_up(dropped)
             yield Sleep(max(policy.asked_pause(dropped) or 0.0, policy.delay(self._attempts, settings.random())))
             self._attempts += 1
             self._is_resumed = True
             try:
                 if self._fed:
+                    self._is_new, self._repeated = self._cursor.is_new(), 0
                     return (yield from self._open(self._log_request(request)))
                 return (yield from self._open_again(request, self.run_id))
             except TransportFailed as error:
                 dropped = error
             except HTTPRejected as error:
                 if error.status not in _WORTH_RETRYING:
-                    raise self._truncated(error) from error
+                    raise self._given_up(error)  # noqa: B904 - it has its cause, or is this very error
                 dropped = error
 
     def _open_again(self, request: Request, run_id: str | None) -> Program[Reader]:
@@ -415,10 +478,17 @@ class Exchange:
                 if error.status != 404 or error.code != "not_found":  # ours says so; anyone's 404 may mean anything
                     raise
         self._is_resumed = False
-        return (yield from self._open(request))
+        try:
+            return (yield from self._open(request))
+        except TransportFailed as error:
+            self._may_have_begun = self._may_have_begun or error.was_sent
+            raise
+        except HTTPRejected as error:
+            self._may_have_begun = self._may_have_begun or (error.status >= 500 and error.status not in _NOT_NOW)
+            raise
 
     def _log_request(self, request: Request) -> Request:
-        headers = merge_headers(request.headers, {**_READ_ON, "Last-Event-ID": self._cursor})
+        headers = merge_headers(request.headers, {**_READ_ON, "Last-Event-ID": self._cursor.id})
         url = self._settings.route("threads", self._thread_id, "events")
         return Request(method="GET", url=url, headers=headers)
 
@@ -426,7 +496,17 @@ class Exchange:
         url = self._settings.route("threads", self._thread_id, "runs", run_id, "events")
         return Request(method="GET", url=url, headers=merge_headers(request.headers, _READ_ON))
 
-    def _truncated(self, dropped: Exception | None, more: str = "") -> StreamTruncated:
+    def _given_up(self, dropped: AguilaError | None, more: str = "") -> AguilaError:
+        """How a run ends that there is no more hope for: cut off, or never begun."""
+        if self._may_have_begun or dropped is None:
+            return self._truncated(dropped, more)
+        if isinstance(dropped, HTTPRejected) or not more:
+            return dropped
+        error = TransportFailed(f"{dropped}{more}", was_sent=False)
+        error.__cause__ = dropped
+        return error
+
+    def _truncated(self, dropped: AguilaError | None, more: str = "") -> StreamTruncated:
         why = "it ended without a terminal event" if dropped is None else str(dropped)
         error = StreamTruncated(f"the run was cut off: {why}{more}")
         error.conversation = self._consumer.conversation

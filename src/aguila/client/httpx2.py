@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from aguila.client.transport import Request, Timeouts
-from aguila.errors import MissingExtra
+from aguila.errors import MissingExtra, TransportFailed
 
 try:
     import httpx2
@@ -43,7 +43,7 @@ class AsyncHTTPX2Transport:
             )
             response = await self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise failed(error) from error
+            raise _not_answered(error) from error
         return _AsyncResponse(response)
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class HTTPX2Transport:
             )
             response = self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise failed(error) from error
+            raise _not_answered(error) from error
         return _Response(response, built, self._timeouts.idle)
 
     def close(self) -> None:
@@ -145,6 +145,16 @@ class _Response:
     def close(self) -> None:
         self._response.close()
 
+
+def _not_answered(error: Exception) -> TransportFailed:
+    failure = failed(error)
+    failure.is_lasting = isinstance(error, _LASTING)
+    failure.was_sent = not isinstance(error, _UNSENT)
+    return failure
+
+
+_LASTING = (httpx2.InvalidURL, httpx2.UnsupportedProtocol)
+_UNSENT = (*_LASTING, httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """A stream holds its connection for as long as its run lasts: a cap would be a deadlock, not a limit."""

@@ -45,12 +45,24 @@ class Reader(Protocol):
 
 
 def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> Reader | None:
-    """The reader for an answer, None if it is no stream of events."""
+    """The reader for an answer, None if it is no stream of events.
+
+    An answer that does not say what it is, or only that it is text, is read as SSE all the same (SSE-3).
+    """
     if is_protobuf(content_type):
         return _ProtobufReader(warn, max_size)
-    if content_type is not None and content_type.partition(";")[0].strip().lower() == SSE_MEDIA_TYPE:
+    if _media_type(content_type) == SSE_MEDIA_TYPE or is_vague(content_type):
         return _SSEReader(max_size=max_size)
     return None
+
+
+def is_vague(content_type: str | None) -> bool:
+    """Whether an answer may be a stream of SSE although it does not say so."""
+    return _media_type(content_type) in ("", "text/plain", "application/octet-stream")
+
+
+def _media_type(content_type: str | None) -> str:
+    return "" if content_type is None else content_type.partition(";")[0].strip().lower()
 
 
 class _SSEReader(SSEParser):
