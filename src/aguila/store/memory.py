@@ -1,15 +1,14 @@
 """Layer: store. The event log in memory: for tests, demos and agents whose threads may be forgotten.
 
-Below: ``aguila.store.base`` and ``feed``. It is bounded: beyond its limits the threads that were idle for longest are
-removed whole, never one with a run on. No method waits between looking and changing, so each is atomic on its event
-loop.
+Below: ``aguila.store.base``, ``feed`` and the parts in ``_memory``. It is bounded: beyond its limits the threads that
+were idle for longest are removed whole, never one with a run on. No method waits between looking and changing, so each
+is atomic on its event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -25,7 +24,9 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store._content import LARGE, blob_id_of, check_cursor, check_ids, rows_of, size_of, thread_hash
+from aguila.store._content import LARGE, blob_id_of, check_ids, rows_of, size_of, thread_hash
+from aguila.store._memory.files import Files
+from aguila.store._memory.thread import Thread
 from aguila.store.base import (
     Batch,
     Blob,
@@ -38,66 +39,12 @@ from aguila.store.base import (
     Store,
     ThreadSummary,
 )
-from aguila.store.feed import Feed, Key, cut
+from aguila.store.feed import Feed, Key
 
 _replace = msgspec.structs.replace
 
 MAX_REMOVED = 20_000
 """Of how many removed threads it is known which numbers they had, the last ones."""
-
-
-class _Thread:
-    """All of one thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` are of the one that is on."""
-
-    __slots__ = (
-        "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts", "key", "last",
-        "lease_seconds", "running", "runs", "session", "updated_at", "viewers",
-    )  # fmt: skip
-
-    def __init__(self, key: Key, now: float, first: int) -> None:
-        self.key = key
-        self.created_at = self.updated_at = now
-        self.first = first
-        self.last = first - 1
-        self.bytes = 0
-        self.batches: list[Batch] = []
-        self.firsts: list[int] = []
-        self.runs: dict[str, RunRecord] = {}
-        self.running: str | None = None
-        self.lease_seconds = 0.0
-        self.cancel: CancelRequest | None = None
-        self.viewers: dict[str, tuple[float, float]] = {}  # until when it counts, and for how long it was noted
-        self.interrupts: dict[str, InterruptRecord] = {}
-        self.session: bytes | None = None
-        self.effects: dict[str, dict[str, bytes]] = {}
-
-    def record_of(self, run_id: str) -> RunRecord:
-        run = self.runs[run_id]
-        if run_id != self.running:
-            return run
-        return _replace(run, last=self.last, cancel_requested=self.cancel == "always")
-
-    def summary(self) -> ThreadSummary:
-        return ThreadSummary(
-            thread_id=self.key[1],
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            last=self.last,
-            runs=len(self.runs),
-            is_running=self.running is not None,
-        )
-
-
-class _File:
-    """A file and who holds it: the threads it goes away with, or nobody (``is_kept``)."""
-
-    __slots__ = ("blob", "data", "is_kept", "threads")
-
-    def __init__(self, blob: Blob, data: bytes) -> None:
-        self.blob = blob
-        self.data = data
-        self.is_kept = False
-        self.threads: set[Key] = set()
 
 
 class MemoryStore(Store):
@@ -119,13 +66,12 @@ class MemoryStore(Store):
         self._max_threads = max_threads
         self._clock = clock
         self._feed: Feed | None = None
-        self._threads: dict[Key, _Thread] = {}  # the one that was updated last is the last
-        self._files: dict[Key, _File] = {}
-        self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
+        self._threads: dict[Key, Thread] = {}  # the one that was updated last is the last
+        self._files = Files()
         self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
         self._running: Counter[str] = Counter()  # scope -> how many of its threads have a run that is on
-        self._bytes = 0
+        self._bytes = 0  # of the threads, without files
 
     async def open(self) -> None:
         """See ``Store``."""
@@ -139,7 +85,6 @@ class MemoryStore(Store):
             self._feed = None
             self._threads.clear()
             self._files.clear()
-            self._held.clear()
             self._raised.clear()
             self._removed.clear()
             self._running.clear()
@@ -194,7 +139,7 @@ class MemoryStore(Store):
         if thread is None:
             # Not the number after its predecessor's last: that one may be a cursor.
             first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2 if self._removed else 1
-            thread = self._threads[key] = _Thread(key, now, first)
+            thread = self._threads[key] = Thread(key, now, first)
         thread.running = run_id
         self._running[scope] += 1
         thread.lease_seconds = lease_seconds
@@ -215,9 +160,7 @@ class MemoryStore(Store):
             started_at=now,
             ended_at=None,
         )
-        for interrupt_id in claims:
-            interrupt = thread.interrupts[interrupt_id]
-            thread.interrupts[interrupt_id] = _replace(interrupt, status="claimed", claimed_by=run_id)
+        thread.claim(run_id, claims)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         batch = self._write(thread, events, size, now)
         feed.publish(lease, batch, size)
@@ -231,7 +174,7 @@ class MemoryStore(Store):
         if end is None:
             self._make_room(size, keep=thread)
         else:
-            self._settle(thread, run, end.settles)
+            thread.settle(run.run_id, end.settles)
         now = self._clock()
         batch = self._write(thread, events, size, now)
         if end is None:
@@ -251,7 +194,8 @@ class MemoryStore(Store):
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
         """See ``Store``."""
-        self._settle(*self._hold(lease), interrupt_ids)
+        thread, run = self._hold(lease)
+        thread.settle(run.run_id, interrupt_ids)
 
     async def expired(self) -> Sequence[RunRecord]:
         """See ``Store``."""
@@ -284,7 +228,7 @@ class MemoryStore(Store):
         epoch = current.epoch + 1
         thread.lease_seconds = lease_seconds
         thread.runs[run.run_id] = _replace(current, owner=owner, epoch=epoch, lease_until=now + lease_seconds)
-        self._reopen_claims(thread, run.run_id)
+        thread.reopen_claims(run.run_id)
         lease = Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
         feed.own(lease)
         return lease
@@ -374,13 +318,13 @@ class MemoryStore(Store):
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
         """See ``Store``."""
-        return self._read(scope, thread_id, after, until, limit)[0]
+        return self._thread(scope, thread_id).read(after, until, limit)[0]
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
         """See ``Store``."""
 
         async def read(position: int) -> tuple[Sequence[Batch], int]:
-            return self._read(scope, thread_id, position, None, 1024)
+            return self._thread(scope, thread_id).read(position, None, 1024)
 
         return self._open().tail((scope, thread_id), after, read)
 
@@ -478,36 +422,23 @@ class MemoryStore(Store):
         else:
             blob_id = blob_id_of(scope, data, media_type, filename)
         self._open()
-        file = self._files.get((scope, blob_id))
-        if file is None:
+        if not self._files.has(scope, blob_id):
             self._make_room(len(data), keep=None if thread_id is None else self._threads.get((scope, thread_id)))
             blob = Blob(
                 blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock()
             )
-            file = self._files[scope, blob_id] = _File(blob, data)
-            self._bytes += len(data)
-        if thread_id is None:
-            file.is_kept = True
-        else:
-            file.threads.add((scope, thread_id))
-            self._held.setdefault((scope, thread_id), set()).add(blob_id)
-        return file.blob
+            self._files.add(scope, blob, data)
+        return self._files.hold(scope, blob_id, thread_id)
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         """See ``Store``."""
         self._open()
-        file = self._files.get((scope, blob_id))
-        if file is None:
-            raise NotFound(f"no file {blob_id!r}")
-        return file.blob, file.data
+        return self._files.get(scope, blob_id)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         """See ``Store``."""
-        await self.blob(scope, blob_id)
-        file = self._files.pop((scope, blob_id))
-        self._bytes -= len(file.data)
-        for key in file.threads:
-            self._held[key].discard(blob_id)
+        self._open()
+        self._files.delete(scope, blob_id)
 
     # Inside
 
@@ -516,17 +447,17 @@ class MemoryStore(Store):
             raise StoreUnavailable("the store is not open")
         return self._feed
 
-    def _find(self, scope: str, thread_id: str) -> _Thread | None:
+    def _find(self, scope: str, thread_id: str) -> Thread | None:
         self._open()
         return self._threads.get((scope, thread_id))
 
-    def _thread(self, scope: str, thread_id: str) -> _Thread:
+    def _thread(self, scope: str, thread_id: str) -> Thread:
         thread = self._find(scope, thread_id)
         if thread is None:
             raise NotFound(f"no thread {thread_id!r}")
         return thread
 
-    def _hold(self, lease: Lease) -> tuple[_Thread, RunRecord]:
+    def _hold(self, lease: Lease) -> tuple[Thread, RunRecord]:
         """The thread and run of a lease that is good. Raises ``StaleLease``."""
         feed = self._open()
         thread = self._threads.get((lease.scope, lease.thread_id))
@@ -537,19 +468,14 @@ class MemoryStore(Store):
         feed.disown(lease)
         raise StaleLease(f"run {lease.run_id!r} is closed or has another owner")
 
-    def _write(self, thread: _Thread, events: Sequence[bytes], size: int, now: float) -> Batch:
-        batch = Batch(thread.last + 1, tuple(events))
-        if batch.events:
-            thread.batches.append(batch)
-            thread.firsts.append(batch.first)
-            thread.last = batch.last
-        thread.updated_at = now
+    def _write(self, thread: Thread, events: Sequence[bytes], size: int, now: float) -> Batch:
+        batch = thread.write(events, now)
         self._count(thread, size)
         del self._threads[thread.key]
         self._threads[thread.key] = thread
         return batch
 
-    def _end(self, thread: _Thread, run: RunRecord, end: RunEnd, now: float) -> None:
+    def _end(self, thread: Thread, run: RunRecord, end: RunEnd, now: float) -> None:
         thread.runs[run.run_id] = _replace(
             run, outcome=end.outcome, last=thread.last, ended_at=now, cancel_requested=thread.cancel == "always"
         )
@@ -558,7 +484,7 @@ class MemoryStore(Store):
         if not self._running[run.scope]:
             del self._running[run.scope]
         thread.viewers.clear()
-        self._reopen_claims(thread, run.run_id)
+        thread.reopen_claims(run.run_id)
         for interrupt_id, body in end.interrupts:
             thread.interrupts.pop(interrupt_id, None)  # raised again: it is the newest, and open
             thread.interrupts[interrupt_id] = InterruptRecord(
@@ -572,49 +498,21 @@ class MemoryStore(Store):
             self._count(thread, len(end.session) - len(thread.session or b""))
             thread.session = end.session
 
-    def _settle(self, thread: _Thread, run: RunRecord, interrupt_ids: Sequence[str]) -> None:
-        for interrupt_id in interrupt_ids:
-            interrupt = thread.interrupts.get(interrupt_id)
-            if interrupt is None or interrupt.claimed_by != run.run_id:
-                raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
-        for interrupt_id in interrupt_ids:
-            thread.interrupts[interrupt_id] = _replace(thread.interrupts[interrupt_id], status="settled")
-
-    def _reopen_claims(self, thread: _Thread, run_id: str) -> None:
-        for interrupt in list(thread.interrupts.values()):
-            if interrupt.status == "claimed" and interrupt.claimed_by == run_id:
-                thread.interrupts[interrupt.interrupt_id] = _replace(interrupt, status="open", claimed_by=None)
-
-    def _read(
-        self, scope: str, thread_id: str, after: int, until: int | None, limit: int
-    ) -> tuple[Sequence[Batch], int]:
-        thread = self._thread(scope, thread_id)
-        after = check_cursor(after, thread.first, thread.last)
-        stop = thread.last if until is None else min(until, thread.last)
-        found: list[Batch] = []
-        count = 0
-        index = max(0, bisect_right(thread.firsts, after + 1) - 1)
-        while after < stop and count < limit:
-            batch = cut(thread.batches[index], after, stop)
-            found.append(batch)
-            count += len(batch.events)
-            after = batch.last
-            index += 1
-        return found, thread.last
-
     # Room
 
-    def _count(self, thread: _Thread, size: int) -> None:
+    def _count(self, thread: Thread, size: int) -> None:
         thread.bytes += size
         self._bytes += size
 
-    def _bytes_of(self, thread: _Thread) -> int:
-        files = self._held.get(thread.key, ())
-        return thread.bytes + sum(len(self._files[thread.key[0], blob_id].data) for blob_id in files)
+    def _bytes_of(self, thread: Thread) -> int:
+        return thread.bytes + self._files.bytes_of(thread.key)
 
-    def _make_room(self, size: int, *, new_thread: bool = False, keep: _Thread | None = None) -> None:
+    def _make_room(self, size: int, *, new_thread: bool = False, keep: Thread | None = None) -> None:
         """Remove idle threads until ``size`` more bytes fit. Raises ``StoreUnavailable``."""
-        while self._bytes + size > self._max_bytes or len(self._threads) + new_thread > self._max_threads:
+        while (
+            self._bytes + self._files.bytes + size > self._max_bytes
+            or len(self._threads) + new_thread > self._max_threads
+        ):
             for thread in self._threads.values():
                 if thread.running is None and thread is not keep:
                     self._remove(thread)
@@ -622,7 +520,7 @@ class MemoryStore(Store):
             else:
                 raise StoreUnavailable("the memory store is full, and nothing in it is idle")
 
-    def _remove(self, thread: _Thread) -> None:
+    def _remove(self, thread: Thread) -> None:
         del self._threads[thread.key]
         self._bytes -= thread.bytes
         scope, thread_id = thread.key
@@ -636,10 +534,5 @@ class MemoryStore(Store):
             del threads[thread_id]
             if not threads:
                 del self._raised[scope, interrupt_id]
-        for blob_id in self._held.pop(thread.key, ()):
-            file = self._files[thread.key[0], blob_id]
-            file.threads.discard(thread.key)
-            if not file.threads and not file.is_kept:
-                del self._files[thread.key[0], blob_id]
-                self._bytes -= len(file.data)
+        self._files.release(thread.key)
         self._open().look_again(thread.key)
