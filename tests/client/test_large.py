@@ -23,8 +23,8 @@ from aguila.server import Limits
 
 anyio = pytest.mark.anyio
 
-IMAGE = random.Random(1).randbytes(3_000_000)
-TEXT = base64.b64encode(IMAGE).decode()
+IMAGE = random.Random(1).randbytes(8_000_000)
+TEXT = base64.b64encode(IMAGE).decode()  # more than what is allowed unless somebody says so
 MOST = 1 << 30
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import random
 import threading
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import check_valid, serving, types
+from serving import check_valid, run_input, serving, types
 
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
+from aguila.codec.json import EventDecoder
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import (
@@ -26,6 +28,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.server import Limits
+from aguila.server.checked import is_large_event
 
 IMAGE = random.Random(1).randbytes(3_000_000)
 TEXT = base64.b64encode(IMAGE).decode()
@@ -163,9 +166,50 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
     assert all(threads.isdisjoint(loop) for threads in seen.values()), (seen, loop)
 
 
-def test_an_image_part_of_an_event_is_large_by_its_source():
-    from aguila.server.live import is_large_event
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/connect"), ("GET", "/threads/thread"), ("GET", "/threads/thread/events?compact=true")],
+)
+def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
+    monkeypatch: pytest.MonkeyPatch, store: str | None, method: str, path: str
+):
+    threads: dict[str, set[int]] = {"decoded": set(), "encoded": set()}
+    loop: set[int] = set()
 
+    def watched(real: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            result = real(*args, **options)
+            if any(isinstance(one, (bytes, str)) and len(one) > 1 << 20 for one in (*args, result)):
+                threads[kind].add(threading.get_ident())
+            return result
+
+        return call
+
+    async def agent(run: Any) -> Any:
+        loop.add(threading.get_ident())
+        async for value in painter(run):
+            yield value
+
+    source = {"type": "data", "value": TEXT, "mimeType": "image/png"}
+    asked = {"messages": messages(source), "protocolVersion": "1.1"}
+    with serving(App(agent, store=store, limits=LIMITS)) as server:
+        server.events(**asked)
+        monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
+        for module, name, kind in (
+            ("projection", "decode", "decoded"),
+            ("replay", "decode_event", "decoded"),
+            ("responses", "encode_event", "encoded"),
+            ("responses", "encode", "encoded"),
+        ):
+            found = importlib.import_module(f"aguila.server.{module}")
+            monkeypatch.setattr(found, name, watched(getattr(found, name), kind))
+        options: dict[str, Any] = {"json": run_input(run_id="later")} if method == "POST" else {}
+        with server.stream(method, path, **options) as stream:
+            assert TEXT.encode() in stream.response.read()
+    assert all(used and used.isdisjoint(loop) for used in threads.values()), (threads, loop)
+
+
+def test_an_image_part_of_an_event_is_large_by_its_source():
     part = ImagePart(source=DataSource(value=TEXT, mime_type="image/png"))
     small = ImagePart(source=DataSource(value="AAAA", mime_type="image/png"))
     assert is_large_event(ToolCallResultEvent(message_id="r", tool_call_id="c", content=[small, part]))

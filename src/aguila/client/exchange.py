@@ -217,7 +217,9 @@ class Exchange:
         self._is_done = False  # nothing that may still come is wanted
         self._broken: Exception | None = None
         self._last_run_id: str | None = None
-        self._boundary = EventDecoder(compat=settings.compat, warn=settings.warn) if old_peer else None
+        self._boundary = (
+            EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size) if old_peer else None
+        )
 
     def follow(self, request: Request) -> Program[None]:
         """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""

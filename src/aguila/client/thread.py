@@ -248,7 +248,13 @@ class ThreadBase:
 
     def _follow(self, chain: Chain, request: Request, run_id: str | None, accepted: Any) -> Program[None]:
         settings = self._settings
-        consumer = Consumer(compat=settings.compat, warn=self._warn, new_id=settings.new_id, reducer=self._reducer)
+        consumer = Consumer(
+            compat=settings.compat,
+            warn=self._warn,
+            new_id=settings.new_id,
+            reducer=self._reducer,
+            max_size=settings.max_size,
+        )
         exchange = Exchange(settings, consumer, chain, thread_id=self.id, run_id=run_id, accepted=accepted)
         try:
             yield from exchange.follow(request)

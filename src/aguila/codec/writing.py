@@ -74,7 +74,7 @@ def _write(obj: Any) -> bytes:
         raise EncodeError(str(error)) from None
     # msgspec writes NaN and Infinity as null: only output with a null in it can hold one. (`in` would try the word as
     # a number first, and cost three times as much.)
-    if data.find(b"null") >= 0 and (len(data) <= _LONG or _has_null(data)):
+    if data.find(b"null") >= 0 if len(data) <= _LONG else _has_null(data):
         _refuse_non_finite(obj)
     return data
 

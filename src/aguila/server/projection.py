@@ -34,6 +34,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart
 from aguila.codec import EventDecoder, decode
 from aguila.codec.notice import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
@@ -370,7 +371,9 @@ class _Thread:
             for batch in batches:
                 self.last = batch.first - 1  # a log need not begin with 1
                 for data in batch.events:
-                    for event in self._decoder.feed(data):
+                    for event in (
+                        await apart(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
+                    ):
                         if event.__class__ is RunStartedEvent:
                             await self._enter(event, self.last + 1)  # type: ignore[arg-type]
                         elif self._line.tip is not None:
@@ -403,7 +406,7 @@ class _Thread:
             line = self._line
         else:
             line = _Line(None if parent is None else await self._end_of(parent), self._makers, self._warn)
-        line.start(event, stored_input(record), self._history, at)
+        line.start(event, await _input_of(record), self._history, at)
         self._line = line
         self._runs[event.run_id] = _Run(run_id=event.run_id, parent=parent, first=at, last=at)
 
@@ -438,10 +441,12 @@ class _Thread:
             for batch in batches:
                 for data in batch.events:
                     at += 1
-                    for event in self._decoder.feed(data):
+                    for event in (
+                        await apart(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
+                    ):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
-                            line.start(event, stored_input(record), self._history, at)  # type: ignore[arg-type]
+                            line.start(event, await _input_of(record), self._history, at)  # type: ignore[arg-type]
                         else:
                             line.feed(event, at)
 
@@ -457,6 +462,10 @@ def stored_input(run: RunRecord) -> RunAgentInput:
     except (msgspec.DecodeError, UnicodeError):
         is_old = True  # odd text, which the decoder below knows how to read
     return decode(run.input, RunAgentInput, compat="wide" if is_old else "standard", warn=_ignore, max_size=STORED)
+
+
+async def _input_of(run: RunRecord) -> RunAgentInput:
+    return await apart(stored_input, run) if len(run.input) > LARGE else stored_input(run)
 
 
 def _ignore(notice: Notice) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode_event
 from aguila.codec.notice import Warn
 from aguila.protocol import Event
 from aguila.server.auth import Request
 from aguila.server.limits import STORED
-from aguila.server.responses import EventStream
-from aguila.store import RunRecord, Store
+from aguila.server.responses import EventStream, Framing
+from aguila.store import Batch, RunRecord, Store
 from aguila.stream import compact
 
 Replay = Callable[[EventStream], Awaitable[None]]
@@ -43,13 +44,22 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             await stream.write_stored(record.last)
             continue
         events: list[Event] = []
+        is_large = False
         position = stream.after
         while position < record.last:
             for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
-                decoded = [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
+                is_large = is_large or any(len(data) > LARGE for data in batch.events)
+                decoded = await apart(_decoded, batch) if is_large else _decoded(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
-        short = compact(events, warn=warn)
-        body = b"".join([framing.event(event) for event in short[:-1]])
+        frames = partial(_frames, framing, compact(events, warn=warn), record.last)
         stream.after = record.last
-        await stream.write(body + framing.event(short[-1], record.last))
+        await stream.write(await apart(frames) if is_large else frames())
+
+
+def _decoded(batch: Batch) -> list[Event | None]:
+    return [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
+
+
+def _frames(framing: Framing, events: Sequence[Event], last: int) -> bytes:
+    return b"".join([*map(framing.event, events[:-1]), framing.event(events[-1], last)])

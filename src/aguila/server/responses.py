@@ -72,7 +72,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         if self.body:
             head.append((b"content-type", self.media_type))
         await send({"type": "http.response.start", "status": self.status, "headers": head})
-        await send({"type": "http.response.body", "body": self.body})
+        at = 0
+        while at + LARGE < len(self.body):
+            await send({"type": "http.response.body", "body": self.body[at : at + SLICE], "more_body": True})
+            at += SLICE
+        await send({"type": "http.response.body", "body": self.body[at:]})
 
 
 def json_document(value: Any, headers: Headers = (), status: int = 200) -> Document:

@@ -9,10 +9,12 @@ import asyncio
 from contextlib import nullcontext
 from typing import Any
 
+from aguila.agent.apart import apart
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
 from aguila.server.asked import Asked, Started
+from aguila.server.checked import is_large_event
 from aguila.server.exchange import Exchange, Service, framing_of
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
@@ -97,8 +99,12 @@ async def _join(service: Service, exchange: Exchange, input: RunAgentInput) -> R
     projections = service.runs.projections
     joined = await join(store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id)
     framing = framing_of(exchange, input.protocol_version)
-    opening = b"".join([framing.event(event) for event in joined.events[:-1]])
-    opening += framing.event(joined.events[-1], joined.after)
+
+    def frames() -> bytes:
+        opening = [framing.event(event) for event in joined.events[:-1]]
+        return b"".join([*opening, framing.event(joined.events[-1], joined.after)])
+
+    opening = await apart(frames) if any(map(is_large_event, joined.events)) else frames()
     watched = service.runs.watchable(running) if running is not None and joined.is_live else None
     return service.stream(
         exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aguila.agent.apart import apart, has_large_content, is_large
 from aguila.errors import ThreadBusy
 from aguila.server.exchange import Exchange, Service
 from aguila.server.interrupts import open_interrupts
@@ -47,6 +48,8 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
         "tip": view.tip,
         "runs": [run_document(record) for record in records],
     }
+    if any(map(has_large_content, view.conversation.messages)) or is_large(view.conversation.state):
+        return await apart(json_document, answer, exchange.headers)
     return json_document(answer, exchange.headers)
 
 

@@ -19,6 +19,7 @@ from aguila.codec.compat import Level
 from aguila.codec.json import EventDecoder, encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.official import from_official, is_official
+from aguila.codec.text import MAX_SIZE
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import (
     Event,
@@ -62,9 +63,10 @@ class Consumer:
         warn: Warn | None = None,
         new_id: Callable[[], str] | None = None,
         reducer: Reducer | None = None,
+        max_size: int = MAX_SIZE,
     ) -> None:
         self._warn = warn or log_notice
-        self._decoder = EventDecoder(compat=compat, warn=self._warn, new_id=new_id)
+        self._decoder = EventDecoder(compat=compat, warn=self._warn, new_id=new_id, max_size=max_size)
         self._expander = ChunkExpander()
         self._verifier = Verifier(producer=producer)
         self._is_lenient = not producer

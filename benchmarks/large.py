@@ -1,0 +1,107 @@
+"""A file of 20 MiB through the server and the client: how much memory it takes, and for how long a loop is held.
+
+The server runs in a process of its own and measures itself (``tests/support/large_app.py``). A loop is held for as long
+as a task that wants to run every 2 ms has to wait at the longest, by the clock: on a machine that is busy with other
+things this says more about those. Of five rounds the best one counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+
+ROUNDS = 5
+HELD = 50
+"""Milliseconds."""
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    import large_kit as kit
+
+    ways: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "in a request": kit.come_in,
+        "as ten attachments": kit.ten_come_in,
+        "uploaded, as a form": partial(kit.upload, is_form=True),
+        "uploaded, as it is": partial(kit.upload, is_form=False),
+        "out, live": kit.go_out,
+        "out, from the log": kit.replay,
+        "ten at once, in and out": kit.ten_at_once,
+    }
+    for kind in ("memory", "sqlite"):
+        for name, way in ways.items():
+            found = [_measured(kind == "sqlite", way) for _ in range(ROUNDS)]
+            is_many = way is kit.ten_at_once
+            size = (10 if is_many else 1) * kit.SIZE
+            kept = 0 if kind == "sqlite" else size * 4 // 3 * (2 if is_many else 1)
+            yield {
+                "name": f"20 MiB {name}, {kind}: peak memory, times its size, beyond what the store keeps",
+                "value": max(0, min(one["grown"] for one in found) - kept) / size,
+                "most": 3,
+                "unit": "x",
+            }
+            yield {
+                "name": f"20 MiB {name}, {kind}: the loop was held at the longest",
+                "value": 1000 * min(one["late"] for one in found),
+                "most": HELD,
+                "unit": "ms",
+            }
+    yield {
+        "name": "20 MiB in a result, read by AsyncClient: its loop was held at the longest",
+        "value": 1000 * min(_client() for _ in range(ROUNDS)),
+        "most": HELD,
+        "unit": "ms",
+    }
+
+
+def _measured(is_durable: bool, way: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    import large_kit as kit
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = kit.Measured(Path(folder), is_durable=is_durable)
+        try:
+            return way(server)
+        finally:
+            server.close()
+
+
+def _client() -> float:
+    import large_kit as kit
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = kit.Measured(Path(folder), is_durable=False)
+        try:
+            return asyncio.run(_read(str(server.client.base_url), kit.SIZE))
+        finally:
+            server.close()
+
+
+async def _read(url: str, size: int) -> float:
+    from aguila.client import AsyncClient
+    from aguila.protocol import ToolCallResultEvent
+
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            asked = time.monotonic()
+            await asyncio.sleep(0.002)
+            longest = max(longest, time.monotonic() - asked - 0.002)
+
+    async with AsyncClient(url, max_size=1 << 30) as client:
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0)
+        longest = 0.0
+        run = client.thread("read").run("Paint.", forwarded_props={"back": size})
+        results = [event async for event in run if isinstance(event, ToolCallResultEvent)]
+        watching.cancel()
+    assert len(results) == 1
+    return longest
