@@ -13,6 +13,7 @@
     ├── StreamTruncated          the stream ended before the run did
     ├── HTTPRejected             the server refused before any stream: .status .code .body
     ├── TransportFailed          the server could not be reached, or the connection broke before its answer
+    ├── AuthFailed               the application's own ``auth`` failed; what it raised is the cause
     ├── ToolRoundsExceeded       the agent kept calling tools: .rounds
     ├── StoreError               the event log refused or could not
     │   ├── ThreadBusy           another run is on: .run
@@ -182,6 +183,18 @@ class TransportFailed(AguilaError):
         self.message = message
         self.was_sent = was_sent and not is_lasting
         self.is_lasting = is_lasting
+
+
+class AuthFailed(AguilaError):
+    """A client's ``auth`` could not give credentials: it raised, which is the cause, or gave what is none.
+
+    A run that had begun goes on at the server.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        text = str(error)
+        super().__init__(f"auth gave no credentials: {type(error).__name__}{f': {text}' if text else ''}")
+        self.__cause__ = error
 
 
 class ToolRoundsExceeded(AguilaError):

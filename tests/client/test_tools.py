@@ -69,6 +69,19 @@ def test_arguments_are_converted_and_checked():
             go.bind(wrong)
 
 
+def test_a_whole_number_is_an_integer_as_the_advertised_schema_says():
+    @tool
+    def plan(n: int, sizes: list[int], place: dict[str, int], share: float) -> None: ...
+
+    bound = plan.bind('{"n": 1.0, "sizes": [2, 3e1], "place": {"x": 4.0}, "share": 5.0}')
+    assert bound == {"n": 1, "sizes": [2, 30], "place": {"x": 4}, "share": 5.0}
+    assert [type(bound["n"]), type(bound["sizes"][1]), type(bound["place"]["x"])] == [int, int, int]
+    assert isinstance(bound["share"], float)
+    for wrong in ("1.5", '"1"', "true", "1e400"):
+        with pytest.raises(ToolError):
+            plan.bind('{"n": WRONG, "sizes": [], "place": {}, "share": 1}'.replace("WRONG", wrong))
+
+
 def test_a_function_without_parameters_takes_an_empty_text():
     @tool
     def now() -> str:

@@ -19,10 +19,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from aguila.chat.docstrings import read_docstring
+from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Tool
 
 _DEFINITIONS = "#/$defs/{name}"
+_LARGE = 1 << 63  # a whole number beyond is a measurement, and not a count
 
 
 def function_schema(
@@ -154,11 +156,33 @@ def _read(value: Any, type_: Any, name: str) -> Any:
         except ValueError as error:
             raise DecodeError(f"wrong value: {error}", rule="TOOL-3", path=f"/{name}") from error
     try:
-        return msgspec.convert(value, described)
+        try:
+            return msgspec.convert(value, described)
+        except msgspec.ValidationError:
+            # To a JSON Schema, which is what was advertised, 1.0 is an integer.
+            whole = _with_integers(value)
+            if whole is value:
+                raise
+            return msgspec.convert(whole, described)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         path = re.sub(r"\.|\[|\]", "/", where.rstrip("`")).replace("//", "/").rstrip("/")
         raise DecodeError(message, rule="TOOL-3", path=f"/{name}{path}") from None
+
+
+def _with_integers(value: Any) -> Any:
+    """The same with integers for whole numbers, the same object if there are none."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _LARGE else value
+    if is_object(value):
+        members: dict[str, Any] = value
+        changed = {name: _with_integers(member) for name, member in members.items()}
+        return changed if any(changed[name] is not member for name, member in members.items()) else members
+    if is_array(value):
+        elements: list[Any] = value
+        others = [_with_integers(element) for element in elements]
+        return others if any(new is not old for new, old in zip(others, elements, strict=True)) else elements
+    return value
 
 
 class _NoDefault:

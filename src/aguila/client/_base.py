@@ -9,12 +9,15 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from inspect import iscoroutinefunction
+from types import NoneType
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
 import msgspec
 
+from aguila.client.arguments import expect, is_async_transport, listed
 from aguila.client.effects import Program
 from aguila.client.exchange import Reconnect, fetch, join_url, merge_headers
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
@@ -23,12 +26,23 @@ from aguila.client.tools import AnyTool, Confirm, Toolbox
 from aguila.client.transport import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
+from aguila.codec.downgrade import is_version
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, DecodeError, HTTPRejected, TransportFailed
 from aguila.protocol import AgentCapabilities
 from aguila.protocol.parts import MediaPart
+
+TransportT = TypeVar("TransportT")
+
+_WRONG_TWIN = {
+    True: "{} is for Client, and would block the event loop",
+    False: "{} is for AsyncClient; ThreadedTransport in aguila.client.bridge makes one for Client of it",
+}
+
+Auth = str | Mapping[str, str] | Callable[[], Any]
+"""A token, headers, or a function that gives either; for ``AsyncClient`` it may be async."""
 
 
 class Memory:
@@ -71,25 +85,33 @@ class Settings(msgspec.Struct, kw_only=True):
         return f"{PROTOBUF_MEDIA_TYPE}, {SSE_MEDIA_TYPE}" if self.protobuf else SSE_MEDIA_TYPE
 
 
-class ClientBase:
+class ClientBase(Generic[TransportT]):
     """The parameters of a client.
 
     ``url`` is the agent's endpoint: runs are POSTed to exactly this address, our server's other routes are below it.
-    ``headers`` go with every request; ``auth`` is asked for more before every attempt, reconnecting included: a
-    function that gives headers, or a token to send as ``Bearer``. ``tools`` are offered in every run; ``confirm`` is
-    asked before each call of one (see ``tool``). ``middleware`` sees every input and raw event. ``protobuf`` asks for
-    the binary transport; either is read. ``peer_version`` is for an older server: what it is sent has that version's
-    form. ``compat`` says how much of older forms is understood. ``reconnect`` is None for never. ``max_rounds`` limits
-    how often a run is continued with tool results. ``refresh_stale`` fetches the thread after a run in which a state
-    patch did not apply. ``warn`` receives a notice for everything tolerated (default: the ``aguila`` logger).
+    ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
+    ``headers`` go with every request. ``auth`` is a token to send as ``Bearer``, or headers, or a function that gives
+    either and is asked before every attempt, reconnecting included; what it raises is ``AuthFailed``. ``tools`` are
+    offered in every run; ``confirm`` is asked before each call of one (see ``tool``). ``middleware`` sees every input
+    and raw event. ``protobuf`` asks for the binary transport; either is read. ``peer_version`` is for an older server:
+    what it is sent has that version's form. ``compat`` says how much of older forms is understood. ``reconnect`` is
+    None for never. ``max_rounds`` limits how often a run is continued with tool results. ``refresh_stale`` fetches the
+    thread after a run in which a state patch did not apply. ``warn`` receives a notice for everything tolerated
+    (default: the ``aguila`` logger).
+
+    Raises TypeError or ValueError, with the parameter's name, for what it cannot be.
     """
+
+    _is_async: ClassVar[bool]
 
     def __init__(
         self,
         url: str,
         *,
+        transport: TransportT | None = None,
+        options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        auth: Callable[[], Any] | None = None,
+        auth: Auth | None = None,
         tools: Iterable[AnyTool] = (),
         confirm: Confirm | None = None,
         middleware: Sequence[Middleware] = (),
@@ -105,10 +127,27 @@ class ClientBase:
         new_id: Callable[[], str] | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
+        expect("url", url, str, "the agent's address as text")
+        expect("headers", headers, (Mapping, NoneType), "a mapping of names to values")
+        expect("timeouts", timeouts, (Timeouts, NoneType), "Timeouts(...)")
+        expect("reconnect", reconnect, (Reconnect, NoneType), "Reconnect(...) or None")
+        expect("peer_version", peer_version, (str, NoneType), "a version as text")
+        expect("max_rounds", max_rounds, int, "a number")
+        if confirm is not None and not callable(confirm):
+            expect("confirm", confirm, (), "a function")
+        if compat not in get_args(Level):
+            raise ValueError(f"compat: expected one of {', '.join(get_args(Level))}, got {compat!r}")
+        if peer_version is not None and not is_version(peer_version):
+            raise ValueError(f"peer_version: expected a version such as '0.0.45' or '1.0', got {peer_version!r}")
+        if is_async_transport(transport) is (not self._is_async):
+            raise TypeError(f"transport: {_WRONG_TWIN[self._is_async].format(type(transport).__name__)}")
+        if iscoroutinefunction(auth) and not self._is_async:
+            raise TypeError("auth: it is async, which only AsyncClient can wait for")
+        stages = listed("middleware", middleware, "middleware, such as Record(...)")
         if protobuf:
             ProtobufDecoder()  # raises MissingExtra now and not in the middle of a run
         self.url = url
-        self._auth = auth
+        self._auth = auth_function(auth)
         self._settings = Settings(
             url=url,
             headers=dict(headers or {}),
@@ -119,7 +158,7 @@ class ClientBase:
             compat=compat,
             tools=Toolbox(tools),
             confirm=confirm,
-            middleware=tuple(middleware),
+            middleware=tuple(stages),
             max_rounds=max_rounds,
             refresh_stale=refresh_stale,
             warn=warn or log_notice,
@@ -127,6 +166,10 @@ class ClientBase:
             new_id=new_id or (lambda: str(uuid4())),
             now=now or (lambda: datetime.now(UTC)),
         )
+        self._transport: TransportT = self._default_transport(options or {}) if transport is None else transport
+
+    def _default_transport(self, options: Mapping[str, Any]) -> TransportT:
+        raise NotImplementedError
 
     def _capabilities_program(self) -> Program[AgentCapabilities | None]:
         settings = self._settings
@@ -170,10 +213,19 @@ def upload_request(
     return Request(method="POST", url=url.geturl(), headers=headers, body=data)
 
 
+def auth_function(auth: Any) -> Callable[[], Any] | None:
+    """``auth`` as a function to ask. Raises TypeError."""
+    if auth is None or callable(auth):
+        return auth
+    auth_headers(auth)  # raises for what it cannot be
+    return lambda: auth
+
+
 def auth_headers(given: Any) -> dict[str, str]:
-    """What an auth callback gave, as headers: a token, headers, or nothing."""
+    """What ``auth`` is or gave, as headers: a token, headers, or nothing. Raises TypeError for anything else."""
     if given is None:
         return {}
     if isinstance(given, str):
         return {"Authorization": f"Bearer {given}"}
+    expect("auth", given, Mapping, "a token, headers, or a function that gives either")
     return dict(given)

@@ -24,7 +24,7 @@ from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, FunctionTool, PlannedCall
 from aguila.client.transport import AsyncResponse, AsyncTransport
-from aguila.errors import TransportFailed
+from aguila.errors import AuthFailed, TransportFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
 from aguila.protocol.parts import MediaPart
 from aguila.stream import Conversation
@@ -32,26 +32,15 @@ from aguila.stream import Conversation
 T = TypeVar("T")
 
 
-class AsyncClient(ClientBase):
-    """Calls an agent. A pool of connections, to be shared freely; see ``ClientBase`` for the parameters.
+class AsyncClient(ClientBase[AsyncTransport]):
+    """Calls an agent. A pool of connections, to be shared freely; see ``ClientBase`` for the parameters."""
 
-    ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
-    """
+    _is_async = True
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        transport: AsyncTransport | None = None,
-        options: Mapping[str, Any] | None = None,
-        **rest: Any,
-    ) -> None:
-        super().__init__(url, **rest)
-        if transport is None:
-            from aguila.client.httpx2 import AsyncHTTPX2Transport
+    def _default_transport(self, options: Mapping[str, Any]) -> AsyncTransport:
+        from aguila.client.httpx2 import AsyncHTTPX2Transport
 
-            transport = AsyncHTTPX2Transport(timeouts=self._settings.timeouts, **(options or {}))
-        self._transport = transport
+        return AsyncHTTPX2Transport(timeouts=self._settings.timeouts, **options)
 
     def thread(
         self,
@@ -104,8 +93,16 @@ class AsyncClient(ClientBase):
 class AsyncThread(ThreadBase):
     """One conversation with an agent."""
 
-    def __init__(self, client: AsyncClient, id: str | None, **rest: Any) -> None:  # noqa: A002
-        super().__init__(client._settings, id, **rest)
+    def __init__(
+        self,
+        client: AsyncClient,
+        id: str | None = None,  # noqa: A002
+        *,
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        state: State = None,
+        tools: Iterable[AnyTool] = (),
+    ) -> None:
+        super().__init__(client._settings, id, messages=messages, state=state, tools=tools)
         self._client = client
 
     def run(
@@ -140,13 +137,35 @@ class AsyncThread(ThreadBase):
         )
         return AsyncRun(self, self._run_program(ask), "thread.run()")
 
-    def resume(self, answers: Mapping[str, Any], content: Content = None, **options: Any) -> AsyncRun:
-        """Answer every open interrupt, by id, and let the agent go on; ``content`` and ``options`` as in ``run``.
+    def resume(
+        self,
+        answers: Mapping[str, Any],
+        content: Content = None,
+        *,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> AsyncRun:
+        """Answer every open interrupt, by id, and let the agent go on; the rest is as in ``run``.
 
         An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raises ``IllegalStep`` before anything is sent for
         answers that are missing, too many, too late, or not what the interrupt's schema asks for.
         """
-        ask = self._ask(content, answers=answers, **options)
+        ask = self._ask(
+            content,
+            answers=answers,
+            tools=tools,
+            context=context,
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=max_rounds,
+        )
         return AsyncRun(self, self._run_program(ask), "thread.resume()")
 
     def attach(self, *, headers: Mapping[str, str] | None = None) -> AsyncRun:
@@ -278,8 +297,11 @@ class _Driver:
         if kind is Close:
             return await self.close()
         if kind is Authorize:
-            given = None if self._auth is None else self._auth()
-            return auth_headers(await given if isawaitable(given) else given)
+            try:
+                given = None if self._auth is None else self._auth()
+                return auth_headers(await given if isawaitable(given) else given)
+            except Exception as error:
+                raise AuthFailed(error) from error
         if kind is Sleep:
             return await asyncio.sleep(effect.seconds)
         if kind is Compute:

@@ -36,7 +36,7 @@ from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice
 from aguila.codec.sse import Frame
-from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.errors import AguilaError, EncodeError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consume import Raw
@@ -540,7 +540,13 @@ _READ_ON: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": Non
 
 
 def join_url(url: str, segments: tuple[str, ...]) -> str:
-    """The address of something below an endpoint, its query kept; ids may hold anything."""
+    """The address of something below an endpoint, its query kept; ids may hold anything but be a step in a path.
+
+    Raises ``EncodeError`` for those: whoever gets the address would follow them.
+    """
+    for segment in segments:
+        if segment in ("", ".", ".."):
+            raise EncodeError(f"the id {segment!r} cannot be part of an address")
     parts = urlsplit(url)
     path = "/".join([parts.path.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
     return parts._replace(path=path, fragment="").geturl()

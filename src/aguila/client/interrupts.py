@@ -16,6 +16,8 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.errors import IllegalStep
 from aguila.protocol import Interrupt, ResumeEntry
 
+NONE_OPEN: Final = "none is open here; thread.refresh() takes over those that the server holds"
+
 
 class _GivenUp:
     def __repr__(self) -> str:
@@ -49,8 +51,8 @@ def resume_entries(
     open_ids = {interrupt.id for interrupt in interrupts}
     unknown = [id_ for id_ in answers if id_ not in open_ids]
     if unknown:
-        is_open = f"open are {_named(sorted(open_ids))}" if open_ids else "none is open"
-        raise IllegalStep(f"{_named(unknown)}: no such interrupt is open; {is_open}", rule="INT-7")
+        is_open = f"open are {_named(sorted(open_ids))}" if open_ids else NONE_OPEN
+        raise IllegalStep(f"{_named(unknown)}: no such interrupt; {is_open}", rule="INT-7")
     missing = [interrupt.id for interrupt in interrupts if interrupt.id not in answers]
     if missing:
         raise IllegalStep(f"no answer to {_named(missing)}; answer it or give it up", rule="INT-8")

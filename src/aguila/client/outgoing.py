@@ -1,57 +1,83 @@
 """Layer: client. What is sent: messages from what an application says, and the input, enforced (IN-15).
 
-Below: the codec. Above: ``thread``.
+Below: the codec, ``aguila.stream.documents`` (what is JSON). Above: ``thread``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+import msgspec
+
+from aguila.client.arguments import expect, listed
 from aguila.codec import decode, encode
 from aguila.codec.downgrade import downgrade_input
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import ActivityMessage, ContentPart, Message, RunAgentInput, TextPart, UserMessage, replace
+from aguila.protocol import (
+    ActivityMessage,
+    ContentPart,
+    Context,
+    Message,
+    RunAgentInput,
+    TextPart,
+    UserMessage,
+    replace,
+)
+from aguila.protocol.legacy import BinaryInputContent
+from aguila.stream.documents import check_json
 
 if TYPE_CHECKING:
     from aguila.client._base import Settings
 
-Content = (
-    str | ContentPart | Message | Mapping[str, Any] | Sequence[str | ContentPart | Message | Mapping[str, Any]] | None
-)
+T = TypeVar("T")
+
+Piece = str | ContentPart | BinaryInputContent | Message | Mapping[str, Any]
+Content = Piece | Sequence[Piece] | None
 """What ``thread.run`` takes: text, parts, messages, or nothing new."""
 
 _LARGE = 1 << 20  # bytes, of which about three milliseconds are spent
 _ARRAY: Any = list
+_OBJECT: Any = Mapping
 _MESSAGES = get_args(Message)
-_PARTS = get_args(ContentPart)
+_PARTS = (*get_args(ContentPart), BinaryInputContent)
+_WANTED = "text, parts or messages"
 
 
-def messages_of(content: Content, settings: Settings) -> list[Message]:
-    """New messages: text and parts in a row make one user message, messages are themselves, also as plain objects.
+def messages_of(content: Content, settings: Settings, name: str = "content") -> list[Message]:
+    """New messages: text and parts in a row make one user message, messages are themselves; plain objects are either.
 
-    Raises ``EncodeError`` for a plain object that is no message, TypeError for anything else.
+    A plain object with a role is a message, one with a type a part. Parts of the older kind, ``binary``, are read as
+    what they are today, with a notice (ERA-3). Raises ``EncodeError`` for a plain object that is neither, TypeError
+    for anything else.
     """
     if content is None:
         return []
     if isinstance(content, str):
         return [UserMessage(id=settings.new_id(), content=content)]
-    items: Sequence[Any] = [content] if isinstance(content, (Mapping, *_MESSAGES, *_PARTS)) else content  # type: ignore[arg-type]
+    if isinstance(content, (Mapping, *_MESSAGES, *_PARTS)):
+        items: list[Any] = [content]
+    else:
+        expect(name, content, Iterable, _WANTED)
+        items = list(content)  # type: ignore[reportUnknownArgumentType]
     messages: list[Message] = []
-    parts: list[ContentPart] = []
-    for item in items:
+    parts: list[Any] = []
+    for index, item in enumerate(items):
         if isinstance(item, str):
             parts.append(TextPart(text=item))
         elif isinstance(item, _PARTS):
-            parts.append(item)  # type: ignore[arg-type]
+            parts.append(_current(item, settings))
+        elif isinstance(item, Mapping) and "type" in item and "role" not in item:
+            parts.append(_decoded(dict(item), ContentPart, settings))  # type: ignore[reportUnknownArgumentType]
         else:
             _say(messages, parts, settings)
+            expect(f"{name}[{index}]", item, (Mapping, *_MESSAGES), _WANTED)
             messages.append(_message(item, settings))
     _say(messages, parts, settings)
     return messages
 
 
-def _say(messages: list[Message], parts: list[ContentPart], settings: Settings) -> None:
+def _say(messages: list[Message], parts: list[Any], settings: Settings) -> None:
     if parts:
         messages.append(UserMessage(id=settings.new_id(), content=parts.copy()))
         parts.clear()
@@ -59,21 +85,63 @@ def _say(messages: list[Message], parts: list[ContentPart], settings: Settings) 
 
 def _message(item: Any, settings: Settings) -> Message:
     if isinstance(item, _MESSAGES):
+        parts = _parts_of(item)  # type: ignore[arg-type]
+        if any(isinstance(part, BinaryInputContent) for part in parts):
+            return replace(item, content=[_current(part, settings) for part in parts])  # type: ignore[return-value, type-var]
         return item  # type: ignore[return-value]
-    if not isinstance(item, Mapping):
-        raise TypeError(f"{type(item).__name__} is neither text nor a part nor a message")
-    found: dict[str, Any] = dict(item)  # type: ignore[reportUnknownArgumentType]
+    if "role" not in item:
+        raise EncodeError("a plain object is a message, which has a role, or a part, which has a type")
+    found: dict[str, Any] = dict(item)
     found.setdefault("id", settings.new_id())
+    return _decoded(found, Message, settings)
+
+
+def _current(part: Any, settings: Settings) -> Any:
+    """A part as it is today. One of the older kind is written so only to an older peer, when all is known of it."""
+    if not isinstance(part, BinaryInputContent):
+        return part
     try:
-        return decode(encode(found), Message, compat=settings.compat, warn=settings.warn)
+        return decode(encode(part), ContentPart, warn=settings.warn)
     except DecodeError as error:
         raise EncodeError(error.message, path=error.path) from error
+
+
+def _decoded(found: dict[str, Any], type_: Any, settings: Settings) -> Any:
+    # Parts may be objects of ours in a message that is none.
+    content: Any = found.get("content")
+    plain = content
+    if isinstance(content, _ARRAY):
+        plain = [None if isinstance(part, msgspec.Struct) else part for part in content]
+    check_json({**found, "content": plain})
+    try:
+        return decode(encode(found), type_, compat=settings.compat, warn=settings.warn)
+    except DecodeError as error:
+        raise EncodeError(error.message, path=error.path) from error
+
+
+def context_of(given: Any, settings: Settings) -> list[Context]:
+    """Facts for the model: a mapping of descriptions to values, or a list. Raises TypeError or ``EncodeError``."""
+    if isinstance(given, _OBJECT):
+        given = [{"description": name, "value": value} for name, value in given.items()]
+    found: list[Context] = []
+    for index, one in enumerate(listed("context", given, "Context objects, or a mapping of descriptions to values")):
+        if isinstance(one, Context):
+            found.append(one)
+            continue
+        expect(f"context[{index}]", one, Mapping, "a Context, or a plain object with description and value")
+        check_json(dict(one), f"/context/{index}")
+        try:
+            found.append(decode(encode(dict(one)), Context, warn=settings.warn))
+        except DecodeError as error:
+            raise EncodeError(error.message, path=f"/context/{index}{error.path}") from error
+    return found
 
 
 def is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
     """Whether to write the input, and to check it, takes so long that an event loop should not wait for it."""
     parts = [part for message in input.messages for part in _parts_of(message)]
-    return sum([len(part.source.value) for part in parts if not isinstance(part, TextPart)]) > _LARGE
+    sources = [getattr(part, "source", None) for part in parts]
+    return sum([len(source.value) for source in sources if source is not None]) > _LARGE
 
 
 def _parts_of(message: Message) -> Sequence[Any]:
@@ -89,6 +157,7 @@ def enforced_body(input: RunAgentInput, settings: Settings) -> bytes:  # noqa: A
     """
     if any(isinstance(message, ActivityMessage) for message in input.messages):
         input = replace(input, messages=[one for one in input.messages if not isinstance(one, ActivityMessage)])  # noqa: A001
+    _check_values(input)
     body = encode(input)
     try:
         # As a receiver reads it: what passes is exactly the schema, older shapes that a caller put in are upgraded.
@@ -97,3 +166,27 @@ def enforced_body(input: RunAgentInput, settings: Settings) -> bytes:  # noqa: A
         raise EncodeError(error.message, path=error.path) from error
     told = downgrade_input(read, settings.peer_version, settings.warn)
     return encode(told)
+
+
+def _check_values(input: RunAgentInput) -> None:  # noqa: A002
+    """Where anything may stand, JSON has to: sets, bytes and dates would be written as something else, unasked.
+
+    Whether the rest is of the right type is for the decoder to say: middleware may have put anything there.
+    """
+    check_json(input.state, "/state")
+    check_json(input.forwarded_props, "/forwardedProps")
+    for i, entry in enumerate(input.resume or ()):
+        _check_members(entry, f"/resume/{i}", "payload", "metadata")
+    for i, tool in enumerate(input.tools or ()):
+        _check_members(tool, f"/tools/{i}", "parameters", "metadata")
+    for i, message in enumerate(input.messages):
+        _check_members(message, f"/messages/{i}", "metadata")
+        for j, part in enumerate(_parts_of(message)):
+            _check_members(part, f"/messages/{i}/content/{j}", "metadata")
+
+
+def _check_members(value: Any, path: str, *names: str) -> None:
+    for name in names:
+        member = getattr(value, name, None)
+        if member is not None:
+            check_json(member, f"{path}/{name}")

@@ -6,7 +6,7 @@ Below: ``effects``. Above: ``thread`` makes them, ``asyncio`` and ``sync`` have 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 import msgspec
@@ -15,10 +15,13 @@ from aguila.client.effects import Program
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUsage, ToolCall
 from aguila.stream import Conversation
-from aguila.stream.conversation import RunOutcome
 
 if TYPE_CHECKING:
     from aguila.client.thread import ThreadBase
+
+
+Outcome = Literal["success", "interrupt", "cancelled"]
+"""How a run ends that does not fail; one that fails raises."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +32,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
-    outcome: RunOutcome
+    outcome: Outcome
     result: Any
     messages: list[Message]
     interrupts: list[Interrupt]
@@ -77,6 +80,7 @@ class RunBase:
         self._program = program
         self._what = what
         self._begun = False
+        self._was_refused = False  # whoever followed it was told why nothing was sent
         self._is_closed = False
         self._iterator: ref[Any] | None = None
         self._outcome: RunResult | BaseException | None = None
@@ -93,6 +97,7 @@ class RunBase:
             raise IllegalStep(f"{self._what} can be followed once; call it again for another run", rule="IN-1")
         active = thread._active
         if active is not None and active.is_on:
+            self._was_refused = True
             raise IllegalStep("a run is on; a thread has one at a time", rule="LIFE-17")
         self._begun = True
         thread._active = self
@@ -110,4 +115,5 @@ class RunBase:
     def __del__(self) -> None:
         if not self._begun:
             self._program.close()
-            warnings.warn(f"{self._what} was neither iterated nor finished: nothing was sent", RuntimeWarning, 2)
+            if not self._was_refused:
+                warnings.warn(f"{self._what} was neither iterated nor finished: nothing was sent", RuntimeWarning, 2)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from contextvars import copy_context
 from inspect import isawaitable
 from types import GeneratorType
@@ -25,7 +25,7 @@ from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, PlannedCall
 from aguila.client.transport import Response, Transport
-from aguila.errors import TransportFailed
+from aguila.errors import AuthFailed, TransportFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
 from aguila.protocol.parts import MediaPart
 from aguila.stream import Conversation
@@ -35,21 +35,15 @@ T = TypeVar("T")
 _MAX_PARALLEL = 32  # tool calls at once
 
 
-class Client(ClientBase):
-    """Calls an agent. A pool of connections, to be shared freely; see ``ClientBase`` for the parameters.
+class Client(ClientBase[Transport]):
+    """Calls an agent. A pool of connections, to be shared freely; see ``ClientBase`` for the parameters."""
 
-    ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
-    """
+    _is_async = False
 
-    def __init__(
-        self, url: str, *, transport: Transport | None = None, options: Mapping[str, Any] | None = None, **rest: Any
-    ) -> None:
-        super().__init__(url, **rest)
-        if transport is None:
-            from aguila.client.httpx2 import HTTPX2Transport
+    def _default_transport(self, options: Mapping[str, Any]) -> Transport:
+        from aguila.client.httpx2 import HTTPX2Transport
 
-            transport = HTTPX2Transport(timeouts=self._settings.timeouts, **(options or {}))
-        self._transport = transport
+        return HTTPX2Transport(timeouts=self._settings.timeouts, **options)
 
     def thread(
         self,
@@ -98,8 +92,16 @@ class Client(ClientBase):
 class Thread(ThreadBase):
     """One conversation with an agent."""
 
-    def __init__(self, client: Client, id: str | None, **rest: Any) -> None:  # noqa: A002
-        super().__init__(client._settings, id, **rest)
+    def __init__(
+        self,
+        client: Client,
+        id: str | None = None,  # noqa: A002
+        *,
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        state: State = None,
+        tools: Iterable[AnyTool] = (),
+    ) -> None:
+        super().__init__(client._settings, id, messages=messages, state=state, tools=tools)
         self._client = client
 
     def run(
@@ -134,13 +136,35 @@ class Thread(ThreadBase):
         )
         return Run(self, self._run_program(ask), "thread.run()")
 
-    def resume(self, answers: Mapping[str, Any], content: Content = None, **options: Any) -> Run:
-        """Answer every open interrupt, by id, and let the agent go on; ``content`` and ``options`` as in ``run``.
+    def resume(
+        self,
+        answers: Mapping[str, Any],
+        content: Content = None,
+        *,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """Answer every open interrupt, by id, and let the agent go on; the rest is as in ``run``.
 
         An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raises ``IllegalStep`` before anything is sent for
         answers that are missing, too many, too late, or not what the interrupt's schema asks for.
         """
-        ask = self._ask(content, answers=answers, **options)
+        ask = self._ask(
+            content,
+            answers=answers,
+            tools=tools,
+            context=context,
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=max_rounds,
+        )
         return Run(self, self._run_program(ask), "thread.resume()")
 
     def attach(self, *, headers: Mapping[str, str] | None = None) -> Run:
@@ -264,7 +288,10 @@ class _Driver:
         if kind is Close:
             return self.close()
         if kind is Authorize:
-            return auth_headers(None if self._auth is None else self._auth())
+            try:
+                return auth_headers(None if self._auth is None else _given(self._auth()))
+            except Exception as error:
+                raise AuthFailed(error) from error
         if kind is Sleep:
             return time.sleep(effect.seconds)
         if kind is Compute:
@@ -276,6 +303,14 @@ class _Driver:
         response, self._response = self._response, None
         if response is not None:
             response.close()
+
+
+def _given(value: Any) -> Any:
+    if isawaitable(value):
+        with suppress(AttributeError):
+            value.close()  # type: ignore[union-attr]
+        raise TypeError("auth is async, which only AsyncClient can wait for")
+    return value
 
 
 def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:

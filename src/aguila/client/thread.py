@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from aguila.client._base import Settings, json_headers
+from aguila.client.arguments import expect, listed
 from aguila.client.effects import CallTools, Compute, Program
 from aguila.client.exchange import Exchange, fetch, merge_headers
-from aguila.client.interrupts import resume_entries
+from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
-from aguila.client.outgoing import Content, enforced_body, is_large, messages_of
-from aguila.client.run import RunBase, RunResult, changed_since
+from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of
+from aguila.client.run import Outcome, RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
 from aguila.codec import decode
@@ -38,6 +39,7 @@ from aguila.protocol import (
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
 from aguila.stream.conversation import RunOutcome, RunRecord
+from aguila.stream.documents import check_json, own_json
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -75,8 +77,8 @@ class ThreadBase:
         self._advertised: frozenset[str] = frozenset()  # in the last run
         self._is_stale = False
         self._begun: dict[str, PlannedCall] = {}  # calls of runs that were left while they were made
-        initial = messages_of(list(messages), settings)
-        self._reducer = Reducer(initial, {} if state is None else state, warn=self._warn)
+        initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
+        self._reducer = Reducer(initial, {} if state is None else _own(state), warn=self._warn)
         self._active: RunBase | None = None
         self._run_id: str | None = None
 
@@ -92,14 +94,17 @@ class ThreadBase:
 
     @property
     def state(self) -> State:
-        """The state shared with the agent. Assigning it changes what the next run is sent."""
+        """The state shared with the agent. Assigning it changes what the next run is sent.
+
+        Raises ``EncodeError`` for what is not JSON, ``IllegalStep`` while a run is on.
+        """
         return self._reducer.state
 
     @state.setter
     def state(self, value: State) -> None:
         if self._active is not None and self._active.is_on:
             raise IllegalStep("the state belongs to the agent while a run is on", rule="STATE-2")
-        self._reducer.feed(StateSnapshotEvent(snapshot=value))
+        self._reducer.feed(StateSnapshotEvent(snapshot=_own(value)))
 
     @property
     def interrupts(self) -> list[Interrupt]:
@@ -146,14 +151,18 @@ class ThreadBase:
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
     ) -> Ask:
-        facts: Any = context
-        if isinstance(facts, Mapping):
-            facts = [{"description": name, "value": value} for name, value in facts.items()]  # type: ignore[reportUnknownVariableType]
+        if answers is not None:
+            expect("answers", answers, Mapping, "a mapping of interrupt ids to answers")
+        if headers is not None:
+            expect("headers", headers, Mapping, "a mapping of names to values")
+        if max_rounds is not None:
+            expect("max_rounds", max_rounds, int, "a number")
+        check_json(forwarded_props, "/forwardedProps")
         return Ask(
             messages=messages_of(content, self._settings),
             answers=answers,
             tools=Toolbox(tools, base=self._tools),
-            context=[one if isinstance(one, Context) else msgspec.convert(one, Context) for one in facts],
+            context=context_of(context, self._settings),
             forwarded_props=forwarded_props,
             parent_run_id=parent_run_id,
             run_id=run_id,
@@ -271,9 +280,10 @@ class ThreadBase:
         fixed = {"Content-Type": "application/json", "Accept": self._settings.accept}
         return merge_headers(self._settings.headers, extra, fixed)
 
-    def _outcome(self) -> RunOutcome:
+    def _outcome(self) -> Outcome:
         run = self.conversation.last_run
-        return "success" if run is None or run.outcome is None else run.outcome
+        outcome = None if run is None else run.outcome
+        return "success" if outcome is None or outcome == "error" else outcome  # a run that failed has no result
 
     # What has to be answered first
 
@@ -281,6 +291,8 @@ class ThreadBase:
         interrupts = self.interrupts
         if answers is None and not interrupts:
             return None
+        if not interrupts and not answers:
+            raise IllegalStep(f"there is nothing to answer: {NONE_OPEN}", rule="INT-7")
         return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
 
     def _gated(self) -> set[str | None]:
@@ -417,6 +429,11 @@ class ThreadBase:
         request = Request(method="POST", url=url, headers=json_headers(settings))
         head, _ = yield from fetch(settings, request)
         return head.status == 202
+
+
+def _own(state: State) -> State:
+    check_json(state, "/state")
+    return own_json(state)
 
 
 class _Hydration(msgspec.Struct):

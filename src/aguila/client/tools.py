@@ -17,10 +17,11 @@ from typing import Any, ClassVar, cast, get_args, overload
 import msgspec
 
 from aguila.chat.functions import function_schema, read_arguments
+from aguila.client.arguments import expect, listed
 from aguila.client.schema import problem_with
 from aguila.codec import encode
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import ContentPart, Tool, ToolCall, ToolMessage, replace
+from aguila.protocol import ContentPart, TextPart, Tool, ToolCall, ToolMessage, replace
 
 _log = logging.getLogger("aguila.client")
 
@@ -147,21 +148,31 @@ AnyTool = Tool | FunctionTool | Callable[..., Any]
 
 
 class Toolbox:
-    """The tools of one run, by name; later ones replace earlier ones of the same name."""
+    """The tools of one run, by name. Those of a thread replace those of its client, and a run's those of both.
+
+    Raises TypeError for what is no tool, ValueError for two of one name.
+    """
 
     EMPTY: ClassVar[Toolbox]
 
     def __init__(self, tools: Iterable[AnyTool] = (), *, base: Toolbox | None = None) -> None:
         self.functions: dict[str, FunctionTool] = {} if base is None else dict(base.functions)
         self.declared: dict[str, Tool] = {} if base is None else dict(base.declared)
-        for each in tools:
+        given: set[str] = set()
+        for each in listed("tools", tools, "functions and Tools"):
             if isinstance(each, Tool):
                 self.functions.pop(each.name, None)
-                self.declared[each.name] = each
+                declared = each
             else:
+                if not callable(each):
+                    expect("tools", each, (), "each to be a function or a Tool")
                 made = each if isinstance(each, FunctionTool) else FunctionTool(each)
-                self.functions[made.declaration.name] = made
-                self.declared[made.declaration.name] = made.declaration
+                declared = made.declaration
+                self.functions[declared.name] = made
+            if declared.name in given:
+                raise ValueError(f"tools: two are called {declared.name!r}; tool(name=...) gives one another name")
+            given.add(declared.name)
+            self.declared[declared.name] = declared
 
     @property
     def declarations(self) -> list[Tool]:
@@ -252,7 +263,7 @@ class PlannedCall:
         self.outcome.set_result(self.answer(value))
 
     def answer(self, value: Any) -> ToolMessage:
-        """The answer that the function gave: text and parts as they are, anything else as JSON."""
+        """The answer that the function gave: text, parts and lists of both as they are, anything else as JSON."""
         try:
             content = _content(value)
         except EncodeError as error:
@@ -282,6 +293,8 @@ def _content(value: Any) -> str | list[ContentPart]:
         return value
     if isinstance(value, _PARTS):
         return [value]
-    if isinstance(value, list) and value and all(isinstance(each, _PARTS) for each in value):  # type: ignore[reportUnknownVariableType]
-        return value  # type: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple) and any(isinstance(each, _PARTS) for each in value):  # type: ignore[reportUnknownVariableType]
+        several: list[Any] = list(value)  # type: ignore[reportUnknownArgumentType]
+        if all(isinstance(each, (str, *_PARTS)) for each in several):
+            return [TextPart(text=each) if isinstance(each, str) else each for each in several]
     return encode(value).decode()

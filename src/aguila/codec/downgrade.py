@@ -72,6 +72,11 @@ def _version(text: str | None) -> Version:
     return _CURRENT if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
+def is_version(text: str) -> bool:
+    """Whether this says a version; what does not means a current peer."""
+    return _VERSION.fullmatch(text) is not None
+
+
 def downgrade_input(input: RunAgentInput, peer_version: str | None, warn: Warn = log_notice) -> RunAgentInput:  # noqa: A002
     """An input for a server of that version; the same object if there is nothing to change."""
     peer = _version(peer_version)
