@@ -62,7 +62,7 @@ def answering(desk_for: Callable[[Any], Desk]) -> Iterator[Callable[..., tuple[D
     """Starts a model server that answers with these turns, and an agent of a provider in front of it."""
     with ExitStack() as stack:
 
-        def start(provider: str, *answers: Json | Answer, **options: Any) -> tuple[Desk, Recorded]:
+        def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Desk, Recorded]:
             made = [stream(provider, **one) if isinstance(one, dict) else one for one in answers]
             recorded = stack.enter_context(Recorded(made))
             return desk_for(agent_for(provider, recorded.url, **options)), recorded

@@ -331,6 +331,89 @@ def test_an_unknown_reason_of_the_others_is_told_too(answering: Start, caplog: p
     assert "insufficient_system_resource" in caplog.text
 
 
+# OpenAI, and servers that speak it
+
+
+def chunks(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
+    """An answer of Chat Completions, one delta after the other."""
+    head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    made = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    made.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    return sse(made, done=True)
+
+
+def call_delta(index: int, call_id: str | None, city: str | None, arguments: str = "") -> Json:
+    function = (
+        {"arguments": arguments} if city is None else {"name": "weather", "arguments": json.dumps({"city": city})}
+    )
+    return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+
+
+def test_reasoning_content_goes_back_with_the_calls_it_led_to_to_who_gave_it(answering: Start) -> None:
+    """DeepSeek refuses calls without, also those that it made with no thought; text alone goes back without."""
+    desk, recorded = answering(
+        "openai chat",
+        chunks({"reasoning_content": "I "}, {"reasoning_content": "wonder."}, call_delta(0, "c1", "Oslo")),
+        chunks(call_delta(0, "c2", "Rome")),
+        chunks({"reasoning_content": "I see."}, {"content": "Cold."}),
+        {"text": "Bye."},
+        {"text": "Bye."},
+        tools=[weather],
+        provider="deepseek",
+    )
+    events = desk.said("Hi")
+    next_turn(desk, events)
+    sent = [[one.get("reasoning_content") for one in request["messages"]] for request in recorded.requests]
+    within = [None, "I wonder.", None, "", None]
+    assert sent[2:] == [within, [*within, None, None]]
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_thoughts_of_one_server_never_go_to_another(answering: Start, field: str) -> None:
+    first, _ = answering(
+        "openai chat", chunks({field: "Hm."}, call_delta(0, "c1", "Oslo")), {"text": "Cold."}, tools=[weather]
+    )
+    events = first.said("Hi")
+    for provider, name in (("openai chat", "another"), ("openai responses", "openai"), ("anthropic", "anthropic")):
+        desk, recorded = answering(provider, {"text": "Bye."}, provider=name)
+        next_turn(desk, events)
+        assert "Hm." not in json.dumps(recorded.requests[0])
+
+
+def test_parallel_calls_with_one_id_are_two_calls(answering: Start) -> None:
+    same = chunks(
+        call_delta(0, "c", "Oslo"), call_delta(1, "c", "Rome"), call_delta(1, "c", None), call_delta(0, "c", None)
+    )
+    desk, recorded = answering("openai chat", same, {"text": "Cold."}, tools=[weather])
+    events = desk.said("Hi")
+    results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
+    assert results == ["Oslo: 3 degrees", "Rome: 3 degrees"]
+    assert len({call["id"] for call in recorded.requests[1]["messages"][1]["tool_calls"]}) == 2
+
+
+def test_a_summary_in_several_parts_goes_back_in_the_same_parts_p18(answering: Start) -> None:
+    whole = frames(stream("openai responses", thought=("One.", "ENC"), calls=[("c1", "weather", {"city": "Oslo"})]))
+    body = b"".join(whole)
+    one, two = b'{"type": "summary_text", "text": "One."}', b'{"type": "summary_text", "text": "Two."}'
+    body = body.replace(one, one + b", " + two)
+    ids = {"item_id": "rs_1", "output_index": 0, "summary_index": 1, "sequence_number": 9}
+    more = [
+        {"type": "response.reasoning_summary_part.added", **ids, "part": {"type": "summary_text", "text": ""}},
+        {"type": "response.reasoning_summary_text.delta", **ids, "delta": "Two."},
+    ]
+    at = body.index(b"event: response.output_item.done")
+    added = sse(more, named=True)[1]
+    assert isinstance(added, bytes)
+    answer = (200, body[:at] + added + body[at:])
+    desk, recorded = answering("openai responses", answer, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = desk.said("Hi")
+    assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "One.\n\nTwo."
+    next_turn(desk, events)
+    thought = {"type": "reasoning", "id": "rs_1", "encrypted_content": "ENC"}
+    summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
+    assert [request["input"][1] for request in recorded.requests[1:]] == [{**thought, "summary": summary}] * 2
+
+
 # Ends: usage, calls that were cut off, one set of codes
 
 

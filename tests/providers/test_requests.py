@@ -24,6 +24,7 @@ from aguila.chat import (
     HostedFileContent,
     ReasoningContent,
     TextContent,
+    UriContent,
 )
 from aguila.chat.keys import ENCRYPTED_VALUE, FILENAME, PROVIDER
 from aguila.codec.notice import Notice
@@ -103,6 +104,26 @@ def test_a_file_of_text_is_given_as_its_text(provider: str) -> None:
     file = DataContent(b"a,b\n1,2", "text/csv; charset=utf-8", additional_properties={FILENAME: "table.csv"})
     request = REQUESTS[provider](asked(ChatMessage("user", [file])), model="m")
     assert "table.csv:\\na,b\\n1,2" in repr(request)
+
+
+@pytest.mark.parametrize("provider", REQUESTS)
+@pytest.mark.parametrize("media_type", ["image/png", "application/pdf", "audio/wav"])
+def test_a_file_without_bytes_is_skipped_with_a_notice(provider: str, media_type: str) -> None:
+    notices: list[Notice] = []
+    prompt = asked(ChatMessage("user", [TextContent("Look"), DataContent(b"", media_type)]))
+    request = REQUESTS[provider](prompt, model="m", warn=notices.append)
+    assert [notice.rule for notice in notices] == ["IN-6"]
+    assert "base64" not in repr(request)
+    assert "inline_data" not in repr(request)
+
+
+def test_an_image_by_address_without_a_type_has_that_of_its_name_for_gemini() -> None:
+    notices: list[Notice] = []
+    images = [UriContent("https://a.example/x.png?size=2"), UriContent("https://a.example/x")]
+    request = gemini.request(asked(ChatMessage("user", [*images])), model="m", warn=notices.append)
+    file = {"mime_type": "image/png", "file_uri": "https://a.example/x.png?size=2"}
+    assert request["contents"][0]["parts"] == [{"file_data": file}]
+    assert len(notices) == 1
 
 
 def test_names_that_a_provider_refuses_are_spelled_otherwise_and_read_back() -> None:

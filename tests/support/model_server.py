@@ -33,7 +33,7 @@ Answer = tuple[int, bytes | list[bytes | threading.Event | str]]
 """A status and a body; in pieces, the answer waits at an event until the test sets it."""
 
 
-def agent_for(provider: str, url: str, **options: Any) -> Any:
+def agent_for(provider: str, url: str, /, **options: Any) -> Any:
     """An agent of a provider, over its official SDK, that talks to the server at ``url``.
 
     Each run has a client of its own, closed with it: a test leaves no connection behind.

@@ -108,14 +108,16 @@ def media_type_of(content: File) -> str:
     return "" if media_type is None else media_type.partition(";")[0].strip().lower()
 
 
-def base64_of(content: DataContent) -> str:
-    """The bytes as base64."""
-    return as_base64(content.data)
+def base64_of(content: DataContent, before: str = "") -> str:
+    """The bytes as base64. Raises ``Unusable`` if there are none: no provider takes a file without."""
+    if content.data == b"":
+        raise Unusable("it is empty")
+    return as_base64(content.data, before)
 
 
 def data_uri(content: DataContent) -> str:
-    """The bytes as a ``data:`` URI."""
-    return as_base64(content.data, f"data:{media_type_of(content)};base64,")
+    """The bytes as a ``data:`` URI. Raises ``Unusable`` if there are none."""
+    return base64_of(content, f"data:{media_type_of(content)};base64,")
 
 
 def address_of(content: UriContent) -> str:

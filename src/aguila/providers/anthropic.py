@@ -308,8 +308,6 @@ def _source(content: File, media_type: str, allowed: frozenset[str]) -> Block:
         return {"type": "file", "file_id": handle_of(content, "anthropic")}
     if media_type not in allowed:
         raise Unusable(f"data of type {media_type or 'unknown'!r}")
-    if content.data == b"":
-        raise Unusable("it is empty")
     return {"type": "base64", "media_type": media_type, "data": base64_of(content)}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from aguila.chat import ChatUpdate
@@ -40,7 +41,8 @@ def agent(
     ``client`` is an ``AsyncOpenAI``; without one it is made from the environment, as the SDK does. ``tools`` are
     functions, or what ``aguila.providers.tool`` makes of them; the front end's tools are the model's as well, and left
     to the client. ``instructions`` may be a function of the run. ``api="responses"`` keeps thoughts from turn to turn.
-    ``provider`` names who is paid in the usage. ``options`` are passed on with every request, such as a temperature.
+    ``provider`` names who is paid in the usage, and whose thoughts the thread keeps. ``options`` are passed on with
+    every request, such as a temperature; tools among them are added.
 
     Raises ``MissingExtra`` if a client is to be made and the SDK is not installed, ``TypeError`` for one that blocks.
     """
@@ -70,7 +72,8 @@ class _Chat:
 
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, openai_chat.RULES, warn)
-        made = await request_of(openai_chat.request, prompt, model=self._model, warn=warn, view=view)
+        make = partial(openai_chat.request, provider=self._provider)
+        made = await request_of(make, prompt, model=self._model, warn=warn, view=view)
         stream = await self._client.chat.completions.create(**with_options(made, self._options))
         async with stream:
             async for update in openai_chat.updates(stream, model=self._model, provider=self._provider, view=view):

@@ -4,7 +4,9 @@ Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``.
 connection: ``request`` gives what ``client.chat.completions.create`` is called with, ``updates`` reads what it streams.
 
 Not expressible there, and skipped with a notice: video, audio that is neither WAV nor MP3, documents by address, files
-in results of tools, thoughts of earlier turns. ``developer`` is sent as ``system``, which every server knows.
+in results of tools, images by handle. ``developer`` is sent as ``system``, which every server knows. Thoughts go back
+only with calls, and only to who gave them as ``reasoning_content``: such servers refuse calls without them, and OpenAI
+itself, which shows none, refuses the member.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
+from aguila.chat.keys import ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.protocol import TokenUsage
+from aguila.providers._artefact import pack, unpack
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -51,6 +55,9 @@ from aguila.providers._usage import count, token_usage
 
 RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 
+THOUGHT = "openai.reasoning_content"
+"""The kind of the artefact of a thought that its server wants back with the calls it led to; it says whose it is."""
+
 _AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}\Z")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _FINISH = {
@@ -62,15 +69,18 @@ _FINISH = {
 }
 
 
-def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
+def request(
+    prompt: Prompt, *, model: str, provider: str = "openai", warn: Warn | None = None, view: View | None = None
+) -> dict[str, Any]:
     """The arguments of ``client.chat.completions.create`` for a stream that answers a prompt."""
     warn = log_notice if warn is None else warn
     view = View(prompt, RULES, warn) if view is None else view
     messages: list[Block] = []
     if prompt.system_text != "":
         messages.append({"role": "system", "content": prompt.system_text})
+    thoughts = _Thoughts(view.messages, _origin(provider, model))
     for message in view.messages:
-        messages += _messages(message, view, warn)
+        messages += _messages(message, view, thoughts, warn)
     if not any(message["role"] != "system" for message in messages):
         messages.append({"role": "user", "content": BEGIN})
     made: dict[str, Any] = {
@@ -94,10 +104,43 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     return made
 
 
-def _messages(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+def _origin(provider: str, model: str) -> str:
+    """Whose thoughts these are. Many servers are called "openai" by who does not say who is paid."""
+    return model if provider == "openai" else provider
+
+
+class _Thoughts:
+    """The thoughts that a server wants back with the calls they led to, as the messages pass by."""
+
+    def __init__(self, messages: list[ChatMessage], origin: str) -> None:
+        self._origin = origin
+        self._is_wanted = any(self._of(message) != "" for message in messages)
+        self._pending = ""
+
+    def _of(self, message: ChatMessage) -> str:
+        found = [content for content in message.contents if isinstance(content, ReasoningContent)]
+        return "".join(
+            [one.text for one in found if (unpack(one.protected_data, THOUGHT) or {}).get("origin") == self._origin]
+        )
+
+    def take(self, message: ChatMessage) -> Block:
+        """What goes with a message of the assistant. All calls have a thought then, be it an empty one."""
+        self._pending += self._of(message)
+        if not message.calls:
+            return {}
+        thought, self._pending = self._pending, ""
+        return {"reasoning_content": thought} if self._is_wanted else {}
+
+    def forget(self) -> None:
+        """Somebody else speaks."""
+        self._pending = ""
+
+
+def _messages(message: ChatMessage, view: View, thoughts: _Thoughts, warn: Warn) -> list[Block]:
+    if message.role == "assistant":
+        return _assistant(message, view, thoughts.take(message), warn)
+    thoughts.forget()
     match message.role:
-        case "assistant":
-            return _assistant(message, view, warn)
         case "tool":
             return [
                 {
@@ -119,10 +162,10 @@ def _messages(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
             return [{"role": "user", "content": content, **_named(message)}]
 
 
-def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
+def _assistant(message: ChatMessage, view: View, thought: Block, warn: Warn) -> list[Block]:
     texts = [content for content in message.contents if not isinstance(content, FunctionCallContent)]
     text = _joined(texts, warn)
-    made: Block = {"role": "assistant", "content": text if text != "" else None, **_named(message)}
+    made: Block = {"role": "assistant", "content": text if text != "" else None, **_named(message), **thought}
     calls = [
         {
             "id": view.call_id(call.call_id),
@@ -204,7 +247,9 @@ class _Reader:
         self._provider = provider
         self._view = view
         self._calls: dict[int, str] = {}  # by place, the id
+        self._given: dict[int, str] = {}  # by place, the id that the server gave
         self._names: dict[str, str] = {}
+        self._is_thinking = False
         self._refused = False
 
     def read(self, chunk: Any) -> ChatUpdate | None:
@@ -227,9 +272,10 @@ class _Reader:
     def _contents(self, delta: Any) -> list[Content]:
         contents: list[Content] = []
         # What compatible servers call it; OpenAI itself sends no thoughts here.
-        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        wanted = getattr(delta, "reasoning_content", None)
+        thought = wanted or getattr(delta, "reasoning", None)
         if isinstance(thought, str) and thought != "":
-            contents.append(ReasoningContent(thought))
+            contents.append(self._thought(thought, thought is wanted))
         text = getattr(delta, "content", None)
         if isinstance(text, str) and text != "":
             contents.append(TextContent(text))
@@ -241,22 +287,34 @@ class _Reader:
             content = self._call(piece)
             if content is not None:
                 contents.append(content)
+        if contents:
+            self._is_thinking = isinstance(contents[-1], ReasoningContent)
         return contents
+
+    def _thought(self, text: str, is_wanted: bool) -> ReasoningContent:
+        if self._is_thinking or not is_wanted:
+            return ReasoningContent(text)
+        artefact = pack(THOUGHT, origin=_origin(self._provider, self._model))
+        return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: THOUGHT})
 
     def _call(self, piece: Any) -> FunctionCallContent | None:
         function = getattr(piece, "function", None)
         name = getattr(function, "name", None) or ""
         arguments = getattr(function, "arguments", None) or ""
         given = getattr(piece, "id", None) or ""
-        # Servers that number every call 0 start a new one with a new id; servers that repeat the id go on.
+        # Servers that number every call 0 start a new one with a new id; servers that repeat the id go on. One that
+        # gives two calls one id gives each a name.
         place = getattr(piece, "index", None)
         if place is None:
             place = len(self._calls) if given not in self._calls.values() or given == "" else _place(self._calls, given)
         call_id = self._calls.get(place)
-        if call_id is None or (given not in ("", call_id) and name != ""):
+        if call_id is None or (given not in ("", self._given[place]) and name != ""):
             if call_id is not None:
                 self._calls[-1 - len(self._calls)] = call_id
-            call_id = self._calls[place] = given if given != "" else f"call_{len(self._calls)}"
+            self._given[place] = given
+            if given == "" or (name != "" and given in self._calls.values()):
+                given = f"{given or 'call'}_{len(self._calls)}"
+            call_id = self._calls[place] = given
         known = self._names.get(call_id)
         if known is None:
             if name == "":

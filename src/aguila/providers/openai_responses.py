@@ -27,8 +27,9 @@ from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
+from aguila.codec.values import is_array
 from aguila.protocol import TokenUsage
-from aguila.providers._artefact import pack, unpack
+from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._failure import told_failure
 from aguila.providers._media import (
     IMAGES,
@@ -113,8 +114,9 @@ def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
             case ReasoningContent():
                 thought = unpack(content.protected_data, REASONING)
                 if thought is not None and "id" in thought and "encrypted_content" in thought:
-                    summary = [{"type": "summary_text", "text": content.text}] if content.text != "" else []
-                    items.append({"type": "reasoning", "summary": summary, **thought})
+                    summary = [{"type": "summary_text", "text": text} for text in _summary(content.text, thought)]
+                    kept = {name: thought[name] for name in ("id", "encrypted_content")}
+                    items.append({"type": "reasoning", "summary": summary, **kept})
             case FunctionCallContent():
                 items.append(
                     {
@@ -132,6 +134,23 @@ def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
                     {"role": "assistant", "content": block["text"]} for block in blocks_of([content], _text_part, warn)
                 ]
     return items
+
+
+_BETWEEN = "\n\n"
+"""What stands between the parts of a summary where they are shown as one thought."""
+
+
+def _summary(text: str, thought: dict[str, str]) -> list[str]:
+    """A summary as the parts that it came in, if the text is still the one that was shown."""
+    lengths: Any = read_json(thought.get("parts", ""))
+    parts: list[str] = []
+    start = 0
+    for length in lengths if is_array(lengths) and all(type(one) is int and one >= 0 for one in lengths) else ():
+        parts.append(text[start : start + length])
+        start += length + len(_BETWEEN)
+    if parts and _BETWEEN.join(parts) == text:
+        return parts
+    return [text] if text != "" else []
 
 
 def _without_lonely_thoughts(items: list[Block]) -> list[Block]:
@@ -236,7 +255,7 @@ class _Reader:
                 contents.append(self._thought(event.item_id, event.delta))
             case "response.reasoning_summary_part.added":
                 if getattr(event, "summary_index", 0) > 0:
-                    contents.append(self._thought(event.item_id, "\n\n"))
+                    contents.append(self._thought(event.item_id, _BETWEEN))
             case "response.output_item.added":
                 if event.item.type == "function_call":
                     contents.append(self._begin(event))
@@ -276,10 +295,12 @@ class _Reader:
     def _end_thought(self, item: Any) -> list[Content]:
         encrypted = getattr(item, "encrypted_content", None)
         shown = self._shown.get(item.id, "")
-        text = "" if shown != "" else "\n\n".join([part.text for part in getattr(item, "summary", None) or ()])
+        parts = [part.text for part in getattr(item, "summary", None) or ()]
+        text = "" if shown != "" else _BETWEEN.join(parts)
         if not isinstance(encrypted, str) or encrypted == "":
             return [self._thought(item.id, text)] if text != "" else []
-        artefact = pack(REASONING, id=item.id, encrypted_content=encrypted)
+        told = {"parts": encode([len(part) for part in parts]).decode()} if len(parts) > 1 else {}
+        artefact = pack(REASONING, id=item.id, encrypted_content=encrypted, **told)
         properties = {CONTENT_ID: item.id, ENCRYPTED_VALUE_TYPE: REASONING}
         return [ReasoningContent(text, artefact, additional_properties=properties)]
 
