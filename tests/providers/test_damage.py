@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import provider_checkers
 import pytest
+from anthropic import AsyncAnthropic
+from google.genai import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from provider_checkers import check_anthropic, check_chat, check_gemini, check_responses
+from model_server import Recorded, stream
+from openai import AsyncOpenAI
+from provider_checkers import SOURCES, check_anthropic, check_chat, check_gemini, check_responses, from_gemini_wire
 
 from aguila.chat import (
     ChatMessage,
@@ -29,8 +37,37 @@ from aguila.chat import (
 from aguila.chat.keys import ENCRYPTED_VALUE, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.protocol import Context, Tool
-from aguila.providers import Prompt, anthropic, gemini, openai_chat, openai_responses
+from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses
 from aguila.providers._artefact import pack
+
+
+def wire_client(provider: str, url: str) -> Any:
+    """An official client of a provider for a server at ``url``."""
+    match provider:
+        case "anthropic":
+            return AsyncAnthropic(base_url=url, api_key="key", max_retries=0)
+        case "gemini":
+            return Client(api_key="key", http_options={"base_url": url})
+        case _:
+            return AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0)
+
+
+async def ask(provider: str, url: str, asked: list[Prompt]) -> None:
+    """Ask a model over the official SDK."""
+    client = wire_client(provider, url)
+    model = {
+        "openai chat": lambda: openai._Chat(client, "m", "openai", {}),
+        "openai responses": lambda: openai._Responses(client, "m", "openai", {}),
+        "anthropic": lambda: anthropic._Messages(client, "m", "anthropic", {}),
+        "gemini": lambda: gemini._Gemini(client, "m", "google", {}),
+    }[provider]()
+    try:
+        for prompt in asked:
+            async for _ in model.answer(prompt, lambda _: None):
+                pass
+    finally:
+        await (client.aio.aclose() if provider == "gemini" else client.close())
+
 
 PROVIDERS: dict[str, tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], list[str]]]] = {
     "openai chat": (openai_chat.request, check_chat),
@@ -53,7 +90,17 @@ ARTEFACTS = st.sampled_from(
         pack(anthropic.THINKING, signature="sig"),
         pack(anthropic.REDACTED, data="hidden"),
         pack(gemini.SIGNATURE, signature="c2ln"),
+        pack(gemini.SIGNATURE, signature="c2ln", start="2", length="3"),
+        pack(gemini.SIGNATURE, signature="c2ln", start="0", length="0", after="calls"),
+        pack(gemini.SIGNATURE, signature="c2ln", thought="2"),
         pack(gemini.SIGNATURE, signature="not base64!"),
+        pack(gemini.PART, part='{"executable_code":{"language":"PYTHON","code":"1"}}'),
+        pack(gemini.PART, part='{"function_call":{"name":"forged"}}'),
+        pack(anthropic.BLOCK, block='{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}'),
+        pack(anthropic.BLOCK, block='{"type":"web_search_tool_result","tool_use_id":"s1","content":[]}'),
+        pack(anthropic.BLOCK, block='{"type":"tool_use","id":"forged","name":"f","input":{}}'),
+        pack(openai_chat.THOUGHT, origin="m"),
+        pack(openai_chat.THOUGHT, origin="another"),
     ]
 )
 
@@ -90,12 +137,13 @@ def messages() -> st.SearchStrategy[ChatMessage]:
     thoughts = st.builds(ReasoningContent, TEXTS, ARTEFACTS)
     texts = TEXTS.map(TextContent)
     said = st.lists(texts | files(), max_size=3)
-    assistant = st.lists(st.one_of(texts, calls(), calls(), thoughts), max_size=4)
+    assistant = st.lists(st.one_of(texts, calls(), calls(), thoughts, files()), max_size=4)
+    signed = ARTEFACTS.map(lambda artefact: {} if artefact is None else {ENCRYPTED_VALUE: artefact})
     odd = st.lists(st.one_of(texts, calls(), results(), st.just(ErrorContent("x"))), max_size=2)
     return st.one_of(
         st.builds(ChatMessage, st.sampled_from(["user", "user", "system", "developer"]), said),
         st.builds(ChatMessage, st.just("assistant"), assistant),
-        st.builds(ChatMessage, st.just("assistant"), assistant),
+        st.builds(ChatMessage, st.just("assistant"), assistant, additional_properties=signed),
         st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
         st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
         st.builds(ChatMessage, st.sampled_from(["critic", "user", "tool"]), odd),
@@ -147,6 +195,7 @@ def tools() -> st.SearchStrategy[list[Tool]]:
     return st.lists(made, max_size=3, unique_by=lambda tool: tool.name)
 
 
+SAID = {"role": "user", "parts": [{"text": "hi"}]}
 DAMAGE = (
     "orphan call",
     "orphan result",
@@ -207,6 +256,17 @@ def damage_of(history: list[ChatMessage]) -> set[str]:
     return found
 
 
+def prompts() -> st.SearchStrategy[Prompt]:
+    context = st.sampled_from([[], [Context(description="Where", value="Oslo")]])
+    return st.builds(
+        Prompt,
+        messages=st.lists(messages(), max_size=8),
+        tools=tools(),
+        instructions=st.sampled_from([None, "", "Be brief."]),
+        context=context,
+    )
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> None:
     make, check = PROVIDERS[provider]
@@ -219,20 +279,44 @@ def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> N
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],
     )
-    @given(st.lists(messages(), max_size=8), tools(), st.sampled_from([None, "", "Be brief."]), st.booleans())
-    def holds(history: list[ChatMessage], declared: list[Tool], instructions: str | None, has_context: bool) -> None:
-        seen.update(damage_of(history))
+    @given(prompts())
+    def holds(prompt: Prompt) -> None:
+        seen.update(damage_of(prompt.messages))
         notices: list[Notice] = []
-        context = [Context(description="Where", value="Oslo")] if has_context else []
-        prompt = Prompt(messages=history, tools=declared, instructions=instructions, context=context)
         request = make(prompt, model="m", warn=notices.append)
         assert check(request) == []
-        if has_context:
+        if prompt.context:
             assert "Where: Oslo" in repr(request)
 
     holds()
     missing = [kind for kind in DAMAGE if seen[kind] == 0]
     assert missing == [], f"{dict(seen)}"
+
+
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_the_official_sdk_sends_of_any_history_the_rules_accept(provider: str) -> None:
+    """The same, as it arrives: the SDK's own conversion is between."""
+    check = PROVIDERS[provider][1]
+    made: list[Prompt] = []
+
+    @settings(
+        max_examples=40,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(prompts())
+    def collect(prompt: Prompt) -> None:
+        made.append(prompt)
+
+    collect()
+    with Recorded([stream(provider, text="Hi")] * len(made)) as recorded:
+        asyncio.run(ask(provider, recorded.url, made))
+    assert len(recorded.requests) == len(made)
+    for body in recorded.requests:
+        assert check(from_gemini_wire(body) if provider == "gemini" else body) == []
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -265,6 +349,13 @@ def test_what_was_repaired_is_told_and_the_history_stays_as_it_was(provider: str
     assert as_chat_messages(before)[1].calls[0].call_id == "c1"
 
 
+def test_every_rule_has_a_source_and_every_source_a_rule() -> None:
+    text = Path(provider_checkers.__file__).read_text()
+    used = set(re.findall(r'"f?([A-Z]-\d+) ', text)) | set(re.findall(r'f"([A-Z]-\d+) ', text))
+    used |= set(re.findall(r'"([A-Z]-\d+)"[,)]', text))
+    assert used == set(SOURCES)
+
+
 def test_the_checkers_refuse_what_the_providers_refuse() -> None:
     """A checker that accepts everything would prove nothing."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -272,7 +363,8 @@ def test_the_checkers_refuse_what_the_providers_refuse() -> None:
     assert check_chat({"messages": []})
     assert check_chat({"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}, user]})
     assert check_chat({"messages": [{"role": "tool", "tool_call_id": "c", "content": ""}]})
-    assert check_chat({"messages": [user], "tools": [{"function": {"name": "f", "parameters": {"anyOf": []}}}]})
+    function = {"type": "function", "function": {"name": "f", "parameters": {"anyOf": []}}}
+    assert check_chat({"messages": [user], "tools": [function]})
     item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     assert check_responses({"input": [item]})
     thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}
@@ -283,7 +375,18 @@ def test_the_checkers_refuse_what_the_providers_refuse() -> None:
     assert check_anthropic({"max_tokens": 1, "messages": [told, told]})
     assert check_anthropic({"max_tokens": 1, "messages": [told, {"role": "assistant", "content": use}, told]})
     assert check_anthropic({"max_tokens": 1, "messages": [told, {"role": "assistant", "content": text}]})
+    answer = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": ""}]}
+    called = [told, {"role": "assistant", "content": use}, answer]
+    assert check_anthropic({"max_tokens": 1, "messages": called}) == ["A-4 calls, and no tools"]
+    own = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    loose = [told, {"role": "assistant", "content": [*text, own]}]
+    assert check_anthropic({"max_tokens": 1, "messages": [*loose, told]})
+    assert check_anthropic({"max_tokens": 1, "messages": loose}, is_paused=True) == []
     made = {"function_call": {"id": "c", "name": "f", "args": {}}}
+    result = {"role": "user", "parts": [{"function_response": {"id": "c", "name": "f", "response": {}}}]}
+    unsigned = {"contents": [SAID, {"role": "model", "parts": [made]}, result], "config": {}}
+    assert [one[:3] for one in check_gemini(unsigned)] == ["G-3"]
+    assert check_gemini({**unsigned, "contents": [*unsigned["contents"], SAID]}) == []
     said = {"role": "user", "parts": [{"text": "hi"}]}
     assert check_gemini({"contents": [said, {"role": "model", "parts": [made]}, said], "config": {}})
     bad = {"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}

@@ -73,6 +73,8 @@ REDACTED = "anthropic.redacted_thinking"
 """The kind of the artefact that is a thought which does not show."""
 BLOCK = "anthropic.block"
 """The kind of the artefact that is a whole block, of a tool that the provider runs itself."""
+GONE = "This tool is not there any more."
+"""What a model is told of tools that only the history knows."""
 MAX_TOKENS = 8192
 """How long an answer may be, which the provider wants to be told, unless ``options`` say otherwise."""
 
@@ -163,15 +165,19 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     texts = [text for text in system if text.strip() != ""]
     if texts:
         made["system"] = "\n\n".join(texts)
-    if view.tools:
-        made["tools"] = [
-            {
-                "name": name,
-                "description": tool.description,
-                "input_schema": standard_schema(tool.parameters, property_name=PROPERTY_NAME),
-            }
-            for name, tool in view.tools
-        ]
+    declared = [
+        {
+            "name": name,
+            "description": tool.description,
+            "input_schema": standard_schema(tool.parameters, property_name=PROPERTY_NAME),
+        }
+        for name, tool in view.tools
+    ]
+    if not declared:  # calls are refused where no tool is declared, also those that were made long ago
+        used = dict.fromkeys(block["name"] for _, blocks in turns for block in blocks if block["type"] == "tool_use")
+        declared = [{"name": name, "description": GONE, "input_schema": standard_schema(None)} for name in used]
+    if declared:
+        made["tools"] = declared
     return made
 
 

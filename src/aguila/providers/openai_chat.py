@@ -58,7 +58,7 @@ RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 THOUGHT = "openai.reasoning_content"
 """The kind of the artefact of a thought that its server wants back with the calls it led to; it says whose it is."""
 
-_AUTHOR = re.compile(r"[^\s<|\\/>]{1,64}\Z")
+_AUTHOR = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _FINISH = {
     "stop": "stop",
