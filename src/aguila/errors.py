@@ -175,14 +175,18 @@ class HTTPRejected(AguilaError):
 class TransportFailed(AguilaError):
     """The server could not be reached, or the connection broke before the answer was complete.
 
-    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` if it never can, as it is.
+    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` if it never can, as it is;
+    ``is_timeout`` if the time ran out in which something had to come.
     """
 
-    def __init__(self, message: str, *, was_sent: bool = True, is_lasting: bool = False) -> None:
+    def __init__(
+        self, message: str, *, was_sent: bool = True, is_lasting: bool = False, is_timeout: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.was_sent = was_sent and not is_lasting
         self.is_lasting = is_lasting
+        self.is_timeout = is_timeout
 
 
 class AuthFailed(AguilaError):

@@ -280,7 +280,7 @@ def test_a_frame_that_is_no_event_is_a_protocol_error(twin, data):
     [
         (422, "application/json", b'{"error":{"code":"bad","message":"no","path":"/x"}}', "bad", "no"),
         (422, "application/json", b'{"detail":"nope"}', None, "nope"),
-        (422, "application/json", b'{"detail":[{"loc":["body"]}]}', None, ""),
+        (422, "application/json", b'{"detail":[{"loc":["body"]}]}', None, '{"loc":["body"]}'),
         (500, "text/plain", b"oops", None, "oops"),
         (401, None, b"", None, ""),
         (404, "application/json", b"{broken", None, "{broken"),

@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from aguila.client.httpx2 import HTTPX2Transport
+from aguila.client.requests import address
 from aguila.client.transport import Request, Response, Timeouts
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
@@ -94,7 +95,7 @@ class Answer:
             try:
                 data = self._response.read(self._patience)
             except TransportFailed as error:
-                self.broke = error.message
+                self.broke = _why(error, self._patience)
                 return
             if not data:
                 return
@@ -107,6 +108,11 @@ class Answer:
     def close(self) -> None:
         """Let go of the connection."""
         self._response.close()
+
+
+def _why(error: TransportFailed, patience: float | None) -> str:
+    is_known = error.is_timeout and patience is not None
+    return f"nothing came for {patience:g} seconds (--timeout)" if is_known else error.message
 
 
 class Caller:
@@ -128,12 +134,12 @@ class Caller:
         try:
             response = self._transport.send(request, self._patience)
         except TransportFailed as error:
-            raise CannotRun(f"cannot reach {self._url}: {error.message}") from None
+            raise CannotRun(f"cannot reach {address(self._url)}: {_why(error, self._patience)}") from None
         answer = Answer(response, began, self._patience)
         if not 200 <= answer.status < 300:
             text = answer.body().decode("utf-8", "replace").strip()[:500]
             answer.close()
-            raise CannotRun(f"{self._url} answered HTTP {answer.status}{f': {text}' if text else ''}")
+            raise CannotRun(f"{address(self._url)} answered HTTP {answer.status}{f': {text}' if text else ''}")
         return answer
 
     def __enter__(self) -> Caller:

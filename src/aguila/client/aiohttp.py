@@ -54,6 +54,8 @@ class AiohttpTransport:
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = _failed(error)
+            if self._is_ours and isinstance(error, aiohttp.ConnectionTimeoutError):
+                failure = TransportFailed(f"no connection within {self._timeouts.connect} seconds (Timeouts.connect)")
             failure.is_lasting = isinstance(error, ValueError)  # an address that is none
             failure.was_sent = not isinstance(
                 error, (ValueError, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)

@@ -350,7 +350,7 @@ class _Watch:
             self._has_fired = False
             if task.uncancel() > before:  # somebody else cancels it as well
                 raise
-            raise TransportFailed(f"nothing came for {seconds:g} seconds") from None
+            raise TransportFailed(f"nothing came for {seconds:g} seconds", is_timeout=True) from None
         finally:
             self._task = None
 

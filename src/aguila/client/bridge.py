@@ -57,7 +57,7 @@ class ThreadedTransport:
             return future.result(timeout)
         except TimeoutError:
             future.cancel()
-            raise TransportFailed(f"nothing came for {timeout:g} seconds") from None
+            raise TransportFailed(f"nothing came for {timeout:g} seconds", is_timeout=True) from None
         except CancelledError:
             raise TransportFailed("the transport was closed") from None
         except BaseException:

@@ -19,10 +19,11 @@ T = TypeVar("T")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What ``Open`` gives: how an answer begins. Header names are in lower case."""
+    """What ``Open`` gives: how an answer begins. Header names are in lower case. ``note`` is our word on it, if any."""
 
     status: int
     headers: Mapping[str, str]
+    note: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):

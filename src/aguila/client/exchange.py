@@ -16,27 +16,24 @@ How a dropped stream is taken up again, exactly once:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
 from aguila.client.cursor import Cursor
-from aguila.client.effects import Authorize, Close, Compute, Head, Open, Program, Read, Sleep
+from aguila.client.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.incoming import Reader, is_vague, reader_for
 from aguila.client.middleware import Chain
+from aguila.client.requests import Limit, merge_headers, open_answer, read_answer, rejection, told
 from aguila.client.transport import Request
 from aguila.codec import EventDecoder
 from aguila.codec.downgrade import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice
 from aguila.codec.sse import Frame
-from aguila.errors import AguilaError, EncodeError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consume import Raw
@@ -50,7 +47,8 @@ LARGE = 1 << 20
 """Bytes of an event from which on it is read off the event loop."""
 
 _MAX_BODY = 1 << 20  # of an answer that is no stream
-_MAX_REDIRECTS = 5
+_IDLE: Limit = "idle"
+_FIRST_EVENT: Limit = "first_event"
 _LINGER = 5.0
 """Seconds that a stream may stay open after its run has ended: a late RUN_ERROR may come (LIFE-15), or nothing."""
 
@@ -80,109 +78,6 @@ class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
         """The pause that the server asked for when it refused, None if none that we are willing to make."""
         asked = error.retry_after if isinstance(error, HTTPRejected) else None
         return None if asked is None or asked > self.patience else asked
-
-
-# Requests
-
-
-def open_answer(settings: Settings, request: Request, timeout: float | None) -> Program[Head]:
-    """Send a request with fresh credentials; follows redirects that keep method and body, to the same origin."""
-    for _ in range(_MAX_REDIRECTS):
-        extra = yield Authorize()
-        headers = merge_headers(request.headers, extra)
-        _check_headers(headers)
-        head: Head = yield Open(msgspec.structs.replace(request, headers=headers), timeout)
-        location = head.headers.get("location")
-        if head.status not in (307, 308) or location is None:
-            return head
-        target = urljoin(request.url, location)
-        if urlsplit(target)[:2] != urlsplit(request.url)[:2]:
-            return head  # credentials are for the origin they were meant for
-        request = msgspec.structs.replace(request, url=target)
-    return head  # type: ignore[reportPossiblyUnbound]
-
-
-def _check_headers(headers: Mapping[str, str]) -> None:
-    """Raise ``TransportFailed`` for a header that cannot be sent: transports notice when they have connected."""
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(value):
-            raise TransportFailed(f"the header {name!r} cannot be sent as it is", is_lasting=True)
-
-
-_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
-_NO_HEADER_VALUE = re.compile(r"[^\t\x20-\x7e]")
-
-
-def read_answer(head: Head, timeout: float | None) -> Program[bytes]:
-    """The whole body of an answer that is no stream, up to a size no error or document needs."""
-    pieces: list[bytes] = []
-    size = 0
-    while size <= _MAX_BODY:
-        piece: bytes = yield Read(timeout)
-        if not piece:
-            break
-        pieces.append(piece)
-        size += len(piece)
-    yield Close()
-    return b"".join(pieces)
-
-
-def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
-    """Send a request and read its answer. Raises ``HTTPRejected`` unless it is a success."""
-    timeout = settings.timeouts.answer
-    head = yield from open_answer(settings, request, timeout)
-    body = yield from read_answer(head, timeout)
-    if not 200 <= head.status < 300:
-        raise rejection(head, body, settings.now())
-    return head, body
-
-
-def merge_headers(*layers: Mapping[str, str | None] | Mapping[str, str] | None) -> dict[str, str]:
-    """Headers where later ones replace earlier ones of the same name, whatever its case. None as a value removes."""
-    merged: dict[str, tuple[str, str | None]] = {}
-    for layer in layers:
-        for name, value in () if layer is None else layer.items():
-            merged[name.lower()] = (name, value)
-    return {name: value for name, value in merged.values() if value is not None}
-
-
-def rejection(head: Head, body: bytes, now: datetime, message: str = "") -> HTTPRejected:
-    """A refusal in words: ours says code and message, FastAPI's ``detail``, others whatever they like."""
-    text = body.decode("utf-8", "replace")
-    value: Any = text
-    if "json" in head.headers.get("content-type", ""):
-        try:
-            value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            value = text
-    code: Any = None
-    if isinstance(value, dict):
-        error: Any = value.get("error", value)  # type: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        if isinstance(error, dict):
-            code, found = error.get("code"), error.get("message", error.get("detail"))  # type: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        else:
-            found = error  # type: ignore[reportUnknownVariableType]
-        message = message or (found if isinstance(found, str) else "")
-    else:
-        message = message or text.strip()[:200]
-    wait = seconds_of(head.headers.get("retry-after"), now)
-    code = code if isinstance(code, str) else None
-    return HTTPRejected(head.status, code=code, message=message, body=value, retry_after=wait)
-
-
-def seconds_of(value: str | None, now: datetime) -> float | None:
-    """A ``Retry-After``: seconds, or a date. None for anything else."""
-    if value is None:
-        return None
-    if value.strip().isascii() and value.strip().isdigit():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a zone
-        return None
-
-
-# Streams
 
 
 class Exchange:
@@ -254,12 +149,12 @@ class Exchange:
 
     def _open(self, request: Request) -> Program[Reader]:
         settings = self._settings
-        head = yield from open_answer(settings, request, settings.timeouts.first_event)
+        head = yield from open_answer(settings, request, "first_event")
         reader = None
         if 200 <= head.status < 300:
             reader = reader_for(head.headers.get("content-type"), warn=settings.warn, max_size=settings.max_size)
         if reader is None:
-            body = yield from read_answer(head, settings.timeouts.answer)
+            body = yield from read_answer(settings, request)
             if 200 <= head.status < 300:
                 raise self._no_stream(head, body)
             raise rejection(head, body, settings.now())
@@ -279,7 +174,7 @@ class Exchange:
         is_plain = not self._chain and self._boundary is None
         clock = self._settings.clock
         deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
-        wait = timeouts.idle
+        wait, limit = timeouts.idle, _IDLE
         unread = bytearray()  # of an answer that may be no stream at all
         end: float | None = None  # of waiting for a late RUN_ERROR, whatever else comes
         while True:
@@ -292,13 +187,14 @@ class Exchange:
                 left = deadline - clock()
                 if left <= 0:
                     yield Close()
-                    return TransportFailed(f"no event within {timeouts.first_event} seconds")
-                wait = left if timeouts.idle is None else min(left, timeouts.idle)
+                    return told(TransportFailed("", is_timeout=True), "first_event", timeouts)
+                is_idle = timeouts.idle is not None and timeouts.idle < left
+                wait, limit = (timeouts.idle, _IDLE) if is_idle else (left, _FIRST_EVENT)
             try:
                 data: bytes = yield Read(wait)
             except TransportFailed as error:
                 yield Close()
-                return error
+                return told(error, limit, timeouts)
             # What is held is copied a few times when it ends, and then decoded: not where it takes everybody's time.
             is_large = reader.held + len(data) > LARGE
             if is_large and data:
@@ -322,7 +218,7 @@ class Exchange:
                 if self._is_done:
                     yield Close()
                     return None
-                wait = timeouts.idle
+                wait, limit = timeouts.idle, _IDLE
                 end = clock() + _LINGER if self._is_lingering else None
             if reader.error is not None:
                 raise reader.error
@@ -537,16 +433,3 @@ def _computed(work: Callable[[], T]) -> Program[T]:
 _BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
 
 _READ_ON: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
-
-
-def join_url(url: str, segments: tuple[str, ...]) -> str:
-    """The address of something below an endpoint, its query kept; ids may hold anything but be a step in a path.
-
-    Raises ``EncodeError`` for those: whoever gets the address would follow them.
-    """
-    for segment in segments:
-        if segment in ("", ".", ".."):
-            raise EncodeError(f"the id {segment!r} cannot be part of an address")
-    parts = urlsplit(url)
-    path = "/".join([parts.path.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
-    return parts._replace(path=path, fragment="").geturl()

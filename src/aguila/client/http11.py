@@ -17,6 +17,7 @@ from typing import Any
 
 import h11
 import httpcore2
+import httpx2
 
 from aguila.errors import TransportFailed
 
@@ -174,7 +175,11 @@ class Body(_Body):
 _ERRORS = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 
 
+_RAN_OUT = (httpcore2.ReadTimeout, httpcore2.WriteTimeout, httpx2.ReadTimeout, httpx2.WriteTimeout)
+
+
 def failed(error: Exception) -> TransportFailed:
     """A transport's error as ours, with its kind, since some have no words."""
     text = str(error)
-    return TransportFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return TransportFailed(message, is_timeout=isinstance(error, _RAN_OUT))

@@ -30,6 +30,7 @@ class AsyncHTTPX2Transport:
     ) -> None:
         timeouts = timeouts or Timeouts()
         self._is_ours = client is None
+        self._connect = timeouts.connect if client is None and "timeout" not in options else None
         # Waiting for the answer is bounded by who waits; here only what nobody else can tell apart.
         patience = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
         options = {"timeout": patience, "limits": _LIMITS, **options}
@@ -43,7 +44,7 @@ class AsyncHTTPX2Transport:
             )
             response = await self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise _not_answered(error) from error
+            raise _not_answered(error, self._connect) from error
         return _AsyncResponse(response)
 
     async def close(self) -> None:
@@ -106,7 +107,7 @@ class HTTPX2Transport:
             )
             response = self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise _not_answered(error) from error
+            raise _not_answered(error, connect) from error
         return _Response(response, built, self._timeouts.idle)
 
     def close(self) -> None:
@@ -146,8 +147,11 @@ class _Response:
         self._response.close()
 
 
-def _not_answered(error: Exception) -> TransportFailed:
+def _not_answered(error: Exception, seconds: float | None) -> TransportFailed:
+    """``seconds`` is the limit for connecting that we set, None if it is not ours."""
     failure = failed(error)
+    if seconds is not None and isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+        failure = TransportFailed(f"no connection within {seconds:g} seconds (Timeouts.connect)")
     failure.is_lasting = isinstance(error, _LASTING)
     failure.was_sent = not isinstance(error, _UNSENT)
     return failure

@@ -14,10 +14,11 @@ import msgspec
 from aguila.client._base import Settings, json_headers
 from aguila.client.arguments import expect, listed
 from aguila.client.effects import CallTools, Compute, Program
-from aguila.client.exchange import Exchange, fetch, merge_headers
+from aguila.client.exchange import Exchange
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of
+from aguila.client.requests import fetch, merge_headers
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
