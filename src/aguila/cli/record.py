@@ -8,13 +8,14 @@ evidence. ``.sse`` and ``.pb`` are the bytes as they came, if they came in that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 import msgspec
 
 from aguila.cli.calling import Answer, Caller, CannotRun, headers_of, make_input
-from aguila.client.incoming import Reader, reader_for
+from aguila.client.incoming import Reader, is_vague, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
 from aguila.codec.negotiate import is_protobuf
@@ -55,9 +56,9 @@ def record(
         answer = caller.post(wanted)
         try:
             is_raw = form in ("sse", "protobuf") and is_protobuf(answer.content_type) == (form == "protobuf")
-            reader = None if is_raw else _reader(answer)
+            events = None if is_raw else _stream(answer)
             with path.open("ab" if append else "wb") as file:
-                kept = _copy(answer, file) if reader is None else _write(_events(answer, reader), file, form, wanted)
+                kept = _copy(answer, file) if events is None else _write(events, file, form, wanted)
         except OSError as error:
             raise CannotRun(f"cannot write {path}: {error.strerror}") from None
         finally:
@@ -124,11 +125,18 @@ def _encoder(form: Format) -> Callable[[bytes], bytes]:
     return lambda data: b"".join([encoder.encode(event) for event in decoder.feed(data)])
 
 
-def _reader(answer: Answer) -> Reader:
+def _stream(answer: Answer) -> Iterator[tuple[float, bytes]]:
+    """The raw events. Raises ``CannotRun`` if it is no stream: what does not say so has to begin with an event."""
     reader = reader_for(answer.content_type, warn=log_notice)
-    if reader is None:
+    events = None if reader is None else _events(answer, reader)
+    if events is not None and is_vague(answer.content_type):
+        try:
+            events = chain([next(events)], events)
+        except (StopIteration, ProtocolError, StreamTruncated):
+            events = None
+    if events is None:
         raise CannotRun(f"the answer is {answer.content_type or 'of no type'}, no stream of events")
-    return reader
+    return events
 
 
 def _events(answer: Answer, reader: Reader) -> Iterator[tuple[float, bytes]]:
