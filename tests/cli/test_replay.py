@@ -60,7 +60,7 @@ def test_a_stream_of_every_event_type_comes_back_as_it_was(tmp_path: Path) -> No
                 assert len(streams) == runs
                 kept = [event.data for stream in streams for event in stream.events]
             else:
-                assert aguila("record", server.url, "c.jsonl", folder=tmp_path).returncode == 0
+                assert aguila("record", server.url, "c.jsonl", "--force", folder=tmp_path).returncode == 0
                 kept = [event.data for event in read_streams((tmp_path / "c.jsonl").read_bytes(), "jsonl")[0].events]
             assert f" runs of {name} at {server.url}" in server.log
         expected = [event.data for event in read_streams(original, form)[0].events]  # type: ignore[arg-type]
