@@ -393,3 +393,19 @@ def test_instructions_may_be_a_function_of_the_run() -> None:
     ):
         server.events(thread_id="t7", messages=[{"id": "m", "role": "user", "content": "Hi"}])
     assert "The thread is t7." in json.dumps(recorded.requests[0])
+
+
+def test_calls_that_another_model_made_are_sent_as_the_provider_accepts_them() -> None:
+    """Gemini wants calls of the current turn signed, Anthropic wants tools declared where there are calls."""
+    called = [
+        ChatMessage("user", "Hi"),
+        ChatMessage("assistant", [FunctionCallContent("c1", "weather"), FunctionCallContent("c2", "weather")]),
+        ChatMessage("tool", [FunctionResultContent("c1", "3 degrees")]),
+        ChatMessage("tool", [FunctionResultContent("c2", "3 degrees")]),
+    ]
+    parts = gemini.request(asked(*called), model="m")["contents"][1]["parts"]
+    assert [part.get("thought_signature") for part in parts] == [gemini.UNSIGNED, None]
+    earlier = gemini.request(asked(*called, ChatMessage("user", "Thanks")), model="m")["contents"][1]["parts"]
+    assert [part.get("thought_signature") for part in earlier] == [None, None]
+    (gone,) = anthropic.request(asked(*called), model="m")["tools"]
+    assert (gone["name"], gone["description"]) == ("weather", anthropic.GONE)
