@@ -3,7 +3,8 @@
 import gc
 import json
 import threading
-from itertools import chain, repeat
+import time
+from itertools import chain, repeat, takewhile
 
 import pytest
 from scripted import SSE, Answer, ScriptedServer, call, finished, frame, frames, run_of, started, text
@@ -463,7 +464,10 @@ def test_comments_do_not_hold_a_run_that_is_over_in1(twin, monkeypatch):
 
     def pings(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
-        return Answer(chain([frames([started(run, thread), finished(run, thread)])], repeat(b": ping\n\n")))
+        late = frame({"type": "RUN_ERROR", "message": "somebody was still listening"})
+        end = time.monotonic() + 3
+        comments = takewhile(lambda _: time.monotonic() < end, repeat(b": ping\n\n"))
+        return Answer(chain([frames([started(run, thread), finished(run, thread)])], comments, [late]))
 
     with ScriptedServer(pings) as server:
         assert twin.result(twin.client(server.url).thread().run("Hi")).outcome == "success"
