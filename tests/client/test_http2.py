@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import gc
 import ssl
 import threading
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from serving import DEADLINE, Gate, free_port, until
+from twins import error_while_closing
 
 from aguila import App, AsyncClient
 from aguila.client import Timeouts
@@ -40,6 +42,9 @@ def certificate(tmp_path_factory):
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     (folder / "key.pem").write_bytes(pem)
     return folder / "cert.pem", folder / "key.pem"
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*TCPServer:pytest.PytestUnraisableExceptionWarning")
 
 
 class Hypercorn:
@@ -79,6 +84,7 @@ class Hypercorn:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(DEADLINE)
         assert not self._thread.is_alive()
+        gc.collect()  # Hypercorn 0.18 leaves coroutines unfinished at times: they are found here, where that is known
 
 
 @pytest.fixture
@@ -190,4 +196,21 @@ def test_refusals_and_silence_over_http_2_are_what_they_are_otherwise(twin, cert
         assert (refused.value.status, refused.value.code) == (404, "not_found")
         with pytest.raises(StreamTruncated):
             twin.result(client.thread().run("x"))
+        gate.open()
+
+
+def test_closing_the_client_ends_a_run_over_http_2(twin, certificate, trusted):
+    gate, is_waiting = Gate(), threading.Event()
+
+    async def agent(run):
+        yield "one"
+        is_waiting.set()
+        await gate.wait()
+
+    with (
+        Hypercorn(App(agent, heartbeat=3600), certificate) as server,
+        connected(twin, server, trusted) as client,
+    ):
+        error = error_while_closing(twin, client, client.thread().run("x"), is_waiting)
+        assert str(error) == "the client was closed"
         gate.open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from typing import Any
 
 from aguila.client import AsyncClient, Client, Reconnect
@@ -99,3 +100,33 @@ class AsyncTwin:
 
 
 TWINS = (AsyncTwin, SyncTwin)
+
+
+def error_while_closing(twin: Any, client: Any, run: Any, is_waiting: threading.Event) -> Any:
+    """What a run ends with whose client is closed while it waits."""
+    if isinstance(twin, SyncTwin):
+        found = []
+
+        def follow():
+            try:
+                run.result()
+            except Exception as error:  # noqa: BLE001 - it is looked at
+                found.append(error)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        assert is_waiting.wait(10)
+        client.close()
+        thread.join(10)
+        assert not thread.is_alive(), "it still waits"
+        return found[0]
+
+    async def main():
+        following = asyncio.ensure_future(run.result())
+        assert await asyncio.to_thread(is_waiting.wait, 10)
+        await client.close()
+        done, _ = await asyncio.wait({following}, timeout=10)
+        assert done, "it still waits"
+        return following.exception()
+
+    return twin.wait(main())

@@ -6,6 +6,7 @@ Below: ``exchange``, ``files``. Above: ``asyncio`` and ``sync``. No I/O here: se
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from types import NoneType
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
+from weakref import WeakSet
 
 import msgspec
 
@@ -149,6 +151,8 @@ class ClientBase(Generic[TransportT]):
             ProtobufDecoder()  # raises MissingExtra now and not in the middle of a run
         self.url = url
         self._auth = auth_function(auth)
+        self._closed = threading.Event()
+        self._drivers: WeakSet[Any] = WeakSet()  # of programs that are on, in the async twin: to be ended
         self._settings = Settings(
             url=url,
             headers=dict(headers or {}),
@@ -171,6 +175,18 @@ class ClientBase(Generic[TransportT]):
 
     def _default_transport(self, options: Mapping[str, Any]) -> TransportT:
         raise NotImplementedError
+
+    def _check_open(self, error: Exception | None = None) -> None:
+        """Raise ``TransportFailed`` if the client was closed: then that is why something failed, whatever it was."""
+        if self._closed.is_set():
+            raise TransportFailed("the client was closed", was_sent=error is not None) from error
+
+    def _told_of(self, error: Exception) -> TransportFailed:
+        """A failure that a program is told of, to make the best of it. Raises any other."""
+        self._check_open(error)
+        if not isinstance(error, TransportFailed):
+            raise error
+        return error
 
     def _capabilities_program(self) -> Program[AgentCapabilities | None]:
         settings = self._settings

@@ -7,7 +7,7 @@ driven: what they ask for is awaited, what they yield for the caller is given to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import copy_context
 from functools import partial
@@ -77,7 +77,13 @@ class AsyncClient(ClientBase[AsyncTransport]):
         return await self._driver().finish(self._upload_program(source, mime_type, filename, thread_id))
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. A run that is on ends with ``TransportFailed``.
+
+        On the server it goes on.
+        """
+        self._closed.set()
+        for driver in list(self._drivers):
+            driver.end()
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -87,7 +93,9 @@ class AsyncClient(ClientBase[AsyncTransport]):
         await self.close()
 
     def _driver(self) -> _Driver:
-        return _Driver(self._transport, self._auth)
+        driver = _Driver(self)
+        self._drivers.add(driver)
+        return driver
 
 
 class AsyncThread(ThreadBase):
@@ -237,8 +245,8 @@ class AsyncRun(RunBase):
                     while wanted.__class__ is not GeneratorType:
                         try:
                             answer = await driver.perform(wanted)
-                        except TransportFailed as error:
-                            wanted = program.throw(error)
+                        except Exception as error:  # noqa: BLE001 - raised again, but for one that is no surprise
+                            wanted = program.throw(driver.client._told_of(error))
                         else:
                             wanted = program.send(answer)
                 except StopIteration as stop:
@@ -259,9 +267,8 @@ class AsyncRun(RunBase):
 class _Driver:
     """Carries out what one program asks for; holds the answer that is open."""
 
-    def __init__(self, transport: AsyncTransport, auth: Callable[[], Any] | None) -> None:
-        self._transport = transport
-        self._auth = auth
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
         self._response: AsyncResponse | None = None
         self._watch = _Watch()
 
@@ -271,8 +278,8 @@ class _Driver:
             while True:
                 try:
                     answer = await self.perform(wanted)
-                except TransportFailed as error:
-                    wanted = program.throw(error)
+                except Exception as error:  # noqa: BLE001 - raised again, but for one that is no surprise
+                    wanted = program.throw(self.client._told_of(error))
                 else:
                     wanted = program.send(answer)
         except StopIteration as stop:
@@ -283,22 +290,24 @@ class _Driver:
 
     async def perform(self, effect: Any) -> Any:
         kind = effect.__class__
+        if kind is Close:
+            return await self.close()
+        self.client._check_open()
         if kind is Read:
             assert self._response is not None  # noqa: S101
-            if effect.timeout is None:
-                return await self._response.read()
             return await self._watch.within(effect.timeout, self._response.read())
         if kind is Open:
             await self.close()
-            sending = self._transport.send(effect.request)
-            response = await (sending if effect.timeout is None else self._watch.within(effect.timeout, sending))
+            response = await self._watch.within(effect.timeout, self.client._transport.send(effect.request))
             self._response = response
             return Head(response.status, response.headers)
-        if kind is Close:
-            return await self.close()
+        return await self._watch.within(None, self._other(kind, effect))
+
+    async def _other(self, kind: Any, effect: Any) -> Any:
         if kind is Authorize:
+            auth = self.client._auth
             try:
-                given = None if self._auth is None else self._auth()
+                given = None if auth is None else auth()
                 return auth_headers(await given if isawaitable(given) else given)
             except Exception as error:
                 raise AuthFailed(error) from error
@@ -310,6 +319,10 @@ class _Driver:
         for planned in effect.calls:
             await _ask(planned)
         return await asyncio.gather(*(_call(planned) for planned in effect.calls))
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        self._watch.go_off("the client was closed")
 
     async def close(self) -> None:
         self._watch.stop()
@@ -328,28 +341,34 @@ class _Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None  # that waits
         self._deadline = 0.0
-        self._has_fired = False
+        self._why: str | None = None  # it has gone off
 
-    async def within(self, seconds: float, waiting: Coroutine[Any, Any, T]) -> T:
+    async def within(self, seconds: float | None, waiting: Coroutine[Any, Any, T]) -> T:
+        """What comes of it. Raises ``TransportFailed`` after so many seconds, or if it goes off before."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
-        loop = asyncio.get_running_loop()
-        self._deadline = deadline = loop.time() + seconds
-        timer = self._timer
-        if timer is None or timer.when() > deadline:
-            if timer is not None:
-                timer.cancel()
-            self._timer = loop.call_at(deadline, self._go_off, loop)
+        if seconds is None:
+            self._deadline = _NEVER
+        else:
+            loop = asyncio.get_running_loop()
+            self._deadline = deadline = loop.time() + seconds
+            timer = self._timer
+            if timer is None or timer.when() > deadline:
+                if timer is not None:
+                    timer.cancel()
+                self._timer = loop.call_at(deadline, self._look, loop)
         before = task.cancelling()
         self._task = task
         try:
             return await waiting
         except asyncio.CancelledError:
-            if not self._has_fired:
+            if self._why is None:
                 raise
-            self._has_fired = False
+            why, self._why = self._why, None
             if task.uncancel() > before:  # somebody else cancels it as well
                 raise
+            if why:
+                raise TransportFailed(why) from None
             raise TransportFailed(f"nothing came for {seconds:g} seconds", is_timeout=True) from None
         finally:
             self._task = None
@@ -359,15 +378,23 @@ class _Watch:
             self._timer.cancel()
             self._timer = None
 
-    def _go_off(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._task is None:
+        if self._task is None or self._deadline == _NEVER:
             return
         if loop.time() < self._deadline:
-            self._timer = loop.call_at(self._deadline, self._go_off, loop)
-            return
-        self._has_fired = True
-        self._task.cancel()
+            self._timer = loop.call_at(self._deadline, self._look, loop)
+        else:
+            self.go_off("")
+
+    def go_off(self, why: str) -> None:
+        """End the wait, if there is one. Without a reason the reason is that it was too long."""
+        if self._task is not None and self._why is None:
+            self._why = why
+            self._task.cancel()
+
+
+_NEVER = float("inf")
 
 
 async def _ask(planned: PlannedCall) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from aguila.client.transport import AsyncResponse, AsyncTransport, Request
@@ -26,33 +27,53 @@ class ThreadedTransport:
         self._thread = threading.Thread(target=self._main, name="aguila-transport", daemon=True)
         self._transport: AsyncTransport | None = None
         self._lock = threading.Lock()
+        self._is_closed = False
+        self._waited_for: set[Future[Any]] = set()
+        self._open: set[AsyncResponse] = set()
 
     def send(self, request: Request, timeout: float | None) -> _Response:
         """See ``Transport``."""
         with self._lock:
-            if not self._thread.is_alive():
+            if not self._thread.is_alive() and not self._is_closed:
                 self._thread.start()
-        response = self._wait(self._send(request), timeout)
-        return _Response(self, response)
+        return _Response(self, self._wait(self._send(request), timeout))
 
     def close(self) -> None:
         """See ``Transport``."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            waited_for = list(self._waited_for)
         if not self._thread.is_alive():
             self._loop.close()
             return
-        transport = self._transport
-        if transport is not None:
-            self._wait(transport.close(), None)
+        for future in waited_for:
+            future.cancel()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    async def _end(self) -> None:
+        for response in list(self._open):
+            await response.close()
+        if self._transport is not None:
+            await self._transport.close()
 
     async def _send(self, request: Request) -> AsyncResponse:
         if self._transport is None:
             self._transport = self._make()
-        return await self._transport.send(request)
+        response = await self._transport.send(request)
+        self._open.add(response)
+        return response
 
     def _wait(self, what: Coroutine[Any, Any, T], timeout: float | None) -> T:
-        future = asyncio.run_coroutine_threadsafe(what, self._loop)
+        with self._lock:
+            if self._is_closed:
+                what.close()
+                raise TransportFailed("the transport was closed")
+            future = asyncio.run_coroutine_threadsafe(what, self._loop)
+            self._waited_for.add(future)
         try:
             return future.result(timeout)
         except TimeoutError:
@@ -63,6 +84,17 @@ class ThreadedTransport:
         except BaseException:
             future.cancel()  # nobody is going to ask for it
             raise
+        finally:
+            self._waited_for.discard(future)
+
+    def _let_go(self, response: AsyncResponse) -> None:
+        async def close() -> None:
+            self._open.discard(response)
+            await response.close()
+
+        if not self._is_closed:  # what is open then is closed with the transport
+            with suppress(TransportFailed):
+                self._wait(close(), None)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -84,4 +116,4 @@ class _Response:
         return self._transport._wait(self._response.read(), timeout)
 
     def close(self) -> None:
-        self._transport._wait(self._response.close(), None)
+        self._transport._let_go(self._response)

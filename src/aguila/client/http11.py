@@ -12,7 +12,9 @@ know it, and where it is not (HTTP/2, another transport, a later httpx2) the bod
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -33,6 +35,25 @@ def connection_of(response: Any) -> Any:
     is_http11 = isinstance(found, httpcore2.AsyncHTTP11Connection | httpcore2.HTTP11Connection)
     is_known = is_http11 and isinstance(getattr(found, "_h11_state", None), h11.Connection)
     return found if is_known and hasattr(found, "_network_stream") else None
+
+
+def busy_connections_of(client: httpx2.Client) -> list[Any]:
+    """The connections of a client that somebody uses; none where they are not where we know them."""
+    transports: list[Any] = [client._transport, *client._mounts.values()]
+    pools = [getattr(transport, "_pool", None) for transport in transports]
+    found = [connection for pool in pools for connection in getattr(pool, "connections", ())]
+    return [connection for connection in found if not connection.is_idle() and not connection.is_closed()]
+
+
+def hang_up(connection: Any) -> None:
+    """End whatever waits for a connection in another thread."""
+    while not hasattr(connection, "_network_stream"):  # within those that go through a proxy, and choose HTTP/2
+        connection = getattr(connection, "_connection", None)
+        if connection is None:
+            return
+    found = connection._network_stream.get_extra_info("socket")
+    with suppress(OSError, ValueError, AttributeError):  # it is gone already
+        found.shutdown(socket.SHUT_RDWR)
 
 
 class ChunkMerger:

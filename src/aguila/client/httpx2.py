@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from aguila.client.transport import Request, Timeouts
 from aguila.errors import MissingExtra, TransportFailed
@@ -14,7 +15,7 @@ from aguila.errors import MissingExtra, TransportFailed
 try:
     import httpx2
 
-    from aguila.client.http11 import AsyncBody, Body, connection_of, failed
+    from aguila.client.http11 import AsyncBody, Body, busy_connections_of, connection_of, failed, hang_up
 except ModuleNotFoundError as error:
     raise MissingExtra("client", error.name or "httpx2") from error
 
@@ -96,6 +97,7 @@ class HTTPX2Transport:
         self._is_ours = client is None
         options = {"limits": _LIMITS, **options}
         self._client = client or httpx2.Client(**options)
+        self._streaming: WeakSet[Any] = WeakSet()  # connections that nobody shares
 
     def send(self, request: Request, timeout: float | None) -> _Response:
         """See ``Transport``."""
@@ -108,10 +110,16 @@ class HTTPX2Transport:
             response = self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise _not_answered(error, connect) from error
-        return _Response(response, built, self._timeouts.idle)
+        answer = _Response(response, built, self._timeouts.idle)
+        if answer.connection is not None:
+            self._streaming.add(answer.connection)
+        return answer
 
     def close(self) -> None:
         """See ``Transport``."""
+        # To close a socket does not wake who waits for it.
+        for connection in busy_connections_of(self._client) if self._is_ours else list(self._streaming):
+            hang_up(connection)
         if self._is_ours:
             self._client.close()
 
@@ -125,9 +133,9 @@ class _Response:
         self._idle = idle
         self._is_plain = "content-encoding" not in response.headers
         self._pieces: Iterator[bytes] | None = None
-        connection = connection_of(response) if self._is_plain else None
-        if connection is not None:
-            self.read = Body(connection, response.headers).read
+        self.connection = connection_of(response)
+        if self.connection is not None and self._is_plain:
+            self.read = Body(self.connection, response.headers).read
 
     def read(self, timeout: float | None) -> bytes:
         if self._pieces is None:

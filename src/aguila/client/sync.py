@@ -7,8 +7,7 @@ driven: what they ask for is done, what they yield for the caller is given to it
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from contextvars import copy_context
@@ -25,7 +24,7 @@ from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, PlannedCall
 from aguila.client.transport import Response, Transport
-from aguila.errors import AuthFailed, TransportFailed
+from aguila.errors import AuthFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
 from aguila.protocol.parts import MediaPart
 from aguila.stream import Conversation
@@ -76,7 +75,11 @@ class Client(ClientBase[Transport]):
         return self._driver().finish(self._upload_program(source, mime_type, filename, thread_id))
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, from any thread. A run that is on ends with ``TransportFailed``.
+
+        On the server it goes on.
+        """
+        self._closed.set()
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -86,7 +89,7 @@ class Client(ClientBase[Transport]):
         self.close()
 
     def _driver(self) -> _Driver:
-        return _Driver(self._transport, self._auth)
+        return _Driver(self)
 
 
 class Thread(ThreadBase):
@@ -233,8 +236,8 @@ class Run(RunBase):
                     while wanted.__class__ is not GeneratorType:
                         try:
                             answer = driver.perform(wanted)
-                        except TransportFailed as error:
-                            wanted = program.throw(error)
+                        except Exception as error:  # noqa: BLE001 - raised again, but for one that is no surprise
+                            wanted = program.throw(driver.client._told_of(error))
                         else:
                             wanted = program.send(answer)
                 except StopIteration as stop:
@@ -254,9 +257,8 @@ class Run(RunBase):
 class _Driver:
     """Carries out what one program asks for; holds the answer that is open."""
 
-    def __init__(self, transport: Transport, auth: Callable[[], Any] | None) -> None:
-        self._transport = transport
-        self._auth = auth
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self._response: Response | None = None
 
     def finish(self, program: Program[T]) -> T:
@@ -265,8 +267,8 @@ class _Driver:
             while True:
                 try:
                     answer = self.perform(wanted)
-                except TransportFailed as error:
-                    wanted = program.throw(error)
+                except Exception as error:  # noqa: BLE001 - raised again, but for one that is no surprise
+                    wanted = program.throw(self.client._told_of(error))
                 else:
                     wanted = program.send(answer)
         except StopIteration as stop:
@@ -277,23 +279,25 @@ class _Driver:
 
     def perform(self, effect: Any) -> Any:
         kind = effect.__class__
+        if kind is Close:
+            return self.close()
+        self.client._check_open()
         if kind is Read:
             assert self._response is not None  # noqa: S101
             return self._response.read(effect.timeout)
         if kind is Open:
             self.close()
-            response = self._transport.send(effect.request, effect.timeout)
+            response = self.client._transport.send(effect.request, effect.timeout)
             self._response = response
             return Head(response.status, response.headers)
-        if kind is Close:
-            return self.close()
         if kind is Authorize:
+            auth = self.client._auth
             try:
-                return auth_headers(None if self._auth is None else _given(self._auth()))
+                return auth_headers(None if auth is None else _given(auth()))
             except Exception as error:
                 raise AuthFailed(error) from error
         if kind is Sleep:
-            return time.sleep(effect.seconds)
+            return self.client._closed.wait(effect.seconds)
         if kind is Compute:
             return effect.work()
         assert kind is CallTools  # noqa: S101
