@@ -19,7 +19,7 @@ def reader(content_type, notices=None, **options):
 
 
 @pytest.mark.parametrize(
-    "content_type", ["text/html", "application/json", "text/event-streams", "text/markdown", "image/png", "x"]
+    "content_type", [None, "", "text/html", "application/json", "text/event-streams", "application/octet-stream"]
 )
 def test_what_is_no_stream_has_no_reader(content_type):
     assert reader_for(content_type, warn=print) is None

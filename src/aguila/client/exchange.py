@@ -151,15 +151,17 @@ class Exchange:
         settings = self._settings
         head = yield from open_answer(settings, request, "first_event")
         reader = None
+        found = head.headers.get("content-type")
         if 200 <= head.status < 300:
-            reader = reader_for(head.headers.get("content-type"), warn=settings.warn, max_size=settings.max_size)
+            expected = SSE_MEDIA_TYPE if is_vague(found) else found
+            reader = reader_for(expected, warn=settings.warn, max_size=settings.max_size)
         if reader is None:
             body = yield from read_answer(settings, request)
             if 200 <= head.status < 300:
                 raise self._no_stream(head, body)
             raise rejection(head, body, settings.now())
         self._may_have_begun = True
-        self._vague = head if is_vague(head.headers.get("content-type")) else None
+        self._vague = head if is_vague(found) else None
         if self._vague is None:
             self._accepted()
         return reader

@@ -45,19 +45,16 @@ class Reader(Protocol):
 
 
 def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> Reader | None:
-    """The reader for an answer, None if it is no stream of events.
-
-    An answer that does not say what it is, or only that it is text, is read as SSE all the same (SSE-3).
-    """
+    """The reader for an answer, None if it is no stream of events."""
     if is_protobuf(content_type):
         return _ProtobufReader(warn, max_size)
-    if _media_type(content_type) == SSE_MEDIA_TYPE or is_vague(content_type):
+    if _media_type(content_type) == SSE_MEDIA_TYPE:
         return _SSEReader(max_size=max_size)
     return None
 
 
 def is_vague(content_type: str | None) -> bool:
-    """Whether an answer may be a stream of SSE although it does not say so."""
+    """Whether an answer does not say what it is, or only that it is text: it may be a stream of SSE (SSE-3)."""
     return _media_type(content_type) in ("", "text/plain", "application/octet-stream")
 
 
