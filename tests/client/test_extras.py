@@ -19,6 +19,8 @@ def run_without(blocked: list[str], code: str) -> str:
     [
         (["httpx2"], "from aguila import AsyncClient; AsyncClient('http://x')", "client"),
         (["httpx2"], "from aguila import Client; Client('http://x')", "client"),
+        (["h2"], "from aguila import Client; Client('http://x', options={'http2': True})", "http2"),
+        (["h2"], "from aguila import AsyncClient; AsyncClient('http://x', options={'http2': True})", "http2"),
         (["aiohttp"], "import aguila.client.aiohttp", "aiohttp"),
         (["google", "google.protobuf"], "from aguila import Client; Client('http://x', protobuf=True)", "protobuf"),
         (["jsonschema_rs"], "from aguila.client.schema import problem_with; problem_with(1, {})", "client"),

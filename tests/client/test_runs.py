@@ -168,6 +168,51 @@ def test_content_may_be_parts_messages_plain_objects_or_nothing(twin):
         ] == ["three", "four"]
 
 
+def test_a_new_message_under_the_id_of_another_is_refused_and_the_same_one_may_be_said_again_env12(twin):
+    one, two = {"role": "user", "content": "a", "id": "1"}, {"role": "user", "content": "b", "id": "2"}
+    with ScriptedServer(run_of(*text("m", "x")), run_of()) as server:
+        thread = twin.client(server.url).thread()
+        twin.result(thread.run([one, two]))
+        for other in (
+            {**one, "content": "c"},
+            {**one, "role": "system"},
+            {**one, "id": "m"},
+            [{**one, "id": "3"}, two, {**two, "id": "3"}],
+        ):
+            with pytest.raises(IllegalStep) as caught:
+                twin.result(thread.run(other))
+            assert caught.value.rule == "ENV-12"
+        assert len(server.requests) == 1, "nothing was sent"
+        said = [m.content for m in thread.messages]
+        twin.result(thread.run([one, two, {"role": "user", "content": "c", "id": "3"}]))
+        assert [m["content"] for m in server.requests[1].json["messages"]] == [*said, "c"]
+
+
+def test_what_an_agent_adds_to_a_message_does_not_make_it_another_one(twin):
+    one = {"role": "user", "content": "a", "id": "1"}
+    snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": [{**one, "name": "Ada"}]}
+    with ScriptedServer(run_of(snapshot), run_of()) as server:
+        thread = twin.client(server.url).thread()
+        twin.result(thread.run(one))
+        twin.result(thread.run(one))
+        assert server.requests[1].json["messages"] == [{**one, "name": "Ada"}]
+
+
+def test_a_run_id_is_used_once_on_a_thread_env11(twin):
+    refusal = Answer([b"no"], 403, "text/plain")
+    with ScriptedServer(refusal, run_of(), run_of(), run_of()) as server:
+        client = twin.client(server.url)
+        thread = client.thread()
+        with pytest.raises(HTTPRejected):
+            twin.result(thread.run("Hi", run_id="r"))
+        twin.result(thread.run("Hi", run_id="r"))  # what was refused never was a run
+        with pytest.raises(IllegalStep) as caught:
+            twin.result(thread.run("Hi", run_id="r"))
+        assert caught.value.rule == "ENV-11"
+        assert len(server.requests) == 2, "nothing was sent"
+        twin.result(client.thread().run("Hi", run_id="r"))
+
+
 def test_a_malformed_input_is_refused_before_anything_is_sent_in15(twin):
     with ScriptedServer() as server:
         thread = twin.client(server.url).thread()

@@ -95,12 +95,12 @@ class ClientBase(Generic[TransportT]):
     ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
     ``headers`` go with every request. ``auth`` is a token to send as ``Bearer``, or headers, or a function that gives
     either and is asked before every attempt, reconnecting included; what it raises is ``AuthFailed``. ``tools`` are
-    offered in every run; ``confirm`` is asked before each call of one (see ``tool``). ``middleware`` sees every input
-    and raw event. ``protobuf`` asks for the binary transport; either is read. ``peer_version`` is for an older server:
-    what it is sent has that version's form. ``compat`` says how much of older forms is understood. ``reconnect`` is
-    None for never. ``max_rounds`` limits how often a run is continued with tool results. ``refresh_stale`` fetches the
-    thread after a run in which a state patch did not apply. ``warn`` receives a notice for everything tolerated
-    (default: the ``aguila`` logger).
+    offered in every run; ``confirm`` is asked before each call of one (see ``tool``). ``middleware`` sees every input,
+    from first to last, and every raw event, from last to first. ``protobuf`` asks for the binary transport; either is
+    read. ``peer_version`` is for an older server: what it is sent has that version's form. ``compat`` says how much of
+    older forms is understood. ``reconnect`` is None for never. ``max_rounds`` limits how often a run is continued with
+    tool results. ``refresh_stale`` fetches the thread after a run in which a state patch did not apply. ``warn``
+    receives a notice for everything tolerated (default: the ``aguila`` logger).
 
     Raises TypeError or ValueError, with the parameter's name, for what it cannot be.
     """

@@ -1,11 +1,13 @@
 """Layer: client. The default transport: httpx2, with HTTP/2 and proxies, for both twins.
 
-Below: the httpx2 package (extra ``client``). Above: ``asyncio`` and ``sync`` make one unless they are given another.
+Below: the httpx2 package (extra ``client``), h2 for HTTP/2 (extra
+``http2``). Above: ``asyncio`` and ``sync`` make one unless they are given another.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 from weakref import WeakSet
 
@@ -35,7 +37,7 @@ class AsyncHTTPX2Transport:
         # Waiting for the answer is bounded by who waits; here only what nobody else can tell apart.
         patience = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
         options = {"timeout": patience, "limits": _LIMITS, **options}
-        self._client = client or httpx2.AsyncClient(**options)
+        self._client = client or httpx2.AsyncClient(**_available(options))
 
     async def send(self, request: Request) -> _AsyncResponse:
         """See ``AsyncTransport``."""
@@ -96,7 +98,7 @@ class HTTPX2Transport:
         self._timeouts = timeouts or Timeouts()
         self._is_ours = client is None
         options = {"limits": _LIMITS, **options}
-        self._client = client or httpx2.Client(**options)
+        self._client = client or httpx2.Client(**_available(options))
         self._streaming: WeakSet[Any] = WeakSet()  # connections that nobody shares
 
     def send(self, request: Request, timeout: float | None) -> _Response:
@@ -153,6 +155,13 @@ class _Response:
 
     def close(self) -> None:
         self._response.close()
+
+
+def _available(options: dict[str, Any]) -> dict[str, Any]:
+    """The options. Raises ``MissingExtra`` if HTTP/2 is asked for and is not here."""
+    if options.get("http2") and find_spec("h2") is None:
+        raise MissingExtra("http2", "h2")
+    return options
 
 
 def _not_answered(error: Exception, seconds: float | None) -> TransportFailed:

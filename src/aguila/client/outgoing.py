@@ -137,6 +137,16 @@ def context_of(given: Any, settings: Settings) -> list[Context]:
     return found
 
 
+def says_the_same(message: Message, held: Message) -> bool:
+    """Whether a message says nothing that the held one does not: an agent may have added to it what it likes."""
+    if message is held:
+        return True
+    told = {name: getattr(message, name) for name in message.__struct_fields__}
+    return message.role == held.role and all(
+        value is None or value == getattr(held, name) for name, value in told.items()
+    )
+
+
 def is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
     """Whether to write the input, and to check it, takes so long that an event loop should not wait for it."""
     parts = [part for message in input.messages for part in _parts_of(message)]

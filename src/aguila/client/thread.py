@@ -17,7 +17,7 @@ from aguila.client.effects import CallTools, Compute, Program
 from aguila.client.exchange import Exchange
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
-from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of
+from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of, says_the_same
 from aguila.client.requests import fetch, merge_headers
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
@@ -178,6 +178,7 @@ class ThreadBase:
         reducer = self._reducer
         before = reducer.conversation
         resume = self._resume_entries(ask.answers)
+        self._check_ids(ask, before)
         self._check_pending(ask)
         # Calls of our functions that are left from before: nobody else will answer them (FT-5). Those that an interrupt
         # is about wait for what the agent makes of the answer.
@@ -298,6 +299,16 @@ class ThreadBase:
 
     def _gated(self) -> set[str | None]:
         return {interrupt.tool_call_id for interrupt in self.interrupts}
+
+    def _check_ids(self, ask: Ask, before: Conversation) -> None:
+        """Ids are used once: to send a message under that of another would lose it, and a run is not run again."""
+        known = {message.id: message for message in before.messages}
+        for message in ask.messages:
+            if not says_the_same(message, known.setdefault(message.id, message)):
+                problem = f"the thread has another message {message.id!r}; a new one needs an id of its own"
+                raise IllegalStep(problem, rule="ENV-12")
+        if ask.run_id is not None and any(run.run_id == ask.run_id for run in before.runs):
+            raise IllegalStep(f"there was a run {ask.run_id!r} on this thread already", rule="ENV-11")
 
     def _check_pending(self, ask: Ask) -> None:
         """A call of a tool that we offered and have no function for has to be answered by the application (FT-5)."""
