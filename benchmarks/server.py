@@ -2,6 +2,11 @@
 
 Each server runs in a process of its own; the load comes from another one, which reads raw bytes and looks at them
 after the clock has stopped. ``python -m benchmarks.server serve KIND PORT`` is the server.
+
+Where one request is measured at a time, all servers are up at once and take turns in short rounds, each on a connection
+that is kept: whatever else the machine does then, it does to all of them. The client is a plain socket that is woken by
+the first event, not by the head before it: it shares two cores with the server, so each time it wakes is time that the
+server has not.
 """
 
 from __future__ import annotations
@@ -15,15 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 RUNS = 50
 DELTAS = 2000
 IDLE_STREAMS = 300
+IDLE_ROUNDS = 40
+IDLE_RUNS = 25
 ROUNDS = 2
+KINDS = ("peer", "memory", "sqlite")
 PEER = "FastAPI + EventEncoder"
 HERE = Path(__file__).parent.parent
 
@@ -36,7 +44,7 @@ def agent_app(store: str | None) -> Any:
     from aguila.server import Limits
 
     async def agent(run: Any) -> Any:
-        asked = run.input.forwarded_props or {}
+        asked: dict[str, Any] = run.input.forwarded_props or {}
         if asked.get("idle"):
             await asyncio.Event().wait()
         pause = asked.get("yielding", False)
@@ -65,12 +73,12 @@ def peer_app() -> Any:
     app = FastAPI()
 
     async def endpoint(input_data: RunAgentInput, request: Request) -> StreamingResponse:
-        encoder = EventEncoder(accept=request.headers.get("accept"))
-        asked = input_data.forwarded_props or {}
+        encoder = EventEncoder(accept=request.headers.get("accept", ""))
+        asked: dict[str, Any] = input_data.forwarded_props or {}
 
-        async def events() -> Any:
-            ids = {"thread_id": input_data.thread_id, "run_id": input_data.run_id}
-            yield encoder.encode(RunStartedEvent(type=EventType.RUN_STARTED, **ids))
+        async def events() -> AsyncIterator[str]:
+            thread_id, run_id = input_data.thread_id, input_data.run_id
+            yield encoder.encode(RunStartedEvent(type=EventType.RUN_STARTED, thread_id=thread_id, run_id=run_id))
             if asked.get("idle"):
                 await asyncio.Event().wait()
             start = TextMessageStartEvent(type=EventType.TEXT_MESSAGE_START, message_id="m", role="assistant")
@@ -83,7 +91,7 @@ def peer_app() -> Any:
                 if pause:
                     await asyncio.sleep(0)
             yield encoder.encode(TextMessageEndEvent(type=EventType.TEXT_MESSAGE_END, message_id="m"))
-            yield encoder.encode(RunFinishedEvent(type=EventType.RUN_FINISHED, **ids))
+            yield encoder.encode(RunFinishedEvent(type=EventType.RUN_FINISHED, thread_id=thread_id, run_id=run_id))
 
         return StreamingResponse(events(), media_type=encoder.get_content_type())
 
@@ -101,7 +109,7 @@ def serve(kind: str, port: int) -> None:
 
 
 @contextmanager
-def server(kind: str) -> Iterator[tuple[int, int]]:
+def server(kind: str) -> Generator[tuple[int, int], None, None]:
     """The port and the process id of a fresh server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -163,7 +171,7 @@ class Reader(asyncio.Protocol):
         return b"".join(pieces)
 
 
-def request(number: int, **asked: Any) -> bytes:
+def request(number: int, keep: bool = False, **asked: Any) -> bytes:
     body = json.dumps(
         {
             "threadId": f"thread-{number}",
@@ -177,7 +185,7 @@ def request(number: int, **asked: Any) -> bytes:
     ).encode()
     head = (
         "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\n" + ("\r\n" if keep else "Connection: close\r\n\r\n")
     )
     return head.encode() + body
 
@@ -208,13 +216,47 @@ async def load(port: int, yielding: bool, base: int) -> dict[str, Any]:
     return {"rate": count / seconds, "p99": firsts[-1]}
 
 
-async def idle_firsts(port: int, base: int) -> float:
-    times: list[float] = []
-    for i in range(200):
-        reader = await stream(port, base + i, deltas=1)
-        await reader.done
-        times.append(reader.first_at - reader.sent_at)
-    return statistics.median(times)
+class Caller:
+    """A client of one server that measures how long its first event takes."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._head = 1  # bytes; known after the first answer
+        self.seconds: list[float] = []
+
+    def call(self, number: int) -> None:
+        body = request(number, keep=True, deltas=1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._head + 1)
+        began = time.perf_counter()
+        self._socket.sendall(body)
+        answer = self._socket.recv(65536)
+        seconds = time.perf_counter() - began
+        if self._head > 1:
+            if b"RUN_STARTED" not in answer:
+                raise RuntimeError("what came first was not the first event")
+            self.seconds.append(seconds)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        while not answer.endswith(b"\r\n0\r\n\r\n"):
+            more = self._socket.recv(65536)
+            if not more:
+                raise RuntimeError("the answer was cut off")
+            answer += more
+        self._head = answer.index(b"\r\n\r\n") + 4
+
+
+def idle_firsts() -> dict[str, float]:
+    """The median of the first event of each server while it has nothing else to do."""
+    with ExitStack() as stack:
+        callers = {kind: Caller(stack.enter_context(server(kind))[0]) for kind in KINDS}
+        number = 0
+        for turn in range(IDLE_ROUNDS + 4):
+            for caller in callers.values():
+                if turn == 4:  # the rest was to warm up
+                    caller.seconds.clear()
+                for _ in range(IDLE_RUNS):
+                    number += 1
+                    caller.call(number)
+        return {kind: statistics.median(caller.seconds) for kind, caller in callers.items()}
 
 
 def resident(pid: int) -> int:
@@ -245,9 +287,6 @@ def run_load(what: str, port: int, pid: int) -> Any:
     async def run() -> Any:
         if what == "memory":
             return await idle_memory(port, pid, 0)
-        if what == "idle":
-            await idle_firsts(port, 0)
-            return await idle_firsts(port, 1000)
         found = [await load(port, what == "yielding", 1000 * i) for i in range(3)]
         return {"rate": max(one["rate"] for one in found), "p99": min(one["p99"] for one in found)}
 
@@ -257,19 +296,18 @@ def run_load(what: str, port: int, pid: int) -> Any:
 
 
 def measure_all() -> dict[str, dict[str, Any]]:
-    """The best of some rounds in which the servers take turns: whatever else the machine does, it does to all."""
-    kinds = ("peer", "memory", "sqlite")
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    """The best of some rounds in which the servers take turns."""
+    found: dict[str, dict[str, Any]] = {kind: {"idle": seconds} for kind, seconds in idle_firsts().items()}
     for _ in range(ROUNDS):
-        for what in ("hot", "yielding", "idle", "memory"):
-            for kind in kinds:
-                one, best = measure(kind, what), found[kind].get(what)
-                if best is None:
-                    found[kind][what] = one
-                elif isinstance(one, dict):
-                    found[kind][what] = {"rate": max(one["rate"], best["rate"]), "p99": min(one["p99"], best["p99"])}
-                else:
-                    found[kind][what] = min(one, best)
+        for what in ("hot", "yielding", "memory"):
+            for kind in KINDS:
+                one: Any = measure(kind, what)
+                best: Any = found[kind].get(what)
+                if best is not None and what == "memory":
+                    one = min(one, best)
+                elif best is not None:
+                    one = {"rate": max(one["rate"], best["rate"]), "p99": min(one["p99"], best["p99"])}
+                found[kind][what] = one
     return found
 
 

@@ -215,6 +215,37 @@ async def test_the_commit_after_a_checkpoint_is_made_by_the_thread(
     assert where.was_here == [False, True]
 
 
+async def test_while_a_checkpoint_is_on_one_commit_is_made_by_the_thread(
+    store: SQLiteStore, where: Where, monkeypatch: pytest.MonkeyPatch
+):
+    """What is committed after it began cannot be moved by it, so the log goes on."""
+    lease = await start(store)
+    await come_round()
+    entered, gate = threading.Event(), threading.Event()
+
+    def checkpoint_slowly(db: sqlite3.Connection) -> tuple[int, int]:
+        entered.set()
+        gate.wait(DEADLINE)
+        return 10, 5
+
+    monkeypatch.setattr(checkpoint.Checkpointer, "_checkpoint", staticmethod(checkpoint_slowly))
+    monkeypatch.setattr(checkpoint, "_ROWS", 1)
+    await store.append(lease, lines(0))
+    await asyncio.to_thread(entered.wait, DEADLINE)
+    where.was_here.clear()
+    writer = engine_of(store)._writer
+    for index in range(3):
+        await store.append(lease, lines(index))
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                await asyncio.sleep(0.001)
+                if not writer._turn.locked():
+                    break
+    assert where.was_here == [False, True, True]
+    monkeypatch.undo()
+    gate.set()
+
+
 async def test_an_error_of_the_disk_at_once_is_an_outage_like_any_other(store: SQLiteStore):
     lease = await start(store)
     await come_round()

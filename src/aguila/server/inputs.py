@@ -80,7 +80,7 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
 
 def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
     outline = body.outline
-    if outline is not None:
+    if outline is not None and limits.may_exceed(len(body.data)):
         limits.check_raw(messages=outline.messages, tools=outline.tools, state=outline.state)
     found = decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max(limits.body, 1))
     limits.check(found)

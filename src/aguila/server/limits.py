@@ -43,6 +43,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     runs_per_scope: int = 100
     runs: int = 10_000
 
+    def may_exceed(self, size: int) -> bool:
+        """Whether ``check_raw`` has to look at a body of this size; what is shorter is counted when it is decoded."""
+        return size > min(2 * DEEPEST, self.state, 2 * self.messages, 2 * self.tools)
+
     def check_raw(
         self, *, messages: msgspec.Raw = _NONE, tools: msgspec.Raw = _NONE, state: msgspec.Raw = _NONE
     ) -> None:

@@ -47,7 +47,11 @@ _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
 _STARTED = b'{"type":"RUN_STARTED"'
-_RICH = (b'"input":', b'"metadata":', b'"rawEvent":')
+
+
+def _is_rich(started: bytes) -> bool:
+    """Whether a RUN_STARTED has members that may hold anything."""
+    return b'"input":' in started or b'"metadata":' in started or b'"rawEvent":' in started
 
 
 def is_terminal(event: bytes) -> bool:
@@ -141,6 +145,8 @@ class SSEFraming(Framing):
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
+        if len(events) == 1 and self.peer is not None:
+            return self._translated(first, events[0])
         body = b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(events, first)])
         if self.peer is None or not self.has_newer(body):
             return body
@@ -156,7 +162,7 @@ class SSEFraming(Framing):
         return b"" if told is None else b"id: %d\ndata: %b\n\n" % (number, told)
 
     def _told(self, data: bytes) -> bytes | None:
-        if self.peer == "1.0" and data.startswith(_STARTED) and not any(mark in data for mark in _RICH):
+        if self.peer == "1.0" and data.startswith(_STARTED) and not _is_rich(data):
             # Almost always all there is to say in 1.0, so it need not be taken apart. No string can hold these bytes:
             # its quotes would be escaped.
             data = data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)

@@ -6,8 +6,9 @@ Below: ``exchange``, ``inputs``, ``join``, ``replay``. Above: the table in ``rou
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from typing import Any
+
+from msgspec.structs import replace
 
 from aguila.agent.apart import apart
 from aguila.errors import CursorExpired, NotFound
@@ -54,17 +55,18 @@ async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[Ru
     share.lend()
     request = exchange.request
     headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
-    with Hearing(exchange.receive) if service.runs.has_queue else nullcontext() as hearing:
-        asked = Asked(
-            input=input,
-            body=body.data,
-            scope=exchange.scope,
-            principal=exchange.principal,
-            headers=headers,
-            is_gone=bool if hearing is None else hearing.is_gone,
-            digest=digest,
-        )
+    asked = Asked(
+        input=input,
+        body=body.data,
+        scope=exchange.scope,
+        principal=exchange.principal,
+        headers=headers,
+        digest=digest,
+    )
+    if not service.runs.has_queue:
         return input, await service.runs.start(asked)
+    with Hearing(exchange.receive) as hearing:
+        return input, await service.runs.start(replace(asked, is_gone=hearing.is_gone))
 
 
 async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:

@@ -33,32 +33,28 @@ class Checkpointer:
         self._changes = 0
         self._size = 0
         self._is_long = False
-        self._starts_over = False
+        self.may_start_over = False
+        """Whether the next commit may start the log over, for which even ``NORMAL`` waits for the disk.
+
+        That takes a checkpoint that has moved everything: one that began, and no commit since.
+        """
         self._is_open = True
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._work, name="aguila-store-checkpoint", daemon=True)
         self._thread.start()
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether a commit now would be an ordinary one: no checkpoint is on, none is due, and the log goes on.
-
-        The first commit after a checkpoint may start the log over, for which even ``NORMAL`` waits for the disk.
-        """
-        return not self._starts_over and not self._due.is_set()
-
-    def commits_next(self) -> None:
-        """The next commit is made by one who may wait."""
-        self._starts_over = False
-
     def committed(self, db: sqlite3.Connection) -> None:
-        """Something was committed with this connection. Raises ``sqlite3.Error``."""
+        """Something was committed with this connection, by one who may wait. Raises ``sqlite3.Error``."""
         if self._is_long:
             self._is_long = False
             self._checkpoint(db)
-        elif self._due.is_set():
-            return
-        if not 0 <= db.total_changes - self._changes < _ROWS or self._wal.stat().st_size > self._size + _GROWTH:
+        self.look(db)
+
+    def look(self, db: sqlite3.Connection) -> None:
+        """See whether a checkpoint is due. Raises ``OSError``."""
+        if not self._due.is_set() and (
+            not 0 <= db.total_changes - self._changes < _ROWS or self._wal.stat().st_size > self._size + _GROWTH
+        ):
             self._changes = db.total_changes
             self._due.set()
 
@@ -71,24 +67,28 @@ class Checkpointer:
     def _work(self) -> None:
         while self._is_open:  # asked after clear(), so that close() is never missed
             self._due.wait()
+            self.may_start_over = True
             try:
                 self._db = self._db or self._connect()
-                pages = self._checkpoint(self._db)
-                if pages > _LONG:
-                    self._checkpoint(self._db)  # what came during the first one, so that little is left to the writer
+                length, moved = self._checkpoint(self._db)
+                if length > _LONG:
+                    # What came during the first one, so that little is left to the writer.
+                    length, moved = self._checkpoint(self._db)
                     self._is_long = True
+                if moved == length or self._is_long:
+                    self.may_start_over = True
                 self._size = self._wal.stat().st_size
             except (sqlite3.Error, OSError) as error:
                 _log.warning("checkpoint failed: %s", error)
                 self._disconnect()
-            self._starts_over = True  # before it is at rest again
             self._due.clear()
         self._disconnect()
 
     @staticmethod
-    def _checkpoint(db: sqlite3.Connection) -> int:
-        """Move what can be moved without waiting; gives the length of the log in pages."""
-        return db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+    def _checkpoint(db: sqlite3.Connection) -> tuple[int, int]:
+        """Move what can be moved without waiting; gives the pages of the log, and of those moved."""
+        _, length, moved = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return length, moved
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
