@@ -622,6 +622,7 @@ def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
     assert [event.outcome.type for event in first.of(SubagentFinishedEvent)] == ["suspended", "suspended"]
     assert second.types == [
         "RUN_STARTED",
+        "STEP_STARTED",
         "SUBAGENT_STARTED",
         "SUBAGENT_STARTED",
         "TEXT_MESSAGE_START",
@@ -629,13 +630,128 @@ def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
         "TEXT_MESSAGE_END",
         "SUBAGENT_FINISHED",
         "SUBAGENT_FINISHED",
-        "STEP_STARTED",
         "STEP_FINISHED",
         "RUN_FINISHED",
     ]
     assert second.of(SubagentFinishedEvent)[1].result == {"ok": True}
     assert second.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "success", "result": 3}}
     assert said(thread) == ["a", "b"]
+
+
+async def works_in_a_step(run: Any) -> None:
+    async with run.step("outer"), run.step("inner"):
+        answer = await run.ask("?")
+        await run.say(answer)
+        call = await run.tool_call("t", {})
+        await call.result("r")
+
+
+def works_in_a_step_of_a_thread(run: Any) -> None:
+    with run.step("outer"), run.step("inner"):
+        answer = run.ask("?")
+        run.say(answer)
+        run.tool_call("t", {}).result("r")
+
+
+async def yields_in_a_step(run: Any) -> Any:
+    async with run.step("outer"), run.step("inner"):
+        answer = await run.ask("?")
+        yield answer
+        call = await run.tool_call("t", {})
+        await call.result("r")
+
+
+async def works_in_a_step_with_the_help_of_tasks(run: Any) -> None:
+    async with run.step("outer"), run.step("inner"):
+        answer = await asyncio.create_task(run.ask("?"))
+        await asyncio.create_task(run.say(answer))
+        call = await run.tool_call("t", {})
+        await call.result("r")
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [works_in_a_step, works_in_a_step_of_a_thread, yields_in_a_step, works_in_a_step_with_the_help_of_tasks],
+)
+def test_what_is_said_after_an_answer_lies_in_the_steps_it_is_said_in(agent: Any) -> None:
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.resume(agent, "yes")
+
+    second = asyncio.run(main())
+    assert [event.step_name for event in second.events if "STEP" in str(event.type)] == [
+        "outer",
+        "inner",
+        "inner",
+        "outer",
+    ]
+    assert second.types[1:3] == ["STEP_STARTED", "STEP_STARTED"]
+    assert second.types[3] == "TEXT_MESSAGE_START"
+    assert second.types[-4:] == ["TOOL_CALL_RESULT", "STEP_FINISHED", "STEP_FINISHED", "RUN_FINISHED"]
+
+
+@pytest.mark.parametrize("how", ["change", "patch", "snapshot"])
+def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) -> None:
+    async def agent(run: Any) -> None:
+        async with run.step("s"):
+            answer = await run.ask("?")
+            if how == "change":
+                run.state["a"] = answer
+            elif how == "patch":
+                await run.patch_state([{"op": "add", "path": "/a", "value": answer}])
+            else:
+                await run.state_snapshot()
+
+    async def main() -> Outcome:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.resume(agent, 1)
+
+    events = asyncio.run(main()).types
+    assert [events[0], events[1], events[-2], events[-1]] == [
+        "RUN_STARTED",
+        "STEP_STARTED",
+        "STEP_FINISHED",
+        "RUN_FINISHED",
+    ]
+    assert events[2].startswith("STATE_")
+    assert len(events) == 5
+
+
+def test_a_branch_opens_only_its_own_steps_again() -> None:
+    """While one is heard, the other has a step open that the earlier run told to its end."""
+    spoken = asyncio.Event()
+
+    async def first(run: Any) -> None:
+        async with run.step("first"):
+            await run.say(await run.ask("One?", key="1"))
+            spoken.set()
+
+    async def second(run: Any) -> None:
+        async with run.step("told"):
+            await spoken.wait()
+        async with run.step("second"):
+            await run.say(await run.ask("Two?", key="2"))
+
+    async def agent(run: Any) -> None:
+        async with run.step("both"):
+            errors = await asyncio.gather(first(run), second(run), return_exceptions=True)
+            if any(errors):
+                raise BaseExceptionGroup("asked", [error for error in errors if error is not None])
+
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        spoken.set()
+        asked = await thread.run(agent)
+        spoken.clear()
+        return asked, await thread.resume(agent, "1", "2")
+
+    asked, answered = asyncio.run(main())
+    assert [interrupt.message for interrupt in asked.ending.interrupts] == ["One?", "Two?"]
+    names = [event.step_name for event in answered.events if str(event.type) == "STEP_STARTED"]
+    assert names == ["both", "first", "second"]
+    assert answered.text == "12"
 
 
 def test_an_activity_goes_on_after_the_answer_as_one() -> None:

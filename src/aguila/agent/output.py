@@ -155,8 +155,8 @@ class Output:
         if self.is_over:
             await self._refuse()
         snapshot = own_json(self.state.value)
-        if self.replaying is None or not self.replaying.is_muted:
-            self._accept_by_sink(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
+        if not self.is_muted:
+            self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
         await self.room()
 
     async def room(self) -> None:
@@ -335,10 +335,14 @@ class Output:
             self._accept_by_sink(events)
 
     def _send_state(self) -> None:
-        if self.replaying is None or not self.replaying.is_muted:
+        if not self.is_muted:
             events = self.state.changes(self.writer)
             if events:
-                self._accept_by_sink(events)
+                self._put_state(events)
+
+    def _put_state(self, events: Events) -> None:
+        """The writer's own state events: those of a replay's front are never passed on."""
+        self._accept_by_sink(events if self.replaying is None else [*self.replaying.reopened(), *events])
 
     def _put(self, events: Events) -> None:
         if self.replaying is not None:

@@ -8,6 +8,7 @@ the front writes is then passed on to the run's real writer, where things opened
 the same ids, when there is something to say about them:
 
 =============================  =======================================================================================
+the first thing that is heard  the starts of the steps and subagents it is said in, outermost first, then itself
 more of a text, call, thought  its start, then the content: it goes on where the earlier run closed it (TXT-3, TOOL-4)
 the end of one of these        nothing
 the end of a step, subagent    its start, then the end, which carries how it went
@@ -51,6 +52,13 @@ _ROLES: dict[type[Any], tuple[Item, _Role]] = {
 
 _aloud: ContextVar[object | None] = ContextVar("aguila.agent.aloud", default=None)
 """The replay whose answer arrived in this branch of the agent; tasks started from it inherit it."""
+
+_around: ContextVar[tuple[object, tuple[_Key, ...]] | None] = ContextVar("aguila.agent.around", default=None)
+"""The replay of this branch, and the steps and subagents opened in it while it was muted, outermost first.
+
+Other branches may have theirs open at the same time, and may close them before their answers arrive: those were told
+by the earlier run, so a branch opens only its own again.
+"""
 
 
 class Replaying:
@@ -96,10 +104,23 @@ class Replaying:
         for event in events:
             if not muted:
                 sent += self._spoken(event)
-            self._remember(event)
+            self._remember(event, muted)
         return sent
 
-    def _remember(self, event: Any) -> None:
+    def reopened(self) -> Events:
+        """The starts of steps and subagents that what is said here and now is part of, unless they were sent."""
+        around = _around.get()
+        if around is None or around[0] is not self or self.is_muted:
+            return []
+        _around.set(None)
+        sent: Events = []
+        for key in around[1]:
+            opener = self._openers.get(key)
+            if opener is not None and not self._writer.has_open(*key):
+                sent += self._announced(opener) + self._writer.emit(opener)
+        return sent
+
+    def _remember(self, event: Any, muted: bool) -> None:
         if isinstance(event, ActivitySnapshotEvent):
             if event.replace is not False or event.message_id not in self._activities:
                 self._activities[event.message_id] = event
@@ -109,10 +130,15 @@ class Replaying:
             item, role = _ROLES.get(event.__class__, (None, None))
             if item is None or role == "continues":
                 return
+            key = _key(item, event)
             if role == "opens":
-                self._openers[_key(item, event)] = event
+                self._openers[key] = event
             else:
-                self._openers.pop(_key(item, event), None)
+                self._openers.pop(key, None)
+            if muted and (item is STEP or item is SUBAGENT):
+                around = _around.get()
+                held = () if around is None or around[0] is not self else around[1]
+                _around.set((self, (*held, key) if role == "opens" else tuple(one for one in held if one != key)))
 
     def _patched(self, event: ActivityDeltaEvent) -> ActivitySnapshotEvent:
         held = self._activities[event.message_id]  # the front has refused patches of what has no snapshot
@@ -128,7 +154,7 @@ class Replaying:
         cls = event.__class__
         if cls is StateDeltaEvent or cls is StateSnapshotEvent:
             return []
-        before = self._announced(event)
+        before = self.reopened() + self._announced(event)
         item, role = _ROLES.get(cls, (None, None))
         if item is not None and role != "opens":
             key = _key(item, event)
