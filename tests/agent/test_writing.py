@@ -367,7 +367,7 @@ def test_a_payload_that_changes_after_it_was_sent_was_sent_as_it_was() -> None:
 # Files
 
 
-def test_files_are_read_by_reference(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         found = [
             await run.file("f1"),
@@ -393,7 +393,13 @@ def test_files_are_read_by_reference(caplog: pytest.LogCaptureFixture) -> None:
         return await thread.run(agent)
 
     assert asyncio.run(main()).last.result == ["hi"] * 6
-    assert len(caplog.records) == 5
+    assert [record.getMessage() for record in caplog.records] == [
+        "the bytes of a part are not to be had: it is a file that is not here [IN-8]",
+        "the bytes of a part are not to be had: it is another provider's file [IN-8]",
+        "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
+        "the data of a part is not base64 [MSG-2]",
+        "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
+    ]  # and nothing of what the parts hold
 
 
 def test_the_agent_sees_who_asks_and_what_was_let_through() -> None:

@@ -137,7 +137,8 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     ("cancelling an unknown run", "POST", "/threads/thread/runs/unknown/cancel", None, {}, 404, "not_found"),
     ("deleting an unknown thread", "DELETE", "/threads/unknown", None, {}, 404, "not_found"),
     ("an unknown file", "GET", "/files/unknown", None, {}, 404, "not_found"),
-    ("a page after an unknown thread", "GET", "/threads?before=unknown", None, {}, 404, "not_found"),
+    ("a page after what is no cursor", "GET", "/threads?before=unknown", None, {}, 422, "bad_cursor"),
+    ("a page after too high a number", "GET", f"/threads?before={'9' * 30}", None, {}, 422, "bad_cursor"),
     ("a view along an unknown run", "GET", "/threads/thread?run=unknown", None, {}, 404, "not_found"),
     # cursors and pages
     ("a cursor beyond the end", "GET", "/threads/thread/events?after=999", None, {}, 410, "cursor_expired"),

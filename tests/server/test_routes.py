@@ -41,6 +41,10 @@ def test_threads_are_listed_in_pages_last_updated_first(store: Any) -> None:
         assert seen == ["t1", "t4", "t3", "t2", "t0"]
         first = server.get("/threads?limit=1").json()["threads"][0]
         assert (first["runs"], first["isRunning"]) == (2, False)
+        page = server.get("/threads?limit=2").json()
+        assert server.client.delete(f"/threads/{page['threads'][-1]['threadId']}").status_code == 204
+        rest = server.get(f"/threads?before={page['next']}").json()["threads"]
+        assert [one["threadId"] for one in rest] == ["t3", "t2", "t0"]  # whatever became of the thread it ended with
 
 
 def test_a_thread_shows_messages_state_interrupts_and_what_they_cover(store: Any) -> None:

@@ -55,7 +55,6 @@ def both(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Both]:
         ("GET", "/threads/old/runs/done/events"),
         ("POST", "/threads/old/runs/done/cancel"),
         ("DELETE", "/threads/old"),
-        ("GET", "/threads?before=old"),
     ],
 )
 def test_what_belongs_to_another_scope_is_as_if_it_did_not_exist(both: Both, method: str, path: str) -> None:

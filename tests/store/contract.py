@@ -105,7 +105,6 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
         "read": lambda store, scope: store.read(scope, "t"),
         "tail": lambda store, scope: collect(store.tail(scope, "t"), 1),
         "thread": lambda store, scope: store.thread(scope, "t"),
-        "threads before": lambda store, scope: store.threads(scope, before="t"),
         "delete_thread": lambda store, scope: store.delete_thread(scope, "t"),
         "request_cancel": lambda store, scope: store.request_cancel(scope, "t", "r"),
         "cancel_settled": lambda store, scope: store.cancel_settled(scope, "t", "r"),

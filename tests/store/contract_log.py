@@ -66,7 +66,6 @@ class LogContract(WithStore):
             lambda: store.read("a", "x"),
             lambda: collect(store.tail("a", "x"), 1),
             lambda: store.thread("a", "x"),
-            lambda: store.threads("a", before="x"),
             lambda: store.delete_thread("a", "x"),
             lambda: store.blob("a", "x"),
             lambda: store.delete_blob("a", "x"),

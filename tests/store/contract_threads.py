@@ -53,10 +53,35 @@ class ThreadsContract(WithStore):
         order = list("acgfedb")
         assert [summary.thread_id for summary in await store.threads("a")] == order
         pages: list[str] = []
-        while page := await store.threads("a", limit=3, before=pages[-1] if pages else None):
+        before = None
+        while page := await store.threads("a", limit=3, before=before):
             assert len(page) <= 3
             pages += [summary.thread_id for summary in page]
+            before = page[-1].position
         assert pages == order
+
+    @pytest.mark.parametrize("change", ["deleted", "updated"])
+    async def test_a_page_goes_on_although_the_thread_that_ended_the_last_one_was(self, store: Store, change: str):
+        for name in "abcdef":
+            await whole(store, name, "r")
+        first = await store.threads("a", limit=2)
+        assert [summary.thread_id for summary in first] == ["f", "e"]
+        if change == "deleted":
+            await store.delete_thread("a", "e")
+            await store.delete_thread("a", "f")
+        else:
+            await whole(store, "e", "again")
+        rest = await store.threads("a", before=first[-1].position)
+        assert [summary.thread_id for summary in rest] == ["d", "c", "b", "a"]
+
+    async def test_a_thread_that_is_updated_between_two_pages_is_in_neither_or_in_one(self, store: Store):
+        for name in "abcd":
+            await whole(store, name, "r")
+        first = await store.threads("a", limit=2)
+        await whole(store, "a", "again")
+        rest = await store.threads("a", before=first[-1].position)
+        assert [summary.thread_id for summary in rest] == ["b"]
+        assert (await store.threads("a", limit=1))[0].thread_id == "a"
 
     async def test_deleting_a_thread_removes_all_of_it(self, store: Store):
         lease = await start(store)

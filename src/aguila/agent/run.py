@@ -165,7 +165,14 @@ class Run(Writing):
             file_id = source
         found = None if file_id is None else await self._services.file(file_id)
         if found is None:
-            log_notice(Notice(rule="IN-8", message=f"the file {source!r} is not one that can be read here"))
+            if file_id is not None:
+                reason = "it is a file that is not here"
+            elif isinstance(source, FileSource):
+                reason = "it is another provider's file"
+            else:
+                reason = "it is an address, which is never fetched"
+            # Never the source itself: what messages hold has no place in a log.
+            log_notice(Notice(rule="IN-8", message=f"the bytes of a part are not to be had: {reason}"))
             return None
         return found[0]
 

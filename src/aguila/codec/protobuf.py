@@ -74,8 +74,8 @@ class ProtobufEncoder:
             raise EncodeError(f"{event.type} is longer than a frame can say ({len(body)} bytes)")
         return _length.pack(len(body)) + body
 
-    def _inexact(self, number: int) -> None:
-        self._warn(Notice(rule="PB-12", message=f"{number} is written as the nearest double, {float(number)!r}"))
+    def _inexact(self, _: int) -> None:
+        self._warn(Notice(rule="PB-12", message="an integer beyond 2^53 is written as the nearest double"))
 
 
 class ProtobufFrames:

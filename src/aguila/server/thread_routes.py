@@ -19,6 +19,7 @@ from aguila.server.run_routes import cursor_of, run_document
 from aguila.store import ThreadSummary
 
 _MAX_PAGE = 500
+_DIGITS = 18  # of a position, which fits 64 bits
 
 
 async def threads(service: Service, exchange: Exchange) -> Reply:
@@ -28,8 +29,11 @@ async def threads(service: Service, exchange: Exchange) -> Reply:
     if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
         raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
     limit = int(text)
-    found = await service.store.threads(exchange.scope, limit=limit, before=query.get("before"))
-    more = found[-1].thread_id if len(found) == limit else None
+    before = query.get("before")
+    if before is not None and (not (before.isascii() and before.isdigit()) or len(before) > _DIGITS):
+        raise Rejected(422, "bad_cursor", "before is what the previous page gave as next", "/before")
+    found = await service.store.threads(exchange.scope, limit=limit, before=None if before is None else int(before))
+    more = str(found[-1].position) if len(found) == limit else None
     return json_document({"threads": [_summary(one) for one in found], "next": more}, exchange.headers)
 
 

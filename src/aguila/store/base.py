@@ -104,6 +104,8 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     runs: int
     is_running: bool
+    position: int
+    """Its place among the threads of the scope: every change to a thread gives it a higher one than all others have."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -323,10 +325,11 @@ class Store(ABC):
         """The summary of one thread. Raises ``NotFound``."""
 
     @abstractmethod
-    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
-        """Threads of a scope, last updated first, ``before`` being the thread id that ended the previous page.
+    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
+        """Threads of a scope, last updated first, ``before`` being the position that ended the previous page.
 
-        Raises ``NotFound`` if that thread is gone.
+        That thread may be gone or changed by then. What is updated between two pages is at the front, so it may be
+        missed, and never comes twice.
         """
 
     @abstractmethod

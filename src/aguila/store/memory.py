@@ -67,6 +67,7 @@ class MemoryStore(Store):
         self._clock = clock
         self._feed: Feed | None = None
         self._threads: dict[Key, Thread] = {}  # the one that was updated last is the last
+        self._position = 0  # that one's
         self._files = Files()
         self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
@@ -334,22 +335,16 @@ class MemoryStore(Store):
         """See ``Store``."""
         return self._thread(scope, thread_id).summary()
 
-    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
+    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
         """See ``Store``."""
-        if before is not None:
-            self._thread(scope, before)
         self._open()
         found: list[ThreadSummary] = []
-        for key in reversed(self._threads):
-            if key[0] != scope:
-                continue
-            if before is not None:
-                if key[1] == before:
-                    before = None
+        for key, thread in reversed(self._threads.items()):
+            if key[0] != scope or (before is not None and thread.position >= before):
                 continue
             if len(found) >= limit:
                 break
-            found.append(self._threads[key].summary())
+            found.append(thread.summary())
         return found
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
@@ -473,6 +468,8 @@ class MemoryStore(Store):
         self._count(thread, size)
         del self._threads[thread.key]
         self._threads[thread.key] = thread
+        self._position += 1
+        thread.position = self._position
         return batch
 
     def _end(self, thread: Thread, run: RunRecord, end: RunEnd, now: float) -> None:

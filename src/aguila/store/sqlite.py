@@ -289,7 +289,7 @@ class SQLiteStore(Store):
         """See ``Store``."""
         return await self._open().read(reads.thread, scope, thread_id)
 
-    async def threads(self, scope: str, *, limit: int = 50, before: str | None = None) -> Sequence[ThreadSummary]:
+    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
         """See ``Store``."""
         return await self._open().read(reads.threads, scope, limit, before)
 

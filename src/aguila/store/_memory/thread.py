@@ -20,7 +20,7 @@ class Thread:
 
     __slots__ = (
         "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts", "key", "last",
-        "lease_seconds", "running", "runs", "session", "updated_at", "viewers",
+        "lease_seconds", "position", "running", "runs", "session", "updated_at", "viewers",
     )  # fmt: skip
 
     def __init__(self, key: Key, now: float, first: int) -> None:
@@ -29,6 +29,7 @@ class Thread:
         self.first = first
         self.last = first - 1
         self.bytes = 0
+        self.position = 0
         self.batches: list[Batch] = []
         self.firsts: list[int] = []
         self.runs: dict[str, RunRecord] = {}
@@ -56,6 +57,7 @@ class Thread:
             last=self.last,
             runs=len(self.runs),
             is_running=self.running is not None,
+            position=self.position,
         )
 
     # The log

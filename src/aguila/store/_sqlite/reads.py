@@ -31,7 +31,8 @@ FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
 """  # noqa: S608 - our own names
 
 _SUMMARY = """
-SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running
+SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running,
+  t.touched
 FROM threads t
 """
 
@@ -67,6 +68,7 @@ def _summary(row: Sequence[Any]) -> ThreadSummary:
         last=row[3],
         runs=row[4],
         is_running=row[5] is not None,
+        position=row[6],
     )
 
 
@@ -197,12 +199,9 @@ def thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:
     return _summary(row)
 
 
-def threads(db: sqlite3.Connection, scope: str, limit: int, before: str | None) -> Sequence[ThreadSummary]:
-    """Threads of a scope, last touched first. Raises ``NotFound`` if ``before`` is not one of them."""
-    below = 2**62
-    if before is not None:
-        key, _ = thread_key(db, scope, before)
-        below = db.execute("SELECT touched FROM threads WHERE key = ?", (key,)).fetchone()[0]
+def threads(db: sqlite3.Connection, scope: str, limit: int, before: int | None) -> Sequence[ThreadSummary]:
+    """Threads of a scope, last touched first."""
+    below = 2**62 if before is None else before
     rows = db.execute(
         f"{_SUMMARY} WHERE t.scope = ? AND t.touched < ? ORDER BY t.touched DESC LIMIT ?", (scope, below, limit)
     )
