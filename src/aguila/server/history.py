@@ -1,8 +1,8 @@
 """Layer: server. Whose history counts: what the agent sees of what a client sent and of what the log holds.
 
 Below: ``projection``. Above: ``runs``, which starts an agent with the result. Messages are told apart by their id,
-never by content or count (users send "yes" twice and mean it). Nothing here writes to the store, and nothing is
-dropped without a notice.
+never by content or count (users send "yes" twice and mean it); those that came without one get theirs from ``unnamed``.
+Nothing here writes to the store, and nothing is dropped without a notice.
 
 ========================  ===================================  ========================================================
                           ``"client"``                         ``"server"``
@@ -37,14 +37,19 @@ from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotE
 from aguila.server.overlay import INSTRUCTING_ROLES, says_the_same
 from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
+from aguila.server.unnamed import has_unnamed, named
 from aguila.store import Store
 from aguila.stream.patch import same_json
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """``input`` is what the agent sees. ``prelude`` belongs right after RUN_STARTED."""
+    """``input`` is what the agent sees, ``sent`` what the client sent, each message with its id in the thread.
+
+    ``prelude`` belongs right after RUN_STARTED.
+    """
 
     input: RunAgentInput
+    sent: RunAgentInput
     notices: list[Notice]
     is_hydration: bool
     prelude: list[Event]
@@ -97,6 +102,8 @@ async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[N
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
     if input.state is None and input.resume is not None and input.resume != []:
         return True
+    if has_unnamed(input.messages):
+        return True
     return not allow_system_messages and has_instructions(input.messages)
 
 
@@ -117,6 +124,7 @@ def combine(
     A replay asks again for what the first run of its chain saw.
     """
     notices: list[Notice] = []
+    input = named(input, [] if view is None else view.conversation.messages)  # noqa: A001
     held = {} if view is None else {message.id: message for message in view.conversation.messages}
     has_resume = input.resume is not None and input.resume != []
     if history == "server":
@@ -141,6 +149,7 @@ def combine(
     is_same = messages is input.messages and state is input.state
     return Prepared(
         input=input if is_same else replace(input, messages=list(messages), state=state),
+        sent=input,
         notices=notices,
         is_hydration=history == "server" and not has_resume and not input.messages,
         prelude=prelude,

@@ -7,11 +7,12 @@ routes. Nothing here writes to the store.
 Where the client's side comes from. Events tell what an agent said; what the client said is in the input of each run,
 which the store keeps exactly (``RunRecord.input``). A projection reads each RUN_STARTED together with that input:
 
-* its messages are reconciled with the view by id, never by content or count. Where the server keeps the history, an
-  id that is held stays as it is, whatever the client now sends under it, and what the client leaves out stays. Where
-  the client keeps it, what it sends is laid over the view (``overlay``): an edited message is replaced, and what it
-  leaves out is no longer in the view, with a notice. Either way a conversation that is to go on from an earlier point
-  can say so with ``parentRunId``, and becomes a branch; and no run changes what the view was at the end of another;
+* its messages are reconciled with the view by id, never by content or count (``unnamed`` is about those without one).
+  Where the server keeps the history, an id that is held stays as it is, whatever the client now sends under it, and
+  what the client leaves out stays. Where the client keeps it, what it sends is laid over the view (``overlay``): an
+  edited message is replaced, and what it leaves out is no longer in the view, with a notice. Either way a conversation
+  that is to go on from an earlier point can say so with ``parentRunId``, and becomes a branch; and no run changes what
+  the view was at the end of another;
 * its state is the state from there on, ``{}`` if it has none (IN-11, STATE-2). Where the server supplied another
   state than the client sent, the log has a STATE_SNAPSHOT right after RUN_STARTED (``history``).
 
@@ -55,6 +56,7 @@ from aguila.protocol import (
 )
 from aguila.server.limits import STORED
 from aguila.server.overlay import INSTRUCTING_ROLES, UNSENT_ROLES, Held, lay_over
+from aguila.server.unnamed import has_unnamed, named
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
 from aguila.stream.patch import same_json
@@ -208,6 +210,7 @@ class _Line:
     def start(self, event: RunStartedEvent, given: RunAgentInput, history: History, at: int) -> None:
         """Go on with another run, which was asked for with this input."""
         reducer = self._reducer
+        given = named(given, reducer.messages) if has_unnamed(given.messages) else given
         reducer.feed(replace(event, input=None))
         if history == "client":
             self._lay_over(given.messages)

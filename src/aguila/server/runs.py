@@ -301,7 +301,7 @@ class Runs:
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=seen.parent_run_id,
-            input=asked.input if settings.echo_input else None,
+            input=prepared.sent if settings.echo_input else None,
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
