@@ -426,3 +426,67 @@ def test_content_keeps_its_order_within_each_message() -> None:
     for name in "abc":
         text = "".join(event.delta for event in outcome.of(TextMessageContentEvent) if event.message_id == name)
         assert text == "".join(f"{name}{index} " for index in range(50))
+
+
+async def sets_the_status(run: Any) -> None:
+    async with run.step("outer") as outer, run.step("inner", parent=outer) as inner:
+        assert (inner.parent, inner.status) == ("outer", None)
+        inner.status = "skipped"
+        inner.result = {"n": 1}
+
+
+def sets_the_status_in_a_thread(run: Any) -> None:
+    with run.step("outer") as outer, run.step("inner", parent=outer) as inner:
+        assert (inner.parent, inner.status) == ("outer", None)
+        inner.status = "skipped"
+        inner.result = {"n": 1}
+
+
+@pytest.mark.parametrize("agent", [sets_the_status, sets_the_status_in_a_thread])
+def test_a_step_says_how_it_went_in_the_agents_own_word(agent: Any) -> None:
+    outcome = run_agent(agent)
+    assert outcome.ending.outcome == "success"
+    assert [event.metadata for event in outcome.of(StepFinishedEvent)] == [
+        {"aguila": {"status": "skipped", "result": {"n": 1}}},
+        {"aguila": {"status": "success"}},
+    ]
+
+
+def test_a_step_that_an_exception_leaves_has_failed_whatever_its_status_was() -> None:
+    async def agent(run: Any) -> None:
+        async with run.step("s") as step:
+            step.status = "skipped"
+            raise ValueError
+
+    assert run_agent(agent).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
+
+
+def test_a_status_that_is_no_text_is_refused() -> None:
+    async def agent(run: Any) -> None:
+        async with run.step("s") as step:
+            step.status = 5
+
+    assert run_agent(agent).last.code == "agent_output"
+
+
+def test_a_handle_takes_no_attribute_that_would_be_ignored() -> None:
+    async def agent(run: Any) -> Any:
+        async with run.step("s") as step, run.subagent("a") as sub, run.text() as text, run.reasoning() as thought:
+            call = await run.tool_call("t", {})
+            activity = await run.activity("A", {})
+            return {"refused": [_refuses(one) for one in (step, sub, text, thought, call, activity)]}
+
+    def in_a_thread(run: Any) -> Any:
+        with run.step("s") as step, run.subagent("a") as sub, run.text() as text, run.reasoning() as thought:
+            call = run.tool_call("t", {})
+            activity = run.activity("A", {})
+            return {"refused": [_refuses(one) for one in (step, sub, text, thought, call, activity)]}
+
+    for which in (agent, in_a_thread):
+        assert run_agent(which).last.result == {"refused": [True] * 6}
+
+
+def _refuses(handle: Any) -> bool:
+    with pytest.raises(AttributeError):
+        handle.colour = "red"
+    return True

@@ -8,6 +8,7 @@ What a method means and raises is said there. Once the run was cancelled every m
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -47,6 +48,8 @@ H = TypeVar("H", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, Subage
 class _Blocking(Generic[H]):
     """A handle whose context manager and methods wait."""
 
+    __slots__ = ("_bridge", "_handle")
+
     def __init__(self, handle: H, bridge: Bridge) -> None:
         self._handle = handle
         self._bridge = bridge
@@ -65,6 +68,8 @@ class _Blocking(Generic[H]):
 class BlockingText(_Blocking[TextHandle]):
     """See ``TextHandle``."""
 
+    __slots__ = ()
+
     @property
     def message_id(self) -> str:
         """The message's id."""
@@ -77,6 +82,8 @@ class BlockingText(_Blocking[TextHandle]):
 
 class BlockingReasoning(_Blocking[ReasoningHandle]):
     """See ``ReasoningHandle``."""
+
+    __slots__ = ()
 
     @property
     def message_id(self) -> str:
@@ -94,6 +101,8 @@ class BlockingReasoning(_Blocking[ReasoningHandle]):
 
 class BlockingToolCall(_Blocking[ToolCallHandle]):
     """See ``ToolCallHandle``."""
+
+    __slots__ = ()
 
     @property
     def id(self) -> str:
@@ -130,6 +139,8 @@ class BlockingToolCall(_Blocking[ToolCallHandle]):
 class BlockingStep(_Blocking[StepHandle]):
     """See ``StepHandle``."""
 
+    __slots__ = ()
+
     @property
     def name(self) -> str:
         """The name it has."""
@@ -144,9 +155,25 @@ class BlockingStep(_Blocking[StepHandle]):
     def result(self, result: Any) -> None:
         self._handle.result = result
 
+    @property
+    def status(self) -> str | None:
+        """A word for how it went."""
+        return self._handle.status
+
+    @status.setter
+    def status(self, status: str | None) -> None:
+        self._handle.status = status
+
+    @property
+    def parent(self) -> str | None:
+        """The name of the step that this one belongs to."""
+        return self._handle.parent
+
 
 class BlockingActivity:
     """See ``ActivityHandle``."""
+
+    __slots__ = ("_bridge", "_handle")
 
     def __init__(self, handle: ActivityHandle, bridge: Bridge) -> None:
         self._handle = handle
@@ -166,12 +193,16 @@ class BlockingActivity:
         self._bridge.call(partial(self._handle.patch, patch))
 
 
-class BlockingWriting:
+class BlockingWriting(ABC):
     """See ``Writing``."""
 
-    def __init__(self, writing: Writing, bridge: Bridge) -> None:
-        self._writing = writing
-        self._bridge = bridge
+    __slots__ = ()  # a subagent is a handle as well, and only one of them may have some
+    _bridge: Bridge
+
+    @property
+    @abstractmethod
+    def _writing(self) -> Writing:
+        """What does the work."""
 
     def text(
         self,
@@ -362,9 +393,11 @@ class BlockingWriting:
 class BlockingSubagent(_Blocking[SubagentHandle], BlockingWriting):
     """See ``SubagentHandle``."""
 
-    def __init__(self, handle: SubagentHandle, bridge: Bridge) -> None:
-        _Blocking.__init__(self, handle, bridge)  # type: ignore[reportUnknownMemberType]
-        BlockingWriting.__init__(self, handle, bridge)
+    __slots__ = ()
+
+    @property
+    def _writing(self) -> SubagentHandle:
+        return self._handle
 
     @property
     def id(self) -> str:
@@ -389,7 +422,7 @@ class BlockingRun(BlockingWriting):
     """See ``Run``."""
 
     def __init__(self, run: Run, bridge: Bridge) -> None:
-        super().__init__(run, bridge)
+        self._bridge = bridge
         self._run = run
         self.input: RunAgentInput = run.input
         self.messages: list[Message] = run.messages
@@ -403,6 +436,10 @@ class BlockingRun(BlockingWriting):
         self.principal: Any = run.principal
         self.headers: Mapping[str, str] = run.headers
         self._recording: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    @property
+    def _writing(self) -> Run:
+        return self._run
 
     @property
     def state(self) -> Any:

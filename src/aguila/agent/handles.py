@@ -1,14 +1,14 @@
 """Layer: agent. What an agent holds while it says something: a message, a thought, a call, a step, an activity.
 
 Above: ``writing`` makes them. Below: ``output``. A handle closes what it opened and cannot be
-used in an illegal order; several may be in use at once, in one task or in many, and interleave.
+used in an illegal order; several may be in use at once, in one task or in many, and interleave. It has the attributes
+named here and takes no others: one that is set and means nothing would be lost without a word.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Literal, cast
 
@@ -38,8 +38,8 @@ _ARRAY: Any = (list, tuple)
 class Opened(ABC):
     """Something that is open from entering until leaving."""
 
-    def __init__(self, output: Output) -> None:
-        self._out = output
+    __slots__ = ()  # a subagent is a Writing as well, and only one of them may have some
+    _out: Output
 
     @abstractmethod
     async def _close(self, error: BaseException | None) -> None:
@@ -55,8 +55,10 @@ class Opened(ABC):
             await self._close(error)
 
 
-class TextHandle(Opened, AbstractAsyncContextManager["TextHandle"]):
+class TextHandle(Opened):
     """A text message that is being written. ``message_id`` is its id."""
+
+    __slots__ = ("_opening", "_out", "message_id")
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class TextHandle(Opened, AbstractAsyncContextManager["TextHandle"]):
         message_id: str | None,
         metadata: Metadata | None,
     ) -> None:
-        super().__init__(output)
+        self._out = output
         self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
 
@@ -87,11 +89,13 @@ class TextHandle(Opened, AbstractAsyncContextManager["TextHandle"]):
             await self._out.send(EventWriter.end_text, self.message_id)
 
 
-class ReasoningHandle(Opened, AbstractAsyncContextManager["ReasoningHandle"]):
+class ReasoningHandle(Opened):
     """A thought that is being written: one message in a span of its own. ``message_id`` is the message's id."""
 
+    __slots__ = ("_metadata", "_out", "_owner", "_span_id", "message_id")
+
     def __init__(self, output: Output, owner: str | None, message_id: str | None, metadata: Metadata | None) -> None:
-        super().__init__(output)
+        self._out = output
         self._span_id = output.ids.mint("span")
         self.message_id = output.ids.mint("rsn") if message_id is None else message_id
         self._owner = owner
@@ -128,8 +132,10 @@ class ReasoningHandle(Opened, AbstractAsyncContextManager["ReasoningHandle"]):
             await self._out.send(EventWriter.end_reasoning, self._span_id)
 
 
-class ToolCallHandle(Opened, AbstractAsyncContextManager["ToolCallHandle"]):
+class ToolCallHandle(Opened):
     """A tool call. ``id`` and ``name`` are the call's; ``is_frontend`` whether the client is to answer it."""
+
+    __slots__ = ("_opening", "_out", "_owner", "id", "is_frontend", "name")
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class ToolCallHandle(Opened, AbstractAsyncContextManager["ToolCallHandle"]):
         is_frontend: bool,
         metadata: Metadata | None,
     ) -> None:
-        super().__init__(output)
+        self._out = output
         self.name = name
         self.id = output.ids.mint("call") if call_id is None else call_id
         self.is_frontend = is_frontend
@@ -192,21 +198,31 @@ class ToolCallHandle(Opened, AbstractAsyncContextManager["ToolCallHandle"]):
         await self.end()
 
 
-class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
-    """A step. ``result`` may be set to a JSON value; with the status it is the end's ``metadata["aguila"]``.
+class StepHandle(Opened):
+    """A step. ``status`` and ``result``, a JSON value, may be set: both are in the end's ``metadata["aguila"]``.
 
-    A name that is open already for the same owner gets a number (STEP-1): ``name`` is the name it has.
+    A name that is open already for the same owner gets a number (STEP-1): ``name`` is the name it has. ``parent`` is
+    the name of the step it belongs to.
     """
+
+    __slots__ = ("_metadata", "_out", "_owner", "_parent", "name", "result", "status")
 
     def __init__(
         self, output: Output, owner: str | None, name: str, parent: str | StepHandle | None, metadata: Metadata | None
     ) -> None:
-        super().__init__(output)
+        self._out = output
         self.name = name
         self.result: Any = None
+        self.status: str | None = None
+        """A word for how it went, if it went well: what an exception makes of a step is said by itself."""
         self._owner = owner
         self._parent = parent
         self._metadata: Metadata = {} if metadata is None else metadata
+
+    @property
+    def parent(self) -> str | None:
+        """The name of the step that this one belongs to; said when it was made."""
+        return self._parent.name if isinstance(self._parent, StepHandle) else self._parent
 
     async def __aenter__(self) -> StepHandle:
         """Open the step."""
@@ -215,9 +231,8 @@ class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
             number += 1
             self.name = f"{name} ({number})"
         metadata = self._metadata
-        if self._parent is not None:
-            parent = self._parent.name if isinstance(self._parent, StepHandle) else self._parent
-            metadata = {**metadata, "aguila": {"parent": parent}}
+        if self.parent is not None:
+            metadata = {**metadata, "aguila": {"parent": self.parent}}
         await self._out.send_opener(
             EventWriter.start_step, self.name, subagent=self._owner, metadata=metadata if metadata else None
         )
@@ -226,7 +241,10 @@ class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
     async def _close(self, error: BaseException | None) -> None:
         if not self._out.front.has_open(STEP, self.name, self._owner):
             return
-        own: dict[str, Any] = {"status": status_of(error)}
+        status = status_of(error)
+        if error is None and self.status is not None:
+            status = _text(self.status)
+        own: dict[str, Any] = {"status": status}
         if self.result is not None:
             own["result"] = own_json(self.result)
         await self._out.send_opener(
@@ -236,6 +254,8 @@ class StepHandle(Opened, AbstractAsyncContextManager["StepHandle"]):
 
 class ActivityHandle:
     """An activity message: structured progress for the user interface."""
+
+    __slots__ = ("_content", "_out", "_owner", "activity_type", "message_id")
 
     def __init__(
         self, output: Output, owner: str | None, activity_type: str, content: dict[str, Any], message_id: str | None

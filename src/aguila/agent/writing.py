@@ -7,7 +7,6 @@ what asking means.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aguila.agent.handles import (
@@ -30,6 +29,8 @@ from aguila.stream.write import EventWriter
 
 class Writing:
     """What the agent itself and each of its subagents can say. All of it is attributed to ``_owner``."""
+
+    __slots__ = ("_frontend_tools", "_out", "_owner", "_questions")
 
     def __init__(self, output: Output, questions: Questions, frontend_tools: frozenset[str], owner: str | None) -> None:
         self._out = output
@@ -240,8 +241,10 @@ class Writing:
         return self._out.ids.mint(kind)
 
 
-class SubagentHandle(Opened, Writing, AbstractAsyncContextManager["SubagentHandle"]):
+class SubagentHandle(Opened, Writing):
     """An invocation of a subagent. ``id`` is its run id, ``result`` may be set to a JSON value."""
+
+    __slots__ = ("_opening", "id", "name", "result")
 
     def __init__(
         self,
