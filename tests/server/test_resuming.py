@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from typing import Any
 
 import pytest
-from serving import Gate, check_valid, run_input, serving, text_of, types
+from serving import REPOSITORY, Gate, check_valid, run_input, serving, text_of, types
 
 from aguila import App
 from aguila.agent import Interrupt
@@ -226,3 +227,66 @@ def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -
         assert events[0]["runId"] == events[-1]["runId"] == "r1"
         assert events[2]["messages"][-1]["content"] + text_of(events) == "one two"
         assert first.rest()[-1] == events[-1]
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+@pytest.mark.parametrize("form", ["async", "thread"])
+def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, history: Any, form: str) -> None:
+    async def agent(run: Any) -> Any:
+        run.state["a"] = 1
+        assert (run.resume_input is None) == (run.run_id == "r1")
+        await run.ask("?")
+        return seen(run)
+
+    def in_a_thread(run: Any) -> Any:
+        run.state["a"] = 1
+        run.ask("?")
+        return seen(run)
+
+    def seen(run: Any) -> Any:
+        came = run.resume_input
+        run.state["ui"] = came.state["ui"]
+        return {"messages": [m.id for m in run.messages], "came": [m.id for m in came.messages if m.role == "user"]}
+
+    notices: list[Any] = []
+    which = agent if form == "async" else in_a_thread
+    with serving(App(which, store=store, history=history, warn=notices.append)) as server:
+        first = [says("u1", "Go")]
+        (one,) = asked(server.events(run_id="r1", messages=first))
+        assert notices == []
+        events = server.events(
+            run_id="r2",
+            messages=[*first, says("u2", "also this")],
+            state={"a": 1, "ui": 5},
+            resume=answers((one, "x")),
+        )
+        check_valid(events)
+        assert events[-1]["result"] == {"messages": ["u1"], "came": ["u1", "u2"]}
+        assert server.get("/threads/thread").json()["state"] == {"a": 1, "ui": 5}
+    assert [(notice.rule, notice.path) for notice in notices] == [("INT-11", "/state"), ("INT-11", "/messages")]
+    assert "'u2'" in notices[1].message
+    assert "'u1'" not in notices[1].message
+
+
+@pytest.mark.parametrize("state", [None, {}, {"asked": 1}])
+def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: Any, state: Any) -> None:
+    notices: list[Any] = []
+    with serving(App(asks_twice, store=store, warn=notices.append)) as server:
+        (one,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        more = {} if state is None else {"state": state}
+        asked(server.events(run_id="r2", messages=[says("u1", "Go")], resume=answers((one, "x")), **more))
+    assert notices == []
+
+
+def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
+    text = (REPOSITORY / "docs/server.md").read_text()
+    (block,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "resume_input" in one)
+    names: dict[str, Any] = {}
+    exec(compile(block, "server.md", "exec"), names)
+    with serving(App(names["agent"], store=store, warn=lambda _: None)) as server:
+        (one,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")], state={"zoom": 1}))
+        check_valid(server.events(run_id="r2", state={"zoom": 2}, resume=answers((one, "red"))))
+        assert server.get("/threads/thread").json()["state"] == {"zoom": 2, "colour": "red"}
+        (one,) = asked(server.events(run_id="r3", messages=[says("u2", "Go")]))
+        check_valid(server.events(run_id="r4", resume=answers((one, "blue"))))
+        assert server.get("/threads/thread").json()["state"] == {"zoom": 1, "colour": "blue"}

@@ -425,6 +425,7 @@ class BlockingRun(BlockingWriting):
         self._bridge = bridge
         self._run = run
         self.input: RunAgentInput = run.input
+        self.resume_input: RunAgentInput | None = run.resume_input
         self.messages: list[Message] = run.messages
         self.tools: list[Tool] = run.tools
         self.context: list[Context] = run.context

@@ -64,10 +64,11 @@ class Replay:
 class RunContext:
     """Everything about one run.
 
-    ``input`` is what the agent sees; for a replay that is the input of the root run, and ``client_state`` is the state
-    that the client holds now. ``writer`` has been started: its RUN_STARTED is the caller's to send. ``recorded`` are
-    the results of ``once`` under the root run, as JSON. ``new_id`` mints error references; the ids of messages
-    and calls are derived from the root run, so that a replay continues what an earlier run of the chain opened.
+    ``input`` is what the agent sees; for a replay that is the input of the root run, ``resume_input`` is the one that
+    brought the answers, and ``client_state`` is the state that the client holds now. ``writer`` has been started: its
+    RUN_STARTED is the caller's to send. ``recorded`` are the results of ``once`` under the root run, as JSON.
+    ``new_id`` mints error references; the ids of messages and calls are derived from the root run, so that a replay
+    continues what an earlier run of the chain opened.
     """
 
     input: RunAgentInput
@@ -78,6 +79,7 @@ class RunContext:
     root_run_id: str
     parent_run_id: str | None = None
     replay: Replay | None = None
+    resume_input: RunAgentInput | None = None
     recorded: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     session: Any = None
     principal: Any = None

@@ -48,6 +48,9 @@ class Run(Writing):
         input_ = context.input
         self.input: RunAgentInput = input_
         """What the agent was asked. After a question it is the input of the run that asked first."""
+        self.resume_input: RunAgentInput | None = context.resume_input
+        """After a question: what came with the answer. Its messages and its state are not in ``messages`` and
+        ``state``, which a replay needs as they were; use it after the question only."""
         self.messages: list[Message] = list(input_.messages)
         self.tools: list[Tool] = list(input_.tools or ())
         self.context: list[Context] = list(input_.context or ())

@@ -40,7 +40,7 @@ import msgspec
 from aguila.agent.context import Replay
 from aguila.agent.questions import is_replayed
 from aguila.codec import decode
-from aguila.codec.notice import Notice
+from aguila.codec.notice import Notice, list_ids
 from aguila.codec.pointer import escape_token
 from aguila.codec.text import without_surrogates
 from aguila.errors import NotFound
@@ -50,6 +50,7 @@ from aguila.server.projection import History, Projection, Projections, stored_in
 from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import RunRecord
+from aguila.stream.patch import same_json
 
 MAX_LOOKED_FOR = 100
 """How many unknown interrupts of one request are looked for on other threads: each costs a look into the store."""
@@ -96,6 +97,7 @@ async def plan_resume(
     try:
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
+        view = None
         runs: list[RunRecord] = []
         pending: list[Interrupt] = []
         last = 0
@@ -129,6 +131,7 @@ async def plan_resume(
     before = None if root == 0 else await projections.of(scope, thread_id, runs[root - 1].run_id)
     original = await chain.input_of(_id_of(runs[root]))
     seen = combine(original, before, history=history, allow_system_messages=allow_system_messages)
+    judge.notices += _unseen(input, view)
     return ResumePlan(
         claims=judge.claims,
         taken=judge.taken,
@@ -143,6 +146,29 @@ async def plan_resume(
 def ordinary_plan(input: RunAgentInput) -> ResumePlan:  # noqa: A002
     """The plan of a run that answers nothing, on a thread where nothing waits for an answer."""
     return _ordinary(input, [], frozenset())
+
+
+def _unseen(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # noqa: A002
+    """What came with an answer and is no part of what a replayed agent goes on with (INT-11)."""
+    if view is None:
+        return []
+    held = view.conversation
+    notices: list[Notice] = []
+    # Nothing is lost of an empty state, which is what a client sends that keeps none.
+    if input.state is not None and not same_json(input.state, {}) and not same_json(input.state, held.state):
+        message = (
+            "the state that came with the answer is not the one that the run left; the agent goes on with its own, "
+            "and finds the other in run.resume_input"
+        )
+        notices.append(Notice(rule="INT-11", message=message, path="/state"))
+    known = {message.id for message in held.messages}
+    new = [message.id for message in input.messages if message.id not in known]
+    if new:
+        message = (
+            f"messages that came with the answer are not in run.messages, but in run.resume_input: {list_ids(new)}"
+        )
+        notices.append(Notice(rule="INT-11", message=message, path="/messages"))
+    return notices
 
 
 async def open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:

@@ -349,6 +349,7 @@ class Runs:
                 recorded = await store.recorded(scope, thread_id, plan.root_run_id)
             return RunContext(
                 input=seen if plan.original is None else plan.original,
+                resume_input=None if plan.original is None else seen,
                 thread_id=thread_id,
                 run_id=run_id,
                 writer=writer,
