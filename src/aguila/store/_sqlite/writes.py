@@ -34,10 +34,11 @@ def begin(
 ) -> Batch:
     """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``TooManyRuns``, ``ThreadMoved``, ``InterruptTaken``."""
     # One statement, which gives a row in any case: each takes a client that waits for its first event 3 us and more.
-    thread, last, running, count, has_removed = db.execute(
+    thread, last, running, count, has_removed, run = db.execute(
         """
         SELECT t.key, coalesce(t.last, 0), t.running,
-          (SELECT count(*) FROM threads WHERE scope = ?1 AND running IS NOT NULL), EXISTS (SELECT 1 FROM removed)
+          (SELECT count(*) FROM threads WHERE scope = ?1 AND running IS NOT NULL), EXISTS (SELECT 1 FROM removed),
+          (SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'runs')
         FROM (SELECT 1) LEFT JOIN threads t ON t.scope = ?1 AND t.thread_id = ?2
         """,
         (lease.scope, lease.thread_id),
@@ -59,33 +60,38 @@ def begin(
     for interrupt_id in claims:
         if _interrupt(db, thread, interrupt_id) != ("open", None):
             raise InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
-    if thread is None:
-        last = _unremove(db, lease.scope, lease.thread_id) if has_removed else 0
-        thread = db.execute(
-            """
-            INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes)
-            VALUES (?, ?, ?, ?, 0, ?, ?, 0)
-            """,
-            (lease.scope, lease.thread_id, now, now, last + 1, last),
-        ).lastrowid
-        assert thread is not None  # noqa: S101 - an INSERT has one
-    run = db.execute(
+    if thread is None and has_removed:
+        last = _unremove(db, lease.scope, lease.thread_id)
+    batch = Batch(last + 1, events)
+    # The key of the run is known, so the thread's row is written once, whether it is new or not.
+    row = db.execute(
         """
-        INSERT INTO runs (thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
-          started_at, lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes, running)
+        VALUES (?1, ?2, ?3, ?3, (SELECT coalesce(max(touched), 0) + 1 FROM threads WHERE scope = ?1), ?4, ?5, ?6, ?7)
+        ON CONFLICT (scope, thread_id) DO UPDATE SET updated_at = excluded.updated_at, touched = excluded.touched,
+          last = excluded.last, bytes = bytes + excluded.bytes, running = excluded.running
+        """,
+        (lease.scope, lease.thread_id, now, batch.first, batch.last, size_of(rows) + len(body), run),
+    ).lastrowid
+    thread = row if thread is None else thread
+    db.execute(
+        """
+        INSERT INTO runs (key, thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds,
+          lease_until, started_at, lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
-            thread, lease.run_id, parent_run_id, fingerprint, last + 1, lease.owner, lease.epoch, lease_seconds,
-            now + lease_seconds, now, lock,
+            run, thread, lease.run_id, parent_run_id, fingerprint, batch.first, lease.owner, lease.epoch,
+            lease_seconds, now + lease_seconds, now, lock,
         ),
-    ).lastrowid  # fmt: skip
+    )  # fmt: skip
     insert(db, "INSERT INTO inputs (run, body) VALUES (?, ?)", (run,), body)
     for interrupt_id in claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    return _log(db, now, lease.scope, thread, last, events, rows, running=run, size=len(body))
+    _log(db, thread, last, rows)
+    return batch
 
 
 def append(
@@ -103,7 +109,7 @@ def append(
     if end is None:
         if lease_until <= now:  # nobody has taken over: the owner is alive after all
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
-        return _log(db, now, lease.scope, thread, last, events, rows, running=run)
+        return _extend(db, now, lease.scope, thread, last, events, rows, running=run)
     db.execute(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?",
         (end.outcome, last + len(events), now, run),
@@ -123,7 +129,7 @@ def append(
         old = db.execute("SELECT length(body) FROM sessions WHERE thread = ?", (thread,)).fetchone()
         db.execute("INSERT OR REPLACE INTO sessions (thread, body) VALUES (?, ?)", (thread, end.session))
         size += len(end.session) - (0 if old is None else old[0])
-    return _log(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
+    return _extend(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
 
 
 def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float) -> bool:
@@ -366,7 +372,7 @@ def _hold(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, float, f
     return row
 
 
-def _log(
+def _extend(
     db: sqlite3.Connection,
     now: float,
     scope: str,
@@ -378,7 +384,7 @@ def _log(
     running: int | None,
     size: int = 0,
 ) -> Batch:
-    """Append events to a thread, all in one change of its row: its open run, and what else was stored, in bytes."""
+    """Append events to a thread. Its row changes once: also its open run, and what else was stored, in bytes."""
     batch = Batch(last + 1, events)
     db.execute(
         """
@@ -387,12 +393,16 @@ def _log(
         """,
         (running, batch.last, now, size_of(rows) + size, scope, thread),
     )
-    if events:
-        for count, lines in rows:
+    _log(db, thread, last, rows)
+    return batch
+
+
+def _log(db: sqlite3.Connection, thread: int | None, last: int, rows: Sequence[tuple[int, bytes]]) -> None:
+    for count, lines in rows:
+        if count:
             values = (thread, last + 1, last + count)
             insert(db, "INSERT INTO log (thread, first, last, events) VALUES (?, ?, ?, ?)", values, lines)
             last += count
-    return batch
 
 
 def _interrupt(db: sqlite3.Connection, thread: int | None, interrupt_id: str) -> tuple[str, str | None] | None:
