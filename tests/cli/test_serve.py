@@ -80,12 +80,19 @@ def test_without_a_name_the_agent_is_called_agent_and_the_file_can_be_elsewhere(
 
 def test_a_store_that_cannot_be_is_said_so(folder: Path) -> None:
     done = aguila("serve", "mine", "--store", "missing/threads.db", "--port", "0", folder=folder)
-    assert done.returncode == 1
-    assert done.stderr == f"aguila serve: there is no folder {folder / 'missing'} for the store\n"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"aguila serve: {folder / 'missing' / 'threads.db'} cannot be used as a store:"
+        f" there is no folder {folder / 'missing'}\n"
+    )
     (folder / "text.db").write_text("this is no database, whatever it is called" * 20)
-    done = aguila("serve", "mine", "--store", "text.db", "--port", "0", folder=folder)
-    assert done.returncode == 1
-    assert done.stderr.endswith("aguila serve: the server did not start; the lines above say why\n")
+    (folder / "own.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='text.db')\n")
+    for target in (["mine", "--store", "text.db"], ["own:app"]):
+        done = aguila("serve", *target, "--port", "0", folder=folder)
+        assert (done.returncode, done.stdout) == (1, "")  # nothing was promised
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("aguila serve: ")
+        assert line.endswith("text.db cannot be used as a store: SQLite: file is not a database (SQLITE_NOTADB)")
 
 
 def test_an_app_is_served_as_it_is(folder: Path) -> None:

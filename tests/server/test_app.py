@@ -16,7 +16,7 @@ from starlette.routing import Mount
 
 from aguila import App
 from aguila.server import Limits, Rejected
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import MemoryStore
 
 
 async def agent(run: Any) -> Any:
@@ -118,8 +118,11 @@ def test_the_memory_store_is_announced_once_and_only_as_a_default(caplog: pytest
         assert caplog.records == []
 
 
-def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    app = App(agent, store=SQLiteStore(tmp_path / "no" / "such" / "folder" / "threads.db"))
+def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "no" / "such" / "folder" / "threads.db"
+    app = App(agent, store=path)
 
     async def scenario() -> list[Any]:
         sent: list[Any] = []
@@ -134,7 +137,13 @@ def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(tmp_path: 
         await app({"type": "lifespan"}, receive, send)
         return sent
 
-    assert asyncio.run(scenario())[0]["type"] == "lifespan.startup.failed"
+    assert asyncio.run(scenario()) == [
+        {
+            "type": "lifespan.startup.failed",
+            "message": f"the app cannot start: {path} cannot be used as a store: there is no folder {path.parent}",
+        }
+    ]
+    assert caplog.records == []  # the server logs what it was told
 
 
 @pytest.mark.parametrize("option", [{"busy": "maybe"}, {"history": "both"}, {"on_disconnect": "shrug"}])

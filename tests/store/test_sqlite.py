@@ -127,6 +127,22 @@ def test_what_is_not_a_database_is_refused_and_left_alone(path: Path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("made", ["a folder", "no database", "in no folder"])
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, made: str, caplog: pytest.LogCaptureFixture
+):
+    path, reason = {
+        "a folder": (tmp_path, "it is a folder"),
+        "no database": (tmp_path / "x", "SQLite: file is not a database (SQLITE_NOTADB)"),
+        "in no folder": (tmp_path / "no" / "x", f"there is no folder {tmp_path / 'no'}"),
+    }[made]
+    (tmp_path / "x").write_text("something else entirely" * 99)
+    with pytest.raises(StoreUnavailable) as error:
+        asyncio.run(SQLiteStore(path).open())
+    assert str(error.value) == f"{path} cannot be used as a store: {reason}"
+    assert caplog.records == []
+
+
 @anyio
 async def test_a_folder_that_is_missing_is_unavailable_until_it_is_there(tmp_path: Path):
     store = SQLiteStore(tmp_path / "missing" / "threads.db")

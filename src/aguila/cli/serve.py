@@ -6,6 +6,7 @@ to any ASGI server, or to this command in the agent's place.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import ipaddress
 import math
@@ -21,8 +22,9 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.logs import log_config
+from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
-from aguila.store import MemoryStore, Retention
+from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _ENVIRONMENT = "AGUILA_SERVE"
 """Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
@@ -66,6 +68,11 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
             "several workers cannot share threads that are in memory; give the App a store=path, or --store a file"
         )
     listener = listen(serving.host, port)
+    try:
+        asyncio.run(_try(app.store))
+    except StoreUnavailable as error:
+        listener.close()
+        raise CannotServe(str(error)) from None
     config = uvicorn.Config(
         "aguila.cli.serve:build" if workers > 1 or reload else app,
         factory=workers > 1 or reload,
@@ -93,6 +100,13 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         raise CannotServe("the server did not start; the lines above say why") from None
 
 
+async def _try(store: Store) -> None:
+    """Open a store that is a file, and close it again. Raises ``StoreUnavailable``."""
+    if isinstance(store, SQLiteStore):
+        await store.open()
+        await store.close()
+
+
 def build() -> App:
     """The app that the environment describes. Raises ``CannotServe``."""
     serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
@@ -103,8 +117,6 @@ def build() -> App:
             raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
         return found
     store = None if serving.store == MEMORY else serving.store
-    if store is not None and not Path(store).parent.is_dir():
-        raise CannotServe(f"there is no folder {Path(store).parent} for the store")
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])

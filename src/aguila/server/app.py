@@ -219,6 +219,9 @@ class App:
                     await self._started()
                     if self._signals is not None:
                         self._signals.hear()  # again: if it was started before, the server's own handler came later
+                except StoreUnavailable as error:  # which says it all, and the server logs it
+                    await send({"type": "lifespan.startup.failed", "message": f"the app cannot start: {error}"})
+                    return
                 except Exception as error:  # noqa: BLE001 - whatever it is, the server is told
                     _log.exception("the app could not start")
                     await send({"type": "lifespan.startup.failed", "message": str(error)})

@@ -100,7 +100,11 @@ class SQLiteStore(Store):
                     readers=self._readers,
                     is_patient=self._synchronous == "FULL",
                 )
-                await engine.open()
+                try:
+                    await engine.open()
+                except StoreUnavailable as error:
+                    reason = _reason(self.path, error)
+                    raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
                 await engine.compute(self._owners.open)
                 self._engine = engine
 
@@ -387,3 +391,10 @@ class SQLiteStore(Store):
         except StaleLease:
             engine.feed.disown(lease)
             raise
+
+
+def _reason(path: Path, error: StoreUnavailable) -> str:
+    """Why a file could not be opened: SQLite has one text for everything that it cannot open."""
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    return "it is a folder" if path.is_dir() else str(error)

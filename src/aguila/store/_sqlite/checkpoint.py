@@ -38,7 +38,7 @@ class Checkpointer:
 
         That takes a checkpoint that has moved everything: one that began, and no commit since.
         """
-        self._is_open = True
+        self._is_open = self._is_needed = True
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._work, name="aguila-store-checkpoint", daemon=True)
         self._thread.start()
@@ -58,8 +58,9 @@ class Checkpointer:
             self._changes = db.total_changes
             self._due.set()
 
-    def close(self) -> None:
-        """Checkpoint once more, and end the thread."""
+    def close(self, *, is_needed: bool) -> None:
+        """Checkpoint once more, if there is a file to do it in, and end the thread."""
+        self._is_needed = is_needed
         self._is_open = False
         self._due.set()
         self._thread.join()
@@ -67,6 +68,8 @@ class Checkpointer:
     def _work(self) -> None:
         while self._is_open:  # asked after clear(), so that close() is never missed
             self._due.wait()
+            if not self._is_needed:
+                break
             self.may_start_over = True
             try:
                 self._db = self._db or self._connect()

@@ -180,7 +180,7 @@ class Writer:
                 with self._turn:
                     self._run(jobs)
             del first, gathered, jobs  # what they wrote may be large, and the next may be long in coming
-        self._checkpointer.close()
+        self._checkpointer.close(is_needed=self._db is not None)
         self._disconnect()
         self._sender.close()
         self._tell(self._ended.set_result, None)
