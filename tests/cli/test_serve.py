@@ -240,6 +240,7 @@ def test_a_store_in_memory_makes_no_file(folder: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0, done.output
     assert isinstance(apps[0].store, MemoryStore)
     assert "threads in memory" in done.stdout
+    assert "--store FILE keeps them" in done.stdout
     assert [path.name for path in folder.iterdir()] == ["mine.py"]
 
 
@@ -271,6 +272,25 @@ def test_the_two_commands_that_it_prints_work(folder: Path) -> None:
         assert all(f"- {keyword}: " in answer.text for keyword in FEATURES)
         assert look == ["curl", f"{server.url}/threads"]
         assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["t1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "printed"),
+    [
+        ({}, "127.0.0.1", ["-N http://127.0.0.1:80"]),
+        ({"allow_anonymous": True}, "127.0.0.1", ["-N http://127.0.0.1:80", "http://127.0.0.1:80/threads"]),
+        ({}, "0.0.0.0", ["-N http://127.0.0.1:80"]),
+        ({}, "::", ["-N http://[::1]:80"]),
+        ({"authenticate": str}, "127.0.0.1", ["http://127.0.0.1:80/healthz"]),
+        ({"allowed_hosts": ["site.example"]}, "127.0.0.1", ["http://127.0.0.1:80/healthz"]),
+    ],
+)
+def test_it_prints_only_commands_that_will_be_answered(options: Any, host: str, printed: list[str]) -> None:
+    what = serve.Serving(target="x:app", folder=".", store="aguila.db", host=host)
+    text = serve.welcome(what, App(print, **options), 80)
+    commands = [line.removeprefix("  curl ") for line in text.splitlines() if line.startswith("  curl ")]
+    assert [command.partition(" -H")[0] for command in commands] == printed
+    assert ("Anybody who reaches" in text) is (host in ("0.0.0.0", "::"))
 
 
 def test_the_server_in_the_readme_is_served_as_it_says(tmp_path: Path) -> None:
@@ -375,7 +395,6 @@ def test_a_taken_port_is_said_so() -> None:
         ("nowhere:agent", "there is no module nowhere in"),
         ("mine.deeper:agent", "there is no module mine.deeper in"),
         ("mine:nobody", "mine has no nobody; say which with mine:name"),
-        ("mine:nothing", "mine:nothing is no agent: it cannot be called"),
     ],
 )
 def test_a_target_that_is_none_is_said_so(
@@ -385,6 +404,22 @@ def test_a_target_that_is_none_is_said_so(
     monkeypatch.setattr(sys, "modules", {**sys.modules})
     with pytest.raises(serve.CannotServe, match=re.escape(message)):
         serve.find(target, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nothing", "as in agent(run); int cannot be called"),
+        ("alone", "as in agent(run); alone() cannot be: too many positional arguments"),
+    ],
+)
+def test_what_cannot_be_called_with_a_run_is_refused_at_the_start(folder: Path, name: str, reason: str) -> None:
+    (folder / "mine.py").write_text(AGENT + "def alone():\n    return 1\n")
+    done = aguila("serve", f"mine:{name}", "--port", "0", folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"aguila serve: mine:{name} is no agent: an agent is called with a run")
+    assert line.endswith(reason)
 
 
 def test_what_fails_in_the_module_is_not_hidden(folder: Path) -> None:

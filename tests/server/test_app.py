@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 from pathlib import Path
@@ -291,3 +292,24 @@ def test_a_hook_that_breaks_is_one_line_of_the_log_and_a_reference(caplog: pytes
         assert record.getMessage().rpartition(" ")[2] == error["message"].rpartition(" ")[2]
         assert "users" not in answer.text
         assert record.exc_info is not None
+
+
+def test_an_agent_that_cannot_be_called_with_a_run_is_refused_at_once() -> None:
+    def alone() -> None: ...
+
+    def two(run: Any, other: Any) -> None: ...
+
+    def any_number(*args: Any, **more: Any) -> None: ...
+
+    def with_default(run: Any, other: int = 1) -> None: ...
+
+    class Method:
+        def agent(self, run: Any) -> None: ...
+
+    for bad, reason in ((alone, "too many positional arguments"), (two, "missing a required argument: 'other'")):
+        with pytest.raises(TypeError, match=rf"as in agent\(run\); .*{bad.__name__}\(.*\) cannot be: {reason}"):
+            App(bad)
+    with pytest.raises(TypeError, match="int cannot be called"):
+        App(5)
+    for good in (any_number, with_default, Method().agent, functools.partial(two, 1), print):
+        App(good)

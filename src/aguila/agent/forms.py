@@ -43,6 +43,22 @@ class BadOutput(Exception):
     """What an agent yielded or returned cannot be sent; the cause says why."""
 
 
+def check_agent(agent: Agent) -> None:
+    """Raise ``TypeError`` for what cannot be called with a run and nothing else."""
+    name = getattr(agent, "__qualname__", None) or type(agent).__qualname__
+    if not callable(agent):
+        raise TypeError(f"an agent is called with a run, as in agent(run); {name} cannot be called")
+    try:
+        signature = inspect.signature(agent).replace(return_annotation=inspect.Signature.empty)
+    except ValueError:  # as of some that are written in C
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        message = f"an agent is called with a run, as in agent(run); {name}{signature} cannot be: {error}"
+        raise TypeError(message) from None
+
+
 def is_async(agent: Agent) -> bool:
     """Whether an agent is to be called on the event loop, rather than in a thread."""
     seen: Any = agent

@@ -21,6 +21,7 @@ import typer
 import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
+from aguila.agent.forms import check_agent
 from aguila.cli.logs import log_config
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
@@ -116,7 +117,11 @@ def build() -> App:
             given = ", ".join(serving.given)
             raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
         return found
-    store = None if serving.store == MEMORY else serving.store
+    try:
+        check_agent(found)
+    except TypeError as error:
+        raise CannotServe(f"{serving.target} is no agent: {error}") from None
+    store = MemoryStore() if serving.store == MEMORY else serving.store
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])
@@ -140,8 +145,6 @@ def find(target: str, folder: str) -> Any:
         if not hasattr(found, part):
             raise CannotServe(f"{module_name} has no {name or 'agent'}; say which with {module_name}:name")
         found = getattr(found, part)
-    if not callable(found):
-        raise CannotServe(f"{target} is no agent: it cannot be called")
     return found
 
 
@@ -172,29 +175,40 @@ def is_loopback(host: str) -> bool:
 
 
 def welcome(serving: Serving, app: App, port: int) -> str:
-    """What is served where, and two commands to try."""
-    shown = f"[{serving.host}]" if ":" in serving.host else serving.host
-    url = f"http://{shown}:{port}"
+    """What is served where, and commands to try: only those that it will answer."""
+    shown = _in_url(serving.host)
     path = getattr(app.store, "path", None)
     threads = "in memory" if path is None else f"in {Path(path).resolve()}"
-    body = (
-        '{"threadId": "t1", "runId": "\'$(date +%s)\'", "messages": [{"id": "m1", "role": "user", "content": "help"}]}'
-    )
-    lines = [
-        f"{serving.target} at {url}, threads {threads}",
-        "",
-        "Talk to it, and list what it keeps:",
-        f"  curl -N {url} -H 'content-type: application/json' -d '{body}'",
-        f"  curl {url}/threads",
-        "",
-        "Ctrl-C stops it.",
-    ]
-    if not serving.is_local:
-        lines.insert(
-            1, "Anybody who reaches this address can use it; listing, deleting and files need App(authenticate=...)."
-        )
-    return "\n".join(lines)
+    lines = [f"{serving.target} at http://{shown}:{port}, threads {threads}"]
+    if serving.store == MEMORY:
+        lines.append("Threads in memory are forgotten on exit; --store FILE keeps them.")
+    near = _in_url(_NEAR.get(serving.host, serving.host))
+    url = f"http://{near}:{port}"
+    talks, lists = app.is_open_to(near), app.is_open_to(near, as_owner=True)
+    if talks and not serving.is_local:
+        others = "" if lists else "; listing, deleting and files need App(authenticate=...)"
+        lines.append(f"Anybody who reaches this address can use it{others}.")
+    lines.append("")
+    if talks:
+        lines.append("Talk to it, and list what it keeps:" if lists else "Talk to it:")
+        lines.append(f"  curl -N {url} -H 'content-type: application/json' -d '{_HELP}'")
+    else:
+        lines.append("It answers to the hosts and the credentials that it was told, and anybody about its health:")
+        lines.append(f"  curl {url}/healthz")
+    if lists:
+        lines.append(f"  curl {url}/threads")
+    return "\n".join([*lines, "", "Ctrl-C stops it."])
 
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+_HELP = '{"threadId": "t1", "runId": "\'$(date +%s)\'", "messages": [{"id": "m1", "role": "user", "content": "help"}]}'
+"""What to say first, as a shell takes it in single quotes."""
+
+_NEAR = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
+"""What to call an address that stands for all, on this machine."""
 
 _TAKEN = (48, 98, 10048)
 """EADDRINUSE, as macOS, Linux and Windows number it."""

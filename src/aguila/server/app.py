@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+from aguila.agent.forms import check_agent
 from aguila.codec.notice import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
@@ -46,6 +47,8 @@ class App:
     pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is
     derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin the drain (see
     ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was tolerated.
+
+    Raises ``TypeError`` for an agent that cannot be called with a run, ``ValueError`` for an option it does not know.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class App:
         name: str | None = None,
         warn: Warn = log_notice,
     ) -> None:
+        check_agent(agent)
         _one_of("history", history, ("client", "server"))
         _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
         _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
@@ -127,6 +131,13 @@ class App:
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._signals = Signals(self) if handle_signals else None
+
+    def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
+        """Whether it answers requests that call it ``host`` and have no credentials.
+
+        ``as_owner`` asks about listing, deleting and files.
+        """
+        return self._authenticate is None and self._hosts.allows(host) and (self._allow_anonymous or not as_owner)
 
     # Starting and stopping
 

@@ -84,12 +84,14 @@ class Hosts:
     def __init__(self, allowed: Iterable[str] | None) -> None:
         self._allowed = None if allowed is None else frozenset(_host_name(host) for host in allowed)
 
+    def allows(self, host: str) -> bool:
+        """Whether this is one of them."""
+        return self._allowed is None or _host_name(host) in self._allowed
+
     def check(self, request: Request) -> None:
         """Raise ``Rejected`` for a request that calls us by another name, or by none."""
-        if self._allowed is None:
-            return
         host = request.headers.get("host", "")
-        if _host_name(host) not in self._allowed:
+        if not self.allows(host):
             raise Rejected(403, "foreign_host", f"this is not called {host!r}; list the host to allow it")
 
 
