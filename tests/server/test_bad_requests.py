@@ -285,7 +285,13 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_does_no_harm(server: 
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/threads"), ("DELETE", "/threads/thread"), ("POST", "/files"), ("GET", "/files/x")],
+    [
+        ("GET", "/threads"),
+        ("DELETE", "/threads/thread"),
+        ("POST", "/files"),
+        ("GET", "/files/x"),
+        ("DELETE", "/files/x"),
+    ],
 )
 def test_without_authentication_nobody_lists_deletes_or_handles_files(method: str, path: str) -> None:
     with serving(App(agent)) as server:

@@ -79,6 +79,30 @@ def test_a_thread_is_deleted_whole_but_not_while_a_run_is_on(store: Any) -> None
         assert server.events()[0]["type"] == "RUN_STARTED"  # the id is free again
 
 
+def test_the_files_of_a_thread_that_never_ran_go_with_it_and_others_by_themselves(store: Any) -> None:
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        given = server.post("/files?threadId=thread", content=b"1").json()["id"]
+        free = server.post("/files", content=b"2").json()["id"]
+        assert server.delete("/threads/thread").status_code == 204
+        assert server.delete("/threads/thread").status_code == 404
+        assert server.get(f"/files/{given}").status_code == 404
+        assert server.get(f"/files/{free}").status_code == 200
+        assert server.delete(f"/files/{free}").status_code == 204
+        assert server.delete(f"/files/{free}").status_code == 404
+
+
+def test_a_full_store_is_not_healthy() -> None:
+    agent = Held()
+    with serving(App(agent, store=MemoryStore(max_threads=1), drain=0.1)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(thread_id="second") as second:
+            assert second.status == 503
+        assert server.get("/healthz").status_code == 503
+        agent.gate("run").open()
+        stream.rest()
+        assert server.get("/healthz").status_code == 200
+
+
 def test_the_status_of_a_run_tells_where_it_is_in_the_log(store: Any) -> None:
     with serving(App(echo, store=store)) as server:
         count = len(server.events(run_id="a"))

@@ -143,6 +143,9 @@ def test_files_belong_to_a_scope(both: Both) -> None:
     file_id = answer.json()["id"]
     assert both.ada.get(f"/files/{file_id}").content == content
     assert both.eve.get(f"/files/{file_id}").status_code == 404
+    assert both.eve.delete(f"/files/{file_id}").status_code == 404
+    assert both.ada.delete(f"/files/{file_id}").status_code == 204
+    assert both.ada.get(f"/files/{file_id}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,7 @@ def test_files_belong_to_a_scope(both: Both) -> None:
         ("POST", "/threads/old/runs/done/cancel"),
         ("POST", "/files"),
         ("GET", "/files/x"),
+        ("DELETE", "/files/x"),
     ],
 )
 def test_every_route_asks_who_is_there(both: Both, method: str, path: str) -> None:

@@ -186,6 +186,29 @@ class ThreadsContract(WithStore):
         assert await store.prune(Retention(max_bytes=1500)) == 1
         assert [summary.thread_id for summary in await store.threads("a")] == ["t3"]
 
+    async def test_prune_removes_files_that_no_thread_has_as_well(self, store: Store, clock: Clock):
+        async def put(data: bytes, thread_id: str | None) -> str:
+            clock.now += 1
+            return (await store.put_blob("a", data, media_type="text/plain", thread_id=thread_id)).blob_id
+
+        old = await put(b"1" * 3000, None)
+        never_ran = await put(b"2" * 3000, "none")
+        held = await put(b"3" * 3000, "t")
+        await whole(store, "t", "r")
+        new = await put(b"4" * 3000, None)
+        assert await store.prune(Retention(max_bytes=20_000, max_threads=1)) == 0
+        await store.blob("a", old)
+        assert await store.prune(Retention(max_bytes=10_000)) == 0
+        with pytest.raises(NotFound):
+            await store.blob("a", old)
+        clock.now += 100
+        await whole(store, "t", "r2")
+        assert await store.prune(Retention(max_age=50)) == 0
+        for gone in (never_ran, new):
+            with pytest.raises(NotFound):
+                await store.blob("a", gone)
+        await store.blob("a", held)
+
     # Interrupts
 
     async def test_an_interrupt_goes_from_open_to_claimed_to_settled(self, store: Store):
@@ -350,6 +373,16 @@ class ThreadsContract(WithStore):
         assert await stored() == {"both", "kept", "free"}
         await store.delete_thread("a", "t2")
         assert await stored() == {"kept", "free"}
+
+    async def test_files_of_a_thread_that_never_ran_can_be_deleted_with_it(self, store: Store):
+        blob = await store.put_blob("a", b"1", media_type="text/plain", thread_id="t")
+        with pytest.raises(NotFound):
+            await store.delete_thread("b", "t")
+        await store.delete_thread("a", "t")
+        with pytest.raises(NotFound):
+            await store.blob("a", blob.blob_id)
+        with pytest.raises(NotFound):
+            await store.delete_thread("a", "t")
 
     async def test_deleting_a_file_leaves_its_thread(self, store: Store):
         blob = await store.put_blob("a", b"1", media_type="text/plain", thread_id="t")

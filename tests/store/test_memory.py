@@ -56,6 +56,33 @@ class TestBounds:
         assert [summary.thread_id for summary in await store.threads("a")] == ["second"]
         await store.close()
 
+    async def test_it_says_that_it_is_full_while_nothing_in_it_is_idle(self):
+        store = MemoryStore(max_bytes=10_000, max_threads=2)
+        await store.open()
+        lease = await start(store)
+        await store.put_blob("a", b"x" * 4000, media_type="text/plain", thread_id="t")
+        await store.check()
+        await store.append(lease, [b"x" * 5500])
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.check()
+        await finish(store, lease)
+        await store.check()
+        await start(store, "t1")
+        await start(store, "t2")
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.check()
+        await store.close()
+
+    async def test_files_that_no_thread_has_make_room_oldest_first(self):
+        store = MemoryStore(max_bytes=10_000)
+        await store.open()
+        await whole(store, "t", "r")
+        blobs = [await store.put_blob("a", bytes([i]) * 4000, media_type="text/plain") for i in range(4)]
+        with pytest.raises(NotFound):
+            await store.blob("a", blobs[0].blob_id)
+        await store.blob("a", blobs[3].blob_id)
+        await store.close()
+
     async def test_the_numbers_of_the_last_removed_threads_are_known(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(memory, "MAX_REMOVED", 2)
         store = MemoryStore(max_threads=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -274,6 +275,44 @@ async def test_a_full_disk_is_unavailable_and_then_works_again(path: Path):
     await store.delete_thread("a", "old")
     assert (await store.append(lease, [event] * 40)).first == last + 1
     await finish(store, lease)
+    await store.close()
+
+
+@anyio
+async def test_a_check_fails_where_no_run_fits(path: Path):
+    store = SQLiteStore(path, max_bytes=1_000_000)
+    await store.open()
+    lease = await start(store)
+    await store.check()
+
+    async def fill() -> None:
+        while True:
+            await store.append(lease, [b'"' + b"x" * 4000 + b'"'])
+
+    with pytest.raises(StoreUnavailable, match="full"):
+        await fill()
+    with pytest.raises(StoreUnavailable, match="large"):
+        await store.check()
+    await store.close()
+
+
+@anyio
+async def test_a_check_fails_on_a_full_disk(path: Path):
+    store = SQLiteStore(path)
+    await store.open()
+    lease = await start(store)
+    await store.check()
+    wal = path.with_name(path.name + "-wal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        # A few pages are left, enough for a row and not for a run.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size + 4 * 4120, hard))
+        with pytest.raises(StoreUnavailable):
+            await store.check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    await store.check()
+    await store.append(lease, lines("again"))
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""Layer: server. The handlers about files: upload and download.
+"""Layer: server. The handlers about files: upload, download and deletion.
 
 Below: ``files``. Above: the table in ``routes``.
 """
@@ -9,7 +9,7 @@ from aguila.agent.chat import FILE_PROVIDER
 from aguila.server.admission import Share
 from aguila.server.exchange import Exchange, Service
 from aguila.server.files import file_response, receive_upload
-from aguila.server.responses import SLICE, Receive, Reply, Send, json_document
+from aguila.server.responses import SLICE, Document, Receive, Reply, Send, json_document
 
 
 async def upload(service: Service, exchange: Exchange) -> Reply:
@@ -46,3 +46,10 @@ async def download(service: Service, exchange: Exchange) -> Reply:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return reply
+
+
+async def delete(service: Service, exchange: Exchange) -> Reply:
+    """``DELETE /files/{id}``: whichever threads have it."""
+    (file_id,) = exchange.params
+    await service.store.delete_blob(exchange.scope, file_id)
+    return Document(status=204, headers=exchange.headers)

@@ -68,7 +68,11 @@ ROUTES: Final = (
     Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}, is_stream=True),
     Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel}),
     Route(("files",), {"POST": file_routes.upload}, needs_owner=frozenset({"POST"})),
-    Route(("files", None), {"GET": file_routes.download}, needs_owner=frozenset({"GET"})),
+    Route(
+        ("files", None),
+        {"GET": file_routes.download, "DELETE": file_routes.delete},
+        needs_owner=frozenset({"GET", "DELETE"}),
+    ),
     Route(("healthz",), {"GET": healthz}, is_open=True),
 )
 

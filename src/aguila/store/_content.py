@@ -12,6 +12,10 @@ LARGE: Final = 1 << 20
 """Bytes from which on something is kept by itself and moved in slices, so that it is held in memory once."""
 
 
+ROOM: Final = 64 * 1024
+"""Bytes that a store must be able to take for it to count as working: about what a small run writes."""
+
+
 def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
     """The events as rows of a log: how many each row has, and these as lines. A large event is a row, as it is.
 

@@ -155,8 +155,9 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How much to keep, of all scopes together; None keeps everything.
 
-    Whole idle threads are removed, oldest first, never a running one. ``max_bytes`` counts what threads hold: events,
-    inputs, interrupts, sessions, results and files.
+    Whole idle threads are removed, oldest first, never a running one; and among them, by when they were stored, files
+    that no thread has: stored without one, or for one that never ran. ``max_bytes`` counts events, inputs, interrupts,
+    sessions, results and files.
     """
 
     max_age: float | None = None
@@ -177,7 +178,7 @@ class Store(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store can write now."""
+        """Raise ``StoreUnavailable`` unless the store can write now, as much as a small run does."""
 
     # Runs
 
@@ -334,14 +335,14 @@ class Store(ABC):
 
     @abstractmethod
     async def delete_thread(self, scope: str, thread_id: str) -> None:
-        """Remove a thread with everything in it, its files too.
+        """Remove a thread with everything in it, its files too; of one that never ran, the files that it was given.
 
         Raises ``NotFound``, or ``ThreadBusy`` while a run is on.
         """
 
     @abstractmethod
     async def prune(self, retention: Retention) -> int:
-        """Remove idle threads beyond what is to be kept, in every scope; gives how many."""
+        """Remove idle threads and loose files beyond what is to be kept, in every scope; gives how many threads."""
 
     # Interrupts, session, recorded effects
 

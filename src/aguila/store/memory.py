@@ -1,8 +1,8 @@
 """Layer: store. The event log in memory: for tests, demos and agents whose threads may be forgotten.
 
 Below: ``aguila.store.base``, ``feed`` and the parts in ``_memory``. It is bounded: beyond its limits the threads that
-were idle for longest are removed whole, never one with a run on. No method waits between looking and changing, so each
-is atomic on its event loop.
+were idle for longest are removed whole, never one with a run on, and files that no thread has. No method waits between
+looking and changing, so each is atomic on its event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store._content import LARGE, blob_id_of, check_ids, rows_of, size_of, thread_hash
+from aguila.store._content import LARGE, ROOM, blob_id_of, check_ids, rows_of, size_of, thread_hash
 from aguila.store._memory.files import Files
 from aguila.store._memory.thread import Thread
 from aguila.store.base import (
@@ -45,6 +45,8 @@ _replace = msgspec.structs.replace
 
 MAX_REMOVED = 20_000
 """Of how many removed threads it is known which numbers they had, the last ones."""
+
+_FULL = "the memory store is full, and nothing in it is idle"
 
 
 class MemoryStore(Store):
@@ -94,6 +96,12 @@ class MemoryStore(Store):
     async def check(self) -> None:
         """See ``Store``."""
         self._open()
+        # Whatever is idle would make room.
+        running = [thread for thread in self._threads.values() if thread.running is not None]
+        stays = sum(thread.bytes for thread in running) + self._files.bytes_held([thread.key for thread in running])
+        room = min(ROOM, self._max_bytes // 16)
+        if stays + room > self._max_bytes or len(running) >= self._max_threads:
+            raise StoreUnavailable(_FULL)
 
     # Runs
 
@@ -349,6 +357,10 @@ class MemoryStore(Store):
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
         """See ``Store``."""
+        thread = self._find(scope, thread_id)
+        if thread is None and self._files.holds((scope, thread_id)):
+            self._files.release((scope, thread_id))  # which were given to it before its first run
+            return
         thread = self._thread(scope, thread_id)
         if thread.running is not None:
             raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
@@ -359,19 +371,18 @@ class MemoryStore(Store):
         self._open()
         now = self._clock()
         threads = len(self._threads)
-        stored = sum(map(self._bytes_of, self._threads.values()))
         removed = 0
-        for thread in list(self._threads.values()):
-            if thread.running is not None:
-                continue
+        for one in list(self._removable()):
+            is_thread = isinstance(one, Thread)
+            at = one.updated_at if is_thread else one[1].created_at
+            stored = self._bytes + self._files.bytes
             if (
-                (retention.max_age is not None and thread.updated_at < now - retention.max_age)
-                or (retention.max_threads is not None and threads - removed > retention.max_threads)
+                (retention.max_age is not None and at < now - retention.max_age)
                 or (retention.max_bytes is not None and stored > retention.max_bytes)
+                or (is_thread and retention.max_threads is not None and threads - removed > retention.max_threads)
             ):
-                stored -= self._bytes_of(thread)
-                self._remove(thread)
-                removed += 1
+                self._drop(one)
+                removed += is_thread
         return removed
 
     # Interrupts, session, recorded effects
@@ -501,21 +512,36 @@ class MemoryStore(Store):
         thread.bytes += size
         self._bytes += size
 
-    def _bytes_of(self, thread: Thread) -> int:
-        return thread.bytes + self._files.bytes_of(thread.key)
-
     def _make_room(self, size: int, *, new_thread: bool = False, keep: Thread | None = None) -> None:
-        """Remove idle threads until ``size`` more bytes fit. Raises ``StoreUnavailable``."""
+        """Remove what is idle until ``size`` more bytes fit. Raises ``StoreUnavailable``."""
         while (
             self._bytes + self._files.bytes + size > self._max_bytes
             or len(self._threads) + new_thread > self._max_threads
         ):
-            for thread in self._threads.values():
-                if thread.running is None and thread is not keep:
-                    self._remove(thread)
-                    break
-            else:
-                raise StoreUnavailable("the memory store is full, and nothing in it is idle")
+            is_crowded = len(self._threads) + new_thread > self._max_threads
+            one = next((one for one in self._removable(keep) if isinstance(one, Thread) or not is_crowded), None)
+            if one is None:
+                raise StoreUnavailable(_FULL)
+            self._drop(one)
+
+    def _removable(self, keep: Thread | None = None) -> Iterator[Thread | tuple[str, Blob]]:
+        """The idle threads, and the files that no thread holds, oldest first."""
+        threads = (thread for thread in self._threads.values() if thread.running is None and thread is not keep)
+        thread = next(threads, None)
+        for scope, blob in self._files.loose(self._threads):
+            while thread is not None and thread.updated_at <= blob.created_at:
+                yield thread
+                thread = next(threads, None)
+            yield scope, blob
+        while thread is not None:
+            yield thread
+            thread = next(threads, None)
+
+    def _drop(self, one: Thread | tuple[str, Blob]) -> None:
+        if isinstance(one, Thread):
+            self._remove(one)
+        else:
+            self._files.delete(one[0], one[1].blob_id)
 
     def _remove(self, thread: Thread) -> None:
         del self._threads[thread.key]

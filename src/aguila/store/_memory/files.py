@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
+
 from aguila.errors import NotFound
 from aguila.store.base import Blob
 from aguila.store.feed import Key
@@ -70,6 +72,21 @@ class Files:
     def bytes_of(self, thread: Key) -> int:
         """What the files that a thread holds come to."""
         return sum(len(self._files[thread[0], blob_id].data) for blob_id in self._held.get(thread, ()))
+
+    def bytes_held(self, threads: Iterable[Key]) -> int:
+        """What the files that some of these threads hold come to, each counted once."""
+        held = {(key[0], blob_id) for key in threads for blob_id in self._held.get(key, ())}
+        return sum(len(self._files[key].data) for key in held)
+
+    def loose(self, threads: Container[Key]) -> Iterator[tuple[str, Blob]]:
+        """The files that none of these threads holds, and their scopes, in the order they came."""
+        for (scope, _), file in list(self._files.items()):
+            if not any(key in threads for key in file.threads):
+                yield scope, file.blob
+
+    def holds(self, thread: Key) -> bool:
+        """Whether a thread has files."""
+        return bool(self._held.get(thread))
 
     def release(self, thread: Key) -> None:
         """A thread is removed, and with it what nobody else holds."""

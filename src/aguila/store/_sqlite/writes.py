@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from heapq import merge
+from operator import itemgetter
 
-from aguila.errors import InterruptTaken, NotFound, RunExists, StaleLease, ThreadBusy, ThreadMoved, TooManyRuns
-from aguila.store._content import size_of, thread_hash
+from aguila.errors import (
+    InterruptTaken,
+    NotFound,
+    RunExists,
+    StaleLease,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadMoved,
+    TooManyRuns,
+)
+from aguila.store._content import ROOM, size_of, thread_hash
 from aguila.store._sqlite import reads
 from aguila.store._sqlite.slices import insert
 from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
@@ -252,8 +263,13 @@ def record(db: sqlite3.Connection, lease: Lease, root_run_id: str, name: str, va
 
 
 def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
-    """Remove a thread and everything in it. Raises ``NotFound``, ``ThreadBusy``."""
-    key, _ = reads.thread_key(db, scope, thread_id)
+    """Remove a thread and everything in it, or the files of one without runs. Raises ``NotFound``, ``ThreadBusy``."""
+    try:
+        key, _ = reads.thread_key(db, scope, thread_id)
+    except NotFound:
+        if not _release(db, scope, thread_id):
+            raise
+        return
     running = db.execute("SELECT running FROM threads WHERE key = ?", (key,)).fetchone()[0]
     if running is not None:
         raise ThreadBusy(f"thread {thread_id!r} is busy", run=reads.run_by_key(db, running))
@@ -261,26 +277,43 @@ def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
 
 
 def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[Key]:
-    """Remove idle threads, oldest first, until what is left is within bounds; gives those removed."""
-    rows = db.execute(
+    """Remove idle threads and loose files, oldest first, until what is left is within bounds; gives the threads."""
+    threads = db.execute(
         """
-        SELECT t.key, t.scope, t.thread_id, t.updated_at, t.running, t.bytes + coalesce(
+        SELECT t.updated_at, t.key, t.scope, t.thread_id, t.bytes + coalesce(
           (SELECT sum(b.size) FROM holds h JOIN blobs b ON b.key = h.blob
-           WHERE h.scope = t.scope AND h.thread_id = t.thread_id), 0)
+           WHERE h.scope = t.scope AND h.thread_id = t.thread_id), 0), t.running
         FROM threads t ORDER BY t.updated_at, t.touched
         """
     ).fetchall()
-    stored = sum(row[5] for row in rows)
+    files = db.execute(
+        """
+        SELECT b.created_at, b.key, b.scope, NULL, b.size, NULL FROM blobs b
+        WHERE NOT EXISTS (SELECT 1 FROM holds h JOIN threads t ON t.scope = h.scope AND t.thread_id = h.thread_id
+                          WHERE h.blob = b.key)
+        ORDER BY b.created_at, b.key
+        """
+    ).fetchall()
+    stored = sum(row[4] for row in threads) + sum(row[4] for row in files)
     removed: list[Key] = []
-    for key, scope, thread_id, updated_at, running, size in rows:
-        if running is None and (
-            (retention.max_age is not None and updated_at < now - retention.max_age)
-            or (retention.max_threads is not None and len(rows) - len(removed) > retention.max_threads)
+    for at, key, scope, thread_id, size, running in merge(threads, files, key=itemgetter(0)):
+        if running is not None:
+            continue
+        if (
+            (retention.max_age is not None and at < now - retention.max_age)
             or (retention.max_bytes is not None and stored > retention.max_bytes)
+            or (
+                thread_id is not None
+                and retention.max_threads is not None
+                and len(threads) - len(removed) > retention.max_threads
+            )
         ):
-            _remove(db, key, scope, thread_id)
             stored -= size
-            removed.append((scope, thread_id))
+            if thread_id is None:
+                _remove_blob(db, key)
+            else:
+                _remove(db, key, scope, thread_id)
+                removed.append((scope, thread_id))
     return removed
 
 
@@ -316,13 +349,26 @@ def delete_blob(db: sqlite3.Connection, scope: str, blob_id: str) -> None:
     row = db.execute("SELECT key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
     if row is None:
         raise NotFound(f"no file {blob_id!r}")
-    db.execute("DELETE FROM holds WHERE blob = ?", row)
-    db.execute("DELETE FROM blobs WHERE key = ?", row)
+    _remove_blob(db, row[0])
+
+
+def _remove_blob(db: sqlite3.Connection, key: int) -> None:
+    db.execute("DELETE FROM holds WHERE blob = ?", (key,))
+    db.execute("DELETE FROM blobs WHERE key = ?", (key,))
 
 
 def check(db: sqlite3.Connection, now: float) -> None:
-    """Write something."""
-    db.execute("INSERT OR REPLACE INTO checks (key, at) VALUES (1, ?)", (now,))
+    """Write as much as a small run does, into the log and, as far as ``max_page_count`` goes, into the file.
+
+    Raises ``StoreUnavailable``, or ``sqlite3.Error`` as any write does.
+    """
+    pages, free, most, size = (
+        db.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "max_page_count", "page_size")
+    )
+    if (most - pages + free) * size < ROOM:  # the row is there already, so that writing it again takes no page
+        raise StoreUnavailable("the file is as large as it may be (SQLITE_FULL)")
+    db.execute("INSERT OR REPLACE INTO checks (key, at, body) VALUES (1, ?, zeroblob(?))", (now, ROOM))
 
 
 def add_peer(db: sqlite3.Connection, token: str, port: int) -> None:
@@ -440,6 +486,11 @@ def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> Non
         (thread_hash(scope, thread_id), key),
     )
     db.execute("DELETE FROM threads WHERE key = ?", (key,))
+    _release(db, scope, thread_id)
+
+
+def _release(db: sqlite3.Connection, scope: str, thread_id: str) -> bool:
+    """Remove the files of a thread that nobody else holds; gives whether it had any."""
     files = db.execute("SELECT blob FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id)).fetchall()
     db.execute("DELETE FROM holds WHERE scope = ? AND thread_id = ?", (scope, thread_id))
     for file in files:
@@ -450,3 +501,4 @@ def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> Non
             """,
             file,
         )
+    return files != []
