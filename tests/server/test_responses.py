@@ -235,25 +235,48 @@ async def encrypting(run: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.0", False)]
+    ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.1", True)]
 )
-def test_a_reader_is_told_the_version_it_can_read(declared: Any, version: str, has_type: bool) -> None:
-    """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0."""
-    with serving(App(encrypting)) as server:
+@pytest.mark.parametrize("more", ["", "&compact=true"])
+def test_a_reader_is_told_the_version_it_declared_wherever_it_reads(
+    declared: Any, version: str, has_type: bool, more: str
+) -> None:
+    """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0; who declares nothing is current."""
+    notices: list[Any] = []
+    with serving(App(encrypting, warn=notices.append)) as server:
         events = server.events(protocolVersion=declared)
         assert events[0]["protocolVersion"] == version
         assert ("encryptedValueType" in events[1]) is has_type
         assert events[1]["encryptedValue"] == "opaque"
-        with server.stream("GET", "/threads/thread/events") as stream:
-            log = stream.rest()
-        assert (log[0]["protocolVersion"], log[1]["encryptedValueType"]) == ("1.1", "vendor")
+        query = "?" + more if declared is ... else f"?protocolVersion={declared}{more}"
+        for path in ("/threads/thread/events", "/threads/thread/runs/run/events"):
+            with server.stream("GET", path + query) as stream:
+                assert stream.rest() == events
+    assert notices == []
 
 
-@pytest.mark.parametrize("declared", ["1.2", "2.0", "draft"])
-def test_a_newer_or_strange_version_is_served_with_ours(declared: str) -> None:
-    """VER-4, VER-5."""
+def test_a_cut_stream_goes_on_in_its_version() -> None:
     with serving(App(encrypting)) as server:
-        assert server.events(protocolVersion=declared)[0]["protocolVersion"] == "1.1"
+        events = server.events(protocolVersion="1.0")
+        with server.stream("GET", "/threads/thread/events?protocolVersion=1.0&after=1") as stream:
+            assert stream.rest() == events[1:]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rule"),
+    [("1.2", "VER-5"), ("2.0", "VER-5"), ("1.10", "VER-5"), ("draft", "VER-4"), ("1.0.0", "VER-4")],
+)
+def test_a_newer_or_strange_version_is_served_with_ours_and_told(declared: str, rule: str) -> None:
+    """VER-3, VER-4, VER-5."""
+    notices: list[Any] = []
+    with serving(App(encrypting, warn=notices.append)) as server:
+        events = server.events(protocolVersion=declared)
+        assert (events[0]["protocolVersion"], events[1]["encryptedValueType"]) == ("1.1", "vendor")
+        assert [(notice.rule, notice.path) for notice in notices] == [(rule, "/protocolVersion")]
+        with server.stream("GET", f"/threads/thread/events?protocolVersion={declared}") as stream:
+            assert stream.rest() == events
+        assert server.post("/connect", json=run_input(run_id="other", protocolVersion=declared)).status_code == 200
+    assert [notice.rule for notice in notices if notice.rule.startswith("VER")] == [rule] * 3
 
 
 def test_the_input_is_echoed_if_the_app_says_so() -> None:

@@ -15,7 +15,7 @@ import msgspec
 from aguila.codec import encode
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notice import Warn
-from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
+from aguila.protocol import AgentCapabilities
 from aguila.server.admission import Admission
 from aguila.server.auth import Request
 from aguila.server.limits import Limits
@@ -23,6 +23,7 @@ from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
 from aguila.server.runs import Runs
 from aguila.store import Store
+from aguila.stream.version import consumer_notice
 
 _LAST_READS = 2.0
 """Seconds that viewers get to read the end of runs that were drained."""
@@ -71,15 +72,26 @@ class Service:
         await self.runs.drain()
         await self._streams.end(_LAST_READS)
 
+    def framing(self, exchange: Exchange, declared: str | None) -> Framing:
+        """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""
+        notice = consumer_notice(declared)
+        if notice is not None:
+            self.warn(notice)
+        return framing_for(_negotiated(exchange.request.headers.get("accept")), declared)
+
     def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:
         """An answer that streams a part of the log; ``options`` are those of ``EventStream``.
+
+        Without a ``framing`` the reader sent no input: it may declare its version in the address.
 
         Raises ``Rejected`` when the streams have been ended: one more would keep the server from stopping.
         """
         if self._streams.has_ended:
             raise draining()
+        if framing is None:
+            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"))
         return EventStream(
-            framing_of(exchange) if framing is None else framing,
+            framing,
             self.store,
             exchange.scope,
             thread_id,
@@ -91,8 +103,3 @@ class Service:
 
 
 _negotiated = lru_cache(256)(negotiate)
-
-
-def framing_of(exchange: Exchange, declared: str | None = PROTOCOL_VERSION) -> Framing:
-    """How this reader is written to: as it accepts, in the version that it declared."""
-    return framing_for(_negotiated(exchange.request.headers.get("accept")), declared)

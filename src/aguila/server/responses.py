@@ -26,10 +26,11 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
-from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent
+from aguila.protocol import Event, RunErrorEvent
 from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
+from aguila.stream.version import older_peer
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -101,7 +102,7 @@ def head_only(send: Send) -> Send:
 
 
 class Framing(ABC):
-    """Stored events as bytes of a response. ``peer`` is the protocol version that the reader declared, if any."""
+    """Stored events as bytes of a response. ``peer`` is the protocol version of a reader that declared an older one."""
 
     media_type: str
     heartbeat: bytes | None = None
@@ -203,14 +204,13 @@ class ProtobufFraming(Framing):
         return b"" if told is None else self._encoder.encode(told)
 
 
-def framing_for(media_type: str, declared: str | None = PROTOCOL_VERSION) -> Framing:
-    """The framing for a reader that declared a protocol version; who declared none is from before 1.1.
+def framing_for(media_type: str, declared: str | None = None) -> Framing:
+    """The framing for a reader that declared this protocol version, or none.
 
     Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
     """
-    peer = "1.0" if declared is None else declared
     framing = ProtobufFraming if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf() else SSEFraming
-    return framing(None if peer == PROTOCOL_VERSION else peer)
+    return framing(older_peer(declared))
 
 
 # Streams

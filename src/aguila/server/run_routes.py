@@ -16,7 +16,7 @@ from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
 from aguila.server.asked import Asked, Started
 from aguila.server.checked import is_large_event
-from aguila.server.exchange import Exchange, Service, framing_of
+from aguila.server.exchange import Exchange, Service
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join
@@ -35,7 +35,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     record = started.record
     if started.is_hydration or (record is not None and not record.is_running):
         return await _join(service, exchange, input)
-    framing = framing_of(exchange, input.protocol_version)
+    framing = service.framing(exchange, input.protocol_version)
     if record is not None:
         after, opening, watched = record.first - 1, b"", service.runs.watchable(record)
     else:
@@ -100,7 +100,7 @@ async def _join(service: Service, exchange: Exchange, input: RunAgentInput) -> R
     running = records[-1] if records and records[-1].is_running else None
     projections = service.runs.projections
     joined = await join(store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id)
-    framing = framing_of(exchange, input.protocol_version)
+    framing = service.framing(exchange, input.protocol_version)
 
     def frames() -> bytes:
         opening = [framing.event(event) for event in joined.events[:-1]]
