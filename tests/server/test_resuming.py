@@ -12,6 +12,7 @@ from serving import REPOSITORY, Gate, check_valid, run_input, serving, text_of, 
 
 from aguila import App
 from aguila.agent import Interrupt
+from aguila.codec import decode_event, encode
 from aguila.protocol import Interrupt as Question
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -278,15 +279,65 @@ def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: An
     assert notices == []
 
 
-def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
+def document_block(word: str) -> dict[str, Any]:
+    """What a piece of Python in docs/server.md defines."""
     text = (REPOSITORY / "docs/server.md").read_text()
-    (block,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "resume_input" in one)
+    (block,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if word in one)
     names: dict[str, Any] = {}
     exec(compile(block, "server.md", "exec"), names)
-    with serving(App(names["agent"], store=store, warn=lambda _: None)) as server:
+    return names
+
+
+def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
+    with serving(App(document_block("resume_input")["agent"], store=store, warn=lambda _: None)) as server:
         (one,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")], state={"zoom": 1}))
         check_valid(server.events(run_id="r2", state={"zoom": 2}, resume=answers((one, "red"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 2, "colour": "red"}
         (one,) = asked(server.events(run_id="r3", messages=[says("u2", "Go")]))
         check_valid(server.events(run_id="r4", resume=answers((one, "blue"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 1, "colour": "blue"}
+
+
+async def appends(run: Any) -> None:
+    run.state.setdefault("l", []).append(len(run.messages))
+    await run.say(f"{run.messages[-1].content}!")
+    if run.messages[-1].content == "ask":
+        run.state["answer"] = await run.ask("?")
+
+
+@pytest.mark.parametrize("compact", ["", "?compact=true"])
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: Any, compact: str) -> None:
+    """As the document has it: states that were sent, changed by the front end, or absent (IN-11, SNAP-4)."""
+    read = document_block("reduce_along")["read"]
+    with serving(App(appends, store=store, history=history, echo_input=True)) as server:
+        sent: list[Any] = []
+
+        def talk(run_id: str, content: str | None, **members: Any) -> Any:
+            if content is not None:
+                sent.append(says(f"u-{run_id}", content))
+            events = server.events(run_id=run_id, messages=sent, **members)
+            view = server.get("/threads/thread").json()
+            sent[:] = view["messages"]
+            with server.stream("GET", f"/threads/thread/events{compact}") as stream:
+                log = stream.rest()
+            found = read([decode_event(json.dumps(event).encode()) for event in log])
+            assert json.loads(encode(found.messages)) == view["messages"]
+            assert found.state == view["state"]
+            return events
+
+        talk("r1", "one", state={"l": [9], "x": 1})
+        talk("r2", "two")  # which begins with {} if the client keeps the history
+        talk("r3", "three", state={"l": [], "ui": 1})
+        (question,) = asked(talk("r4", "ask", state={"l": [1]}))
+        talk("r5", None, resume=answers((question, "yes")))
+        assert server.get("/threads/thread").json()["state"]["answer"] == "yes"
+
+
+def test_without_echoes_the_thread_is_at_its_own_address(store: Any) -> None:
+    with serving(App(appends, store=store)) as server:
+        events = server.events(messages=[says("u1", "one")], state={"l": [9]})
+        assert "input" not in events[0]
+        view = server.get("/threads/thread").json()
+        assert [message["content"] for message in view["messages"]] == ["one", "one!"]
+        assert view["state"] == {"l": [9, 1]}

@@ -43,7 +43,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.protocol import PROTOCOL_VERSION, Event, RunErrorEvent, RunStartedEvent
+from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent, replace
 from aguila.server.asked import Asked, Started
 from aguila.server.checked import checked, checked_apart
 from aguila.server.history import Prepared, prepare
@@ -301,7 +301,7 @@ class Runs:
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=seen.parent_run_id,
-            input=prepared.sent if settings.echo_input else None,
+            input=_echo(prepared.sent) if settings.echo_input else None,
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
@@ -546,6 +546,11 @@ class Runs:
 def new_id() -> str:
     """An id that nobody else has, sortable by time."""
     return str(uuid7())
+
+
+def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
+    """An input for a log that stands alone: a run without a state began with ``{}``, which means the same (IN-11)."""
+    return input if input.state is not None else replace(input, state={})
 
 
 def _too_many_runs() -> Rejected:
