@@ -131,10 +131,21 @@ def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
     assert outcome.last.code == "agent_error"
     assert SECRET not in repr(outcome.events)
     assert outcome.last.message == f"The agent failed. Reference: {outcome.ending.reference}"
-    logged = [record for record in caplog.records if getattr(record, "reference", None) == outcome.ending.reference]
-    assert len(logged) == 1
-    assert (logged[0].name, logged[0].thread_id, logged[0].run_id) == ("aguila", "t", "run-1")
-    assert logged[0].exc_info is not None
+    (logged,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert (logged.name, vars(logged)["event"]) == ("aguila", "the run failed")
+    reference = outcome.ending.reference
+    assert vars(logged)["fields"] == {"thread": "t", "run": "run-1", "code": "agent_error", "reference": reference}
+    assert logged.getMessage() == f"the run failed thread=t run=run-1 code=agent_error reference={reference}"
+    assert logged.exc_info is not None
+
+
+def test_a_state_that_cannot_be_sent_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        run.state["x"] = {1, 2}
+        await run.say("x")
+
+    assert run_agent(agent).last.code == "agent_output"
+    assert [vars(record)["event"] for record in caplog.records] == ["the run failed"]
 
 
 def test_debug_sends_the_text_of_the_exception() -> None:

@@ -327,7 +327,10 @@ def test_logs_can_be_json(folder: Path) -> None:
         lines = until(lambda: server.log.splitlines()[before:][2:] and server.log.splitlines()[before:])
         started, failed, ended = [json.loads(line) for line in lines]
         assert (started["message"], started["thread"], started["run"]) == ("run started", "t", "r")
-        assert last["message"].removeprefix("The agent failed. Reference: ") in failed["message"]
+        reference = last["message"].removeprefix("The agent failed. Reference: ")
+        assert failed["message"] == "the run failed"
+        assert (failed["thread"], failed["run"], failed["reference"]) == ("t", "r", reference)
+        assert failed["code"] == "agent_error"
         assert "the demo fails when it is asked to" in failed["exception"]
         assert (ended["message"], ended["outcome"], ended["level"]) == ("run ended", "error", "info")
         assert isinstance(ended["ms"], int)

@@ -34,7 +34,8 @@ from aguila.agent.questions import InterruptCancelled, interrupts_in, is_replaye
 from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
-from aguila.errors import DecodeError, EncodeError, IllegalStep, StoreError
+from aguila.codec.records import tell
+from aguila.errors import DecodeError, EncodeError, IllegalStep, StaleLease, StoreError
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -81,9 +82,8 @@ async def execute(
     finally:
         output.is_over = True
         if not task.done():
-            _log.warning(
-                "the agent did not stop; run %s on thread %s goes on without it", context.run_id, context.thread_id
-            )
+            what = "the agent did not stop; the run goes on without it"
+            tell(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
             _left_behind.add(task)
             task.add_done_callback(_left_behind.discard)
             task.cancel()
@@ -175,17 +175,19 @@ class _End:
             session = own_json(self._run.session)
         except Exception as failure:  # noqa: BLE001
             self._log("the session could not be kept", failure)
-        self._send_last_state_if_possible(None)
+        self._send_last_state_if_possible()
         return self._put(self._output.writer.cancel(usage=self._usage()), Ending(outcome="cancelled", session=session))
 
-    def _send_last_state_if_possible(self, reference: str | None) -> None:
+    def _send_last_state_if_possible(self, known: BaseException | None = None, reference: str | None = None) -> None:
         replaying = self._output.replaying
         if self._output.failure is not None or (replaying is not None and not replaying.has_spoken):
             return  # a replay that did not come to its question has a state that is older than the client's
         try:
             self._output.send_last_state()
         except Exception as failure:  # noqa: BLE001 - a state that cannot be sent must not keep the run open
-            self._log("the last state could not be sent", failure, reference)
+            is_known = known is not None and type(failure) is type(known) and failure.args == known.args
+            if not is_known:  # else it is what the run failed of
+                self._log("the last state could not be sent", failure, reference=reference)
 
     def _check_own(self, asked: list[Interrupt]) -> None:
         """Refuse interrupts that an agent raised itself and that nobody could answer."""
@@ -237,7 +239,7 @@ class _End:
         reference = self._context.new_id()
         cause = error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
         code = self._code(error, cause)
-        self._log(f"the run failed ({code})", cause, reference)
+        self._log("the run failed", cause, code=code, reference=reference)
         message = f"{_MESSAGES[code]} Reference: {reference}"
         if self._context.debug:
             message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
@@ -246,7 +248,7 @@ class _End:
         if self._output.writer.is_finished:
             # The sink refused the end that the writer has written. It has taken none of it, so this one is legal.
             return self._put([event], ending)
-        self._send_last_state_if_possible(reference)
+        self._send_last_state_if_possible(cause, reference)
         return self._put(self._output.writer.emit(event), ending)
 
     def _code(self, error: BaseException, cause: BaseException) -> str:
@@ -265,7 +267,7 @@ class _End:
                 self._output.failure = refusal
                 raise
             if refusal is not self._output.failure:  # which has been told
-                self._log("the end of the run was refused", refusal, ending.reference)
+                self._log("the end of the run was refused", refusal, reference=ending.reference)
             return Ending(
                 outcome="error",
                 session=ending.session,
@@ -280,21 +282,22 @@ class _End:
         usage = aggregate_token_usage([*(self._output.usage if told is None else told), *self._run.usage])
         return usage if usage else None
 
-    def _log(self, message: str, error: BaseException, reference: str | None = None) -> None:
-        thread_id, run_id = self._context.thread_id, self._context.run_id
+    def _log(self, what: str, error: BaseException, **more: Any) -> None:
+        if isinstance(error, StaleLease):  # the sink has said so, and nothing else is wrong
+            return
         is_store = isinstance(error, StoreError)  # where it came from is of no interest then
-        _log.error(
-            "%s: thread %s, run %s, reference %s",
-            f"{message}: {error}" if is_store else message,
-            thread_id,
-            run_id,
-            reference,
-            exc_info=None if is_store else error,
-            extra={"thread_id": thread_id, "run_id": run_id, "reference": reference},
+        tell(
+            _log,
+            logging.ERROR,
+            f"{what}: {error}" if is_store else what,
+            error=None if is_store else error,
+            thread=self._context.thread_id,
+            run=self._context.run_id,
+            **more,
         )
 
     def _warn(self, message: str) -> None:
-        log_notice(Notice(rule="ask", message=f"run {self._context.run_id!r}: {message}"))
+        log_notice(Notice(rule="ask", message=message))
 
 
 def _is_given_up(error: BaseException | None) -> bool:

@@ -32,6 +32,7 @@ from aguila.agent.bridge import Bridge, Called, Yielded
 from aguila.agent.chat import CHAT, with_parts
 from aguila.agent.output import Output
 from aguila.agent.run import Run
+from aguila.codec.records import members
 
 _log = logging.getLogger("aguila")
 
@@ -116,7 +117,7 @@ async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
         async with asyncio.timeout(grace):
             await close()
     except Exception:  # noqa: BLE001
-        _log.warning("the agent failed while it was being closed", exc_info=True)
+        _log.warning("the agent failed while it was being closed", exc_info=True, extra=members())
 
 
 def _take_return(value: Any, run: Run, output: Output) -> None:

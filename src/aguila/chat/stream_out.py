@@ -23,6 +23,7 @@ from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.messages_out import new_message_id
 from aguila.chat.updates_out import Update, UpdateWriter
 from aguila.codec.notice import Warn
+from aguila.codec.records import members
 from aguila.errors import EncodeError, RunFailed
 from aguila.protocol import Event, RunAgentInput
 from aguila.stream import EventWriter
@@ -65,7 +66,7 @@ async def as_event_stream(
             try:
                 events = mapping.feed(update)
             except EncodeError as error:
-                _log.exception("run %r cannot be expressed in events", input.run_id)
+                _log.exception("run %r cannot be expressed in events", input.run_id, extra=members())
                 last = mapping.fail(error.message, "unmappable_content")
                 break
             for event in events:
@@ -77,7 +78,7 @@ async def as_event_stream(
     except RunFailed as error:
         last = mapping.fail(error.message, error.code)  # the words of a run, meant for people
     except Exception:  # noqa: BLE001 - whatever an agent raises ends its run, and is logged
-        _log.exception("the agent of run %r failed", input.run_id)
+        _log.exception("the agent of run %r failed", input.run_id, extra=members())
         last = mapping.fail("The agent failed.", "agent_error")
     finally:
         await _close(updates)
@@ -92,7 +93,7 @@ async def _close(source: Any) -> None:
         try:
             await close()
         except Exception:  # noqa: BLE001 - the run has ended whatever the source does now
-            _log.exception("a source of updates failed when it was closed")
+            _log.exception("a source of updates failed when it was closed", extra=members())
 
 
 def each(source: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterable[Any]:

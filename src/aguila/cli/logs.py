@@ -29,14 +29,37 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=repr)
 
 
+class LineFormatter(logging.Formatter):
+    """A record as one line of text, which names the run it belongs to."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as it is called there
+        """See ``logging.Formatter``."""
+        line = super().formatMessage(record)
+        if not hasattr(record, "event"):  # else its text has all of them
+            fields: dict[str, Any] = getattr(record, "fields", {})
+            line += "".join(f" {name}={fields[name]}" for name in ("thread", "run") if name in fields)
+        return line
+
+
 def log_config(*, as_json: bool) -> dict[str, Any]:
-    """The configuration: our own lines from INFO, those of the HTTP server from WARNING, all to stderr."""
-    text = {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%H:%M:%S"}
+    """The configuration: our own lines from INFO, those of the HTTP server from WARNING, all to stderr.
+
+    What python-multipart finds wrong with a form is the answer to whoever sent it, and no line.
+    """
+    text = {
+        "()": "aguila.cli.logs.LineFormatter",
+        "fmt": "%(asctime)s %(levelname)s %(message)s",
+        "datefmt": "%H:%M:%S",
+    }
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": "aguila.cli.logs.JSONFormatter"} if as_json else text},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "loggers": {"aguila": {"level": "INFO"}, "uvicorn": {"level": "WARNING"}},
+        "loggers": {
+            "aguila": {"level": "INFO"},
+            "uvicorn": {"level": "WARNING"},
+            "python_multipart": {"level": "CRITICAL"},
+        },
         "root": {"level": "WARNING", "handlers": ["stderr"]},
     }

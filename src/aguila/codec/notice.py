@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from aguila.codec.records import members
+
 _log = logging.getLogger("aguila")
 
 _NAMED = 5  # how many ids a notice lists
@@ -43,7 +45,8 @@ Warn = Callable[[Notice], None]
 
 def log_notice(notice: Notice) -> None:
     """The default receiver: a warning of the ``aguila`` logger, or an info where it is routine."""
-    _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice)
+    extra = members(rule=notice.rule, path=notice.path if notice.path != "" else None, type=notice.event_type)
+    _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice, extra=extra)
 
 
 def list_ids(ids: Sequence[str]) -> str:

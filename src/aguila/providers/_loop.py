@@ -26,6 +26,7 @@ from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.contents_out import RESULT_ERROR
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.records import members
 from aguila.errors import RunFailed
 from aguila.protocol import RunErrorEvent, replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
@@ -65,7 +66,8 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         try:
             await _Rounds(run, model, toolbox, told).go(max_rounds)
         except RunFailed as failure:
-            _log.error("run %r failed: %s", run.run_id, failure, exc_info=failure.__cause__)
+            extra = members(code=failure.code)
+            _log.error("run %r failed: %s", run.run_id, failure, exc_info=failure.__cause__, extra=extra)
             await run.emit(RunErrorEvent(message=failure.message, code=failure.code))
 
     return agent
@@ -185,7 +187,8 @@ class _Rounds:
         try:
             return tool.needs_approval(arguments)
         except Exception:  # noqa: BLE001 - who cannot tell asks
-            _log.warning("whether %r needs approval could not be found out", tool.declaration.name, exc_info=True)
+            what, extra = "whether %r needs approval could not be found out", members()
+            _log.warning(what, tool.declaration.name, exc_info=True, extra=extra)
             return True
 
     async def _at_once(self, jobs: list[Awaitable[None]]) -> None:

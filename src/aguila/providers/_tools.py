@@ -19,6 +19,7 @@ from aguila.chat import Content, FunctionCallContent, FunctionResultContent
 from aguila.chat.functions import function_schema, read_arguments
 from aguila.chat.messages_out import result_content
 from aguila.codec.notice import log_notice
+from aguila.codec.records import members
 from aguila.errors import AguilaError, DecodeError
 from aguila.protocol import ContentPart, Tool, replace
 
@@ -99,7 +100,7 @@ class FunctionTool:
         except ToolError as error:
             return Result.failed(str(error))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises, the model gets an answer
-            _log.warning("the tool %r failed", self.declaration.name, exc_info=error)
+            _log.warning("the tool %r failed", self.declaration.name, exc_info=error, extra=members())
             return Result.failed(FAILED)
 
 
@@ -119,7 +120,7 @@ class Result(msgspec.Struct, frozen=True):
         try:
             return cls(result_content(FunctionResultContent("", value), log_notice))
         except (AguilaError, TypeError) as error:
-            _log.warning("the result of a tool cannot be sent", exc_info=error)
+            _log.warning("the result of a tool cannot be sent", exc_info=error, extra=members())
             return cls.failed("The tool gave a result that cannot be sent.")
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from aguila.agent.forms import check_agent
 from aguila.codec.notice import Warn, log_notice
+from aguila.codec.records import tell
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.auth import Authenticate, Hosts, Origins, Request, identify
@@ -263,9 +264,9 @@ class App:
                 _log.warning("the app cannot start: %s", error)
             again = {"retry-after": "1"}
             return _refused(Rejected(503, "store_unavailable", "the store cannot work now", headers=again), headers)
-        except Exception:  # noqa: BLE001 - its text is for the log, not for the client
+        except Exception as error:  # noqa: BLE001 - its text is for the log, not for the client
             reference = new_id()
-            _log.exception("%s %s failed; reference %s", scope["method"], scope["path"], reference)
+            tell(_log, logging.ERROR, f"{scope['method']} {scope['path']} failed", error=error, reference=reference)
             return _refused(Rejected(500, "internal", f"The request failed. Reference: {reference}"), headers)
 
     async def _answer(

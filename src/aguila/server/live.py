@@ -21,6 +21,7 @@ from aguila.agent.apart import apart
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
+from aguila.codec.records import of_run, tell
 from aguila.codec.text import MAX_SIZE, SHORT
 from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
@@ -240,7 +241,7 @@ class LiveRun:
             if isinstance(error, StoreUnavailable):
                 self._outage.began(error)
             else:
-                _log.exception("run %s on thread %s could not be stored", self.lease.run_id, self.lease.thread_id)
+                self._tell("the run could not be stored", logging.ERROR, error=error)
             self._refuse(error if isinstance(error, StoreError) else StoreUnavailable("the log refused the events"))
         finally:
             self._in_flight = 0
@@ -305,7 +306,7 @@ class LiveRun:
     def lose(self, error: StaleLease) -> None:
         """Somebody else has ended the run, or will: stop the agent and write nothing more."""
         if self._refusal is None:
-            _log.warning("run %s on thread %s: %s", self.lease.run_id, self.lease.thread_id, error)
+            self._tell(f"the run was lost: {error}", logging.WARNING)
         self._refuse(error)
 
     def _stop(self) -> None:
@@ -317,6 +318,10 @@ class LiveRun:
 
     async def drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         """Run the agent to its end and close the run. ``load`` gives what it needs to know."""
+        with of_run(self.lease.thread_id, self.lease.run_id):
+            await self._drive(agent, load, cancel_grace)
+
+    async def _drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         ending: Ending | None = None
         began = self._loop.time()
         self._tell("run started")
@@ -331,8 +336,8 @@ class LiveRun:
                 ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
         except StoreUnavailable as error:
             self._refusal = error
-        except Exception:  # noqa: BLE001 - the run must be closed, whatever it is
-            _log.exception("the executor failed on run %s, thread %s", self.lease.run_id, self.lease.thread_id)
+        except Exception as error:  # noqa: BLE001 - the run must be closed, whatever it is
+            self._tell("the executor failed", logging.ERROR, error=error)
         self._is_over = True
         try:
             if self._timer is not None:
@@ -349,12 +354,8 @@ class LiveRun:
             if not self.ended.done():
                 self.ended.set_result(None)
 
-    def _tell(self, what: str, **more: Any) -> None:
-        """One line of the log. What it says is also in the record's ``fields``, for a formatter of structured logs."""
-        if _log.isEnabledFor(logging.INFO):
-            fields = {"thread": self.lease.thread_id, "run": self.lease.run_id, **more}
-            text = " ".join(f"{name}={value}" for name, value in fields.items())
-            _log.info("%s %s", what, text, extra={"event": what, "fields": fields})
+    def _tell(self, what: str, level: int = logging.INFO, **more: Any) -> None:
+        tell(_log, level, what, thread=self.lease.thread_id, run=self.lease.run_id, **more)
 
     async def _close(self, ending: Ending | None) -> str:
         """Store the end of the run; gives its outcome."""

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aguila.agent.apart import apart
+from aguila.codec.records import of_run
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
@@ -50,6 +51,16 @@ async def run(service: Service, exchange: Exchange) -> Reply:
 async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, Started]:
     """Read the body and start what it asks for. The body is gone when this returns: it may be large."""
     body = await read_outline(service, exchange, share)
+    outline = body.outline
+    if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
+        return await _decode_and_start(service, exchange, share, body)
+    with of_run(outline.thread_id, outline.run_id):
+        return await _decode_and_start(service, exchange, share, body)
+
+
+async def _decode_and_start(
+    service: Service, exchange: Exchange, share: Share, body: Body
+) -> tuple[RunAgentInput, Started]:
     await _check_room(service, exchange, body)
     input, digest = await decode_input(service, body)  # noqa: A001
     share.lend()

@@ -30,6 +30,7 @@ from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
 from aguila.codec.notice import Warn
+from aguila.codec.records import tell
 from aguila.errors import (
     CursorExpired,
     DecodeError,
@@ -382,7 +383,7 @@ class Runs:
         del self.live[key]
         self._release(key[0])
         if not task.cancelled() and task.exception() is not None:
-            _log.error("run %s on thread %s was left open", key[2], key[1], exc_info=task.exception())
+            tell(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
 
     # A busy thread
 
@@ -530,7 +531,8 @@ class Runs:
             await self.store.append(lease, [_LOST], end=RunEnd(outcome="error"))
         except StaleLease:
             return True
-        _log.warning("run %s on thread %s lost its owner and was closed", run.run_id, run.thread_id)
+        what = "the run had lost its owner and was closed"
+        tell(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
         return True
 
     async def _prune(self) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
+from aguila.codec.records import tell
 from aguila.errors import StoreError
 from aguila.store import RunRecord, Store
 
@@ -130,7 +131,8 @@ class RemoteRun:
                 else:
                     await self._store.unwatch(scope, thread_id, run_id, viewer=self._name)
         except StoreError as error:  # it will be said again, and a note runs out by itself
-            _log.info("who watches run %s on thread %s could not be noted: %s", run_id, thread_id, error)
+            what = f"who watches the run could not be noted: {error}"
+            tell(_log, logging.INFO, what, thread=thread_id, run=run_id)
         finally:
             self.noting = None
         if not self.viewers:

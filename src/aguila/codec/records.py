@@ -1,0 +1,40 @@
+"""Layer: codec. The records we log: what they say as text, and the same as members for structured logs.
+
+A record's ``event`` is what happened, its ``fields`` are the members: ``thread`` and ``run`` of what it belongs to, and
+what else there is to know (``reference``, ``code``, ``rule``, ``path``). The names are not attributes of the record
+itself: ``thread`` is one already. ``of_run`` says for whom a task works, so that whatever is noticed in it, however far
+below, names its run. Above: whoever logs. It decides nothing about formats, levels or where lines go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_run: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
+
+
+@contextmanager
+def of_run(thread_id: str, run_id: str) -> Generator[None]:
+    """What this task, and those it starts, log meanwhile belongs to this run."""
+    token = _run.set({"thread": thread_id, "run": run_id})
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+def members(**more: Any) -> dict[str, Any]:
+    """The ``extra`` of a log call: the run it belongs to, if there is one, and what is not None of the rest."""
+    return {"fields": {**(_run.get() or {}), **{name: value for name, value in more.items() if value is not None}}}
+
+
+def tell(log: logging.Logger, level: int, event: str, *, error: BaseException | None = None, **more: Any) -> None:
+    """Log one line: what happened and its members; with an ``error`` its traceback too."""
+    if log.isEnabledFor(level):
+        extra = members(**more)
+        text = " ".join([event, *(f"{name}={value}" for name, value in extra["fields"].items())])
+        log.log(level, "%s", text, exc_info=error, extra={"event": event, **extra}, stacklevel=2)

@@ -1,0 +1,72 @@
+"""What the log says of a run: one record for each thing that happened, with what it belongs to as members."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from serving import run_input, serving, until
+
+from aguila import App
+from aguila.cli.logs import JSONFormatter, LineFormatter, log_config
+from aguila.errors import StaleLease
+from aguila.protocol import ImagePart, UrlSource
+from aguila.store import MemoryStore
+
+OF_RUN = {"thread": "t", "run": "r"}
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    return vars(record)["fields"]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_notices_name_the_run_wherever_they_are_made(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    part = ImagePart(source=UrlSource(value="http://localhost/secret"))
+
+    async def reads(run: Any) -> None:
+        await run.file(part)
+
+    def reads_in_a_thread(run: Any) -> None:
+        run.file(part)
+
+    with (
+        caplog.at_level(logging.INFO, "aguila"),
+        serving(App(reads if kind == "async" else reads_in_a_thread, store=MemoryStore())) as server,
+    ):
+        server.post("/", json={**run_input("t", "r"), "unheardOf": 1})
+        until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
+    request, read = [record for record in caplog.records if "rule" in vars(record).get("fields", {})]
+    assert fields(request) == {**OF_RUN, "rule": "PROC-3", "path": "/unheardOf"}
+    assert fields(read) == {**OF_RUN, "rule": "IN-8"}
+    line = LineFormatter("%(message)s").format(read)
+    assert line == f"{read.getMessage()} thread=t run=r"
+    assert "secret" not in line + JSONFormatter().format(read)
+
+
+def test_a_run_that_another_process_has_ended_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Fenced(MemoryStore):
+        async def append(self, *args: Any, **more: Any) -> Any:
+            raise StaleLease("run 'r' is closed or has another owner")
+
+    async def agent(run: Any) -> Any:
+        for _ in range(3):
+            await run.say("Hello")
+        yield "all said"
+
+    with (
+        caplog.at_level(logging.INFO, "aguila"),
+        serving(App(agent, store=Fenced())) as server,
+        server.run(thread_id="t", run_id="r"),
+    ):
+        until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in told] == [
+        "the run was lost: run 'r' is closed or has another owner thread=t run=r"
+    ]
+    assert fields(told[0]) == OF_RUN
+
+
+def test_what_is_wrong_with_a_form_is_no_line_of_the_log() -> None:
+    assert log_config(as_json=True)["loggers"]["python_multipart"] == {"level": "CRITICAL"}
