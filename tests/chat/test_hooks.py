@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from aguila.chat import (
     ApprovalRequestContent,
+    ChatMessage,
     DataContent,
     ErrorContent,
     FunctionCallContent,
@@ -121,6 +122,81 @@ def test_the_result_of_a_call_that_a_hook_replaced_is_not_sent_and_its_tool_is_k
     assert [type(e) for e in events] == [CustomEvent, StateSnapshotEvent]
 
 
+def test_an_empty_answer_for_a_result_answers_the_call_that_was_sent() -> None:
+    hooks = Hooks().map_content(lambda content: [] if isinstance(content, FunctionResultContent) else None)
+    events = stream([calling("c1", "f"), answering("c1", "secret")], hooks=hooks)
+    assert [(e.tool_call_id, e.content) for e in of(ToolCallResultEvent, events)] == [("c1", "")]
+    assert events[-1].outcome is None or events[-1].outcome.pending_tool_call_ids is None
+
+
+def test_a_result_that_becomes_a_question_answers_its_call() -> None:
+    hooks = Hooks().map_interrupt(
+        lambda c: Interrupt(id="i", reason="sign_in") if isinstance(c, FunctionResultContent) else None
+    )
+    events = stream([calling("c1", "f"), answering("c1", "sign in first")], hooks=hooks)
+    assert [(e.tool_call_id, e.content) for e in of(ToolCallResultEvent, events)] == [("c1", "")]
+
+
+@pytest.mark.parametrize("is_event", [False, True])
+def test_a_call_that_a_hook_for_contents_took_is_not_sent_and_neither_is_its_result(is_event: bool) -> None:
+    hooks = Hooks().map_content(lambda content: [] if isinstance(content, FunctionCallContent) else None)
+    raw = ToolCallResultEvent(message_id="t", tool_call_id="c1", content="x") if is_event else None
+    result = FunctionResultContent("c1", "x", raw_representation=raw)
+    begun = FunctionCallContent("c1", "f", "{", is_complete=False)
+    more = FunctionCallContent("c1", "", "}", is_complete=False)
+    updates = [said(begun), said(more), calling("c1", "f"), said(result, role="tool")]
+    assert inner(stream(updates, hooks=hooks)) == []
+
+
+def test_a_hook_that_words_results_anew_does_not_send_those_of_calls_that_were_not_sent() -> None:
+    hooks = (
+        Hooks()
+        .map_content(
+            lambda c: FunctionResultContent(c.call_id, "kept") if isinstance(c, FunctionResultContent) else None
+        )
+        .map_call(lambda call: [], "f")
+    )
+    updates = [calling("c1", "f"), answering("c1", "one"), calling("c2", "g"), answering("c2", "two")]
+    results = of(ToolCallResultEvent, stream(updates, hooks=hooks))
+    assert [(e.tool_call_id, e.content) for e in results] == [("c2", "kept")]
+
+
+def test_a_call_that_a_hook_sends_in_another_form_has_its_result_sent() -> None:
+    hooks = Hooks().map_call(lambda call: FunctionCallContent(call.call_id, "public", call.arguments), "private")
+    events = stream([calling("c1", "private"), answering("c1", "one")], hooks=hooks)
+    assert [e.tool_call_name for e in of(ToolCallStartEvent, events)] == ["public"]
+    assert [e.content for e in of(ToolCallResultEvent, events)] == ["one"]
+
+
+def test_of_an_id_that_is_used_again_only_the_call_that_was_replaced_has_no_result() -> None:
+    hooks = Hooks().map_call(lambda call: [] if call.arguments == "{}" else None)
+    updates = [calling("c", "f"), answering("c", "one"), calling("c", "f", '{"a":1}'), answering("c", "two")]
+    assert [e.content for e in of(ToolCallResultEvent, stream(updates, hooks=hooks))] == ["two"]
+    assert [e.content for e in of(ToolCallResultEvent, stream(updates[2:] + updates[:2], hooks=hooks))] == ["two"]
+
+
+def test_a_call_that_becomes_a_question_about_itself_is_shown() -> None:
+    hooks = Hooks().map_interrupt(
+        lambda c: (
+            Interrupt(id="i", reason="tool_call", tool_call_id=c.call_id)
+            if isinstance(c, FunctionCallContent)
+            else None
+        )
+    )
+    events = stream([calling("c1", "pay")], hooks=hooks)
+    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c1"]
+
+
+def test_what_a_hook_says_instead_of_a_result_is_said_by_the_assistant() -> None:
+    hooks = Hooks().map_result(lambda result: [TextContent("got it"), FunctionResultContent("c1", "short")])
+    message = ChatMessage("tool", [FunctionResultContent("c1", "long")], "t1")
+    events = inner(stream([calling("c1", "f"), message], hooks=hooks))
+    [text] = of(TextMessageStartEvent, events)
+    assert text.role in (None, "assistant")
+    assert text.message_id != "t1"
+    assert [(e.message_id, e.content) for e in of(ToolCallResultEvent, events)] == [("t1", "short")]
+
+
 def test_a_result_becomes_the_state() -> None:
     hooks = Hooks().map_result_as_state_snapshot("load")
     events = stream([calling("c", "load"), answering("c", '{"items":[1]}')], hooks=hooks)
@@ -167,6 +243,15 @@ def test_a_patch_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(patch: s
         TextMessageEndEvent,
         RunFinishedEvent,
     ]
+    assert [notice.rule in ("SNAP-8", "SNAP-9") for notice in notices] == [True]
+
+
+@pytest.mark.parametrize("patch", [b'[{"op":"remove","path":"/no"}]', b'[{"op":"fly","path":"/no"}]', b"[3]"])
+def test_a_patch_in_a_content_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(patch: bytes) -> None:
+    notices: list[Notice] = []
+    content = DataContent(patch, "application/json-patch+json")
+    events = inner(stream([said(content, TextContent("on"))], warn=notices.append))
+    assert [e.delta for e in of(TextMessageContentEvent, events)] == ["on"]
     assert [notice.rule in ("SNAP-8", "SNAP-9") for notice in notices] == [True]
 
 
@@ -252,6 +337,14 @@ def test_what_cannot_be_shown_is_not_and_the_call_goes_on(state: Any, arguments:
     hooks = Hooks().preview_arguments("f", "a", "m")
     events = inner(stream([calling("c", "f", arguments)], run_input(state=state), hooks=hooks))
     assert [e.type for e in events] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+
+
+def test_a_preview_in_a_state_that_is_no_object_is_told_once() -> None:
+    notices: list[Notice] = []
+    hooks = Hooks().preview_arguments("f", "a", "m")
+    updates = [calling("c", "f", '{"a":1}'), calling("d", "f", '{"a":2}')]
+    stream(updates, run_input(state=[1]), hooks=hooks, warn=notices.append)
+    assert ["no object" in notice.message for notice in notices] == [True]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class ContentWriter:
         self._lanes: dict[str | None, _Lane] = {}
         self._taken: set[str] = set()  # message ids that mean something already
         self._calls = SentCalls()
+        self._was_told_of_state = False
         for message in messages:
             self._taken.add(message.id)
             self._calls.remember(message)
@@ -264,7 +265,13 @@ class ContentWriter:
             return
         call.previewed = call.length
         arguments, state = read_partial(call.arguments), self._writer.state
-        if not is_object(arguments) or not is_object(state):
+        if not is_object(arguments):
+            return
+        if not is_object(state):
+            if not self._was_told_of_state:
+                self._was_told_of_state = True
+                message = f"the arguments of {call.name!r} are not shown: the state is no object"
+                self._warn(Notice(rule="left-out", message=message))
             return
         shown = dict(state)
         for preview in previews:

@@ -54,6 +54,7 @@ from aguila.protocol import (
     SubagentFinishedEvent,
     TokenUsage,
     ToolCallResultEvent,
+    ToolCallStartEvent,
     replace,
 )
 from aguila.stream import EventWriter, aggregate_token_usage
@@ -204,38 +205,39 @@ class UpdateWriter(ContentWriter):
     def _feed_content(self, content: Content, update: ChatUpdate | ChatMessage) -> None:
         for hook in self._hooks.contents:
             if (answer := hook(content)) is not None:
-                self._write_answer(answer, update)
+                self._write_answer(answer, content, update)
                 return
         for hook in self._hooks.interrupts:
             if isinstance(answer := hook(content), Interrupt):
-                if isinstance(content, ApprovalRequestContent):
-                    self._write_gated(content.call, update)
+                gated = content.call if isinstance(content, ApprovalRequestContent) else content
+                if isinstance(gated, FunctionCallContent) and (
+                    gated is not content or answer.tool_call_id == gated.call_id
+                ):
+                    self._write_gated(gated, update)
                 self._ask(answer)
+                self._settle(content, update)
                 return
+        is_result = isinstance(content, FunctionResultContent)
         event = _as_event(content.raw_representation)
-        if event is not None:
+        if event is not None and not (is_result and content.call_id in self._replaced):
             self._write_event(event)
         elif isinstance(content, FunctionCallContent) and content.is_complete and self._hooks.calls:
             if (answer := first_answer(self._hooks.calls, content.name, content)) is not None:
-                self._write_answer(answer, update)
-                if self._calls.get(content.call_id) is None:
-                    self._replaced[content.call_id] = content.name
+                self._write_answer(answer, content, update)
             else:
                 self._write_content(content, update)
-        elif isinstance(content, FunctionResultContent):
+        elif is_result:
             self._feed_result(content, update)
         else:
             self._write_content(content, update)
 
     def _feed_result(self, content: FunctionResultContent, update: ChatUpdate | ChatMessage) -> None:
-        call = self._calls.get(content.call_id)
-        tool = self._replaced.get(content.call_id) if call is None else call.name
+        tool = self._replaced.get(content.call_id)
+        if tool is None and (call := self._calls.get(content.call_id)) is not None:
+            tool = call.name
         if (answer := first_answer(self._hooks.results, tool, content)) is not None:
-            self._write_answer(answer, update)
-            if call is not None and not call.is_answered:
-                # Whoever saw the call would wait for its answer, and models refuse a call without one.
-                self._write_result(FunctionResultContent(content.call_id, ""), update)
-        elif content.call_id not in self._replaced:
+            self._write_answer(answer, content, update)
+        else:
             self._write_content(content, update)
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         if (snapshot := first_answer(self._hooks.snapshots, tool, content)) is not None:
@@ -245,12 +247,14 @@ class UpdateWriter(ContentWriter):
 
     def _patch_by(self, content: FunctionResultContent, tool: str | None, subagent: str | None) -> None:
         patch = first_answer(self._hooks.deltas, tool, content)
-        if patch is None:
-            return
+        if patch is not None:
+            self._patch(patch, subagent, f"the result of call {content.call_id!r}")
+
+    def _patch(self, patch: Any, subagent: str | None, source: str) -> None:
         try:
             self._out += self._writer.patch_state(patch, subagent=subagent)
-        except IllegalStep as error:  # a tool said it, not the agent: its run need not end for that
-            self._leave_out(f"the result of call {content.call_id!r} changes no state: {error.message}", error.rule)
+        except IllegalStep as error:  # a tool or a model said it, not the agent: its run need not end for that
+            self._leave_out(f"{source} changes no state: {error.message}", error.rule)
 
     def _ask(self, interrupt: Interrupt) -> None:
         if interrupt.id in self._interrupts:
@@ -260,16 +264,34 @@ class UpdateWriter(ContentWriter):
     def _leave_out(self, message: str, rule: str = "left-out") -> None:
         self._warn(Notice(rule=rule, message=message))
 
-    def _write_answer(self, answer: Answer, update: ChatUpdate | ChatMessage) -> None:
+    def _write_answer(self, answer: Answer, asked: Content, update: ChatUpdate | ChatMessage) -> None:
         items: Any = answer if isinstance(answer, (list, tuple)) else (answer,)
+        # Of a tool's message only results are the tool's: nothing else can be said in its role.
+        speaker = update
+        if update.role == "tool":
+            speaker = ChatUpdate("assistant", additional_properties=update.additional_properties)
         for item in items:
             event = _as_event(item)
             if event is not None:
                 self._write_event(event)
             elif isinstance(item, Content):
-                self._write_content(item, update)
+                self._write_content(item, update if isinstance(item, FunctionResultContent) else speaker)
             else:
                 raise EncodeError(f"a hook answered with {type(item).__name__}, which is no event and no content")
+        self._settle(asked, update)
+
+    def _settle(self, taken: Content, update: ChatUpdate | ChatMessage) -> None:
+        """After a hook took a content's place: a call that was sent is answered, one that was not sent is not."""
+        call = taken.call if isinstance(taken, ApprovalRequestContent) else taken
+        if isinstance(call, FunctionCallContent):
+            sent = self._calls.get(call.call_id)
+            if sent is None or sent.is_answered:
+                self._replaced[call.call_id] = call.name or self._replaced.get(call.call_id, "")
+        elif isinstance(taken, FunctionResultContent):
+            sent = self._calls.get(taken.call_id)
+            if sent is not None and not sent.is_answered:
+                # Whoever saw the call would wait for its answer, and models refuse a call without one.
+                self._write_result(FunctionResultContent(taken.call_id, ""), update)
 
     def _write_content(self, content: Content, update: ChatUpdate | ChatMessage) -> None:
         match content:
@@ -278,15 +300,18 @@ class UpdateWriter(ContentWriter):
             case ReasoningContent():
                 self._write_reasoning(content, update.additional_properties)
             case FunctionCallContent():
+                self._replaced.pop(content.call_id, None)
                 self._write_call(content, update)
             case FunctionResultContent():
-                self._write_result(content, update)
+                if content.call_id not in self._replaced:
+                    self._write_result(content, update)
             case UsageContent():
                 if self.counts_usage:
                     self._usage.append(content.usage)
             case ErrorContent():
                 self._error = content
             case ApprovalRequestContent():
+                self._replaced.pop(content.call.call_id, None)
                 self._write_gated(content.call, update)
                 self._ask(write_interrupt(content))
             case InterruptRequestContent():
@@ -311,7 +336,7 @@ class UpdateWriter(ContentWriter):
             patch = decode(content.data, Any)
             if not is_array(patch):
                 raise EncodeError("a content of type application/json-patch+json is no list of operations")
-            self._out += self._writer.patch_state(patch, subagent=subagent)
+            self._patch(patch, subagent, "a content of type application/json-patch+json")
         else:
             kind = f"DataContent of type {content.media_type}"
             raise EncodeError(f"a stream of events cannot carry {kind}; map it with a hook")
@@ -344,7 +369,9 @@ class UpdateWriter(ContentWriter):
         message_id = getattr(event, "message_id", None)
         if message_id is not None:
             self._taken.add(message_id)
-        if event.__class__ is ToolCallResultEvent:
+        if event.__class__ is ToolCallStartEvent:
+            self._replaced.pop(event.tool_call_id, None)
+        elif event.__class__ is ToolCallResultEvent:
             self._lane(event.subagent_run_id).named.clear()
 
 
