@@ -9,6 +9,7 @@ from pathlib import Path
 from aguila import App
 from aguila.server import Limits
 from aguila.server.routes import ROUTES
+from aguila.server.runs import _PRUNE_EVERY
 
 REPOSITORY = Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs" / "server.md").read_text()
@@ -35,3 +36,15 @@ def test_every_route_is_listed() -> None:
         for method in route.handlers
     ]
     assert [route for route in routes if route not in listed] == []
+
+
+def test_retention_is_found_where_the_document_says() -> None:
+    (block,) = (one for one in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "Retention(" in one)
+    names: dict[str, object] = {"agent": lambda run: None}
+    exec(block, names)
+    assert isinstance(names["app"], App)
+
+
+def test_the_schedule_of_retention_is_what_the_document_says() -> None:
+    assert "about once a\nminute" in TEXT
+    assert _PRUNE_EVERY == 60
