@@ -63,6 +63,95 @@ def next_turn(desk: Any, before: list[Json], **members: Any) -> list[Json]:
     return desk.events(run_id="r2", messages=messages, **members)
 
 
+# Tools that ran before a question
+
+
+def resumed(desk: Any, events: list[Json], run_id: str = "r2", payload: Any = None) -> list[Json]:
+    payload = {"approved": True} if payload is None else payload
+    answers = [
+        {"interruptId": one["id"], "status": "resolved", "payload": payload}
+        for one in events[-1]["outcome"]["interrupts"]
+    ]
+    return desk.events(run_id=run_id, messages=[], resume=answers)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_tool_with_the_run_is_not_called_again_when_a_question_is_answered(
+    answering: Start, provider: str, rounds: int
+) -> None:
+    sent: list[str] = []
+
+    async def mail(to: str, run: Any) -> str:
+        """Mail."""
+        sent.append(to)
+        run.state.setdefault("sent", []).append(to)
+        await run.say(f"Mailing {to}.")
+        return f"sent #{len(sent)}"
+
+    calls = [("c1", "mail", {"to": "bob"}), ("c2", "pay", {"amount": 1})]
+    asked = [{"calls": calls}] if rounds == 1 else [{"calls": [call]} for call in calls]
+    desk, recorded = answering(provider, *asked, {"text": "Done."}, tools=[mail, pay])
+    first = desk.said("Hi", state={"kept": 1})
+    second = resumed(desk, first)
+    assert sent == ["bob"]
+    assert text_of(second) == "Done."
+    assert "sent #1" in json.dumps(recorded.requests[-1])
+    assert consume([*first, *second]).state == {"kept": 1, "sent": ["bob"]}
+
+
+def test_tools_that_ask_one_after_another_are_asked_each_question_once(answering: Start) -> None:
+    done: list[str] = []
+
+    async def first(run: Any) -> str:
+        """First."""
+        answer = await run.ask("Which one?")
+        done.append(f"first {answer}")
+        return "first done"
+
+    async def second(run: Any) -> str:
+        """Second."""
+        async with run.text() as text:
+            await text.write("I would ")
+            answer = await run.ask("And then?")
+            await text.write("go.")
+        done.append(f"second {answer}")
+        return "second done"
+
+    rounds = [{"calls": [("c1", "first", {})]}, {"calls": [("c2", "second", {})]}, {"text": "Done."}]
+    desk, recorded = answering("openai chat", *rounds, tools=[first, second])
+    one = desk.said("Hi")
+    two = resumed(desk, one, "r2", "a")
+    three = resumed(desk, two, "r3", "b")
+    assert done == ["first a", "second b"]
+    assert text_of(three).endswith("Done.")
+    assert len(recorded.requests) == 3
+    begun = of_type(two, "TEXT_MESSAGE_START")[-1]["messageId"]
+    assert of_type(three, "TEXT_MESSAGE_CONTENT")[0]["messageId"] == begun
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration()]
+)
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_tool_that_raises_what_ends_a_process_has_failed(
+    answering: Start, error: BaseException, is_async: bool
+) -> None:
+    def plain() -> str:
+        """Boom."""
+        raise error
+
+    async def boom() -> str:
+        """Boom."""
+        raise error
+
+    made = tool(name="boom")(boom if is_async else plain)
+    desk, _ = answering("openai chat", {"calls": [("c1", "boom", {})]}, {"text": "Done."}, tools=[made])
+    events = desk.said("Hi")
+    assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["The tool failed."]
+    assert text_of(events) == "Done."
+
+
 # Anthropic's blocks
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from typing import Any
 
 
 def short_hash(*parts: str) -> str:
@@ -42,3 +43,15 @@ class Ids:
     def enter(self, namespace: str) -> None:
         """Mint from here on under another name."""
         self._namespace = namespace
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """How far it has counted, as JSON."""
+        counts = [[*key, count] for key, count in self._counts.items()]
+        return {"namespace": self._namespace, "counts": counts}
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Mint on from there; what was minted meanwhile is not minted again."""
+        self._namespace = position["namespace"]
+        for namespace, kind, count in position["counts"]:
+            self._counts[namespace, kind] = max(self._counts[namespace, kind], count)

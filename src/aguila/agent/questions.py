@@ -22,9 +22,11 @@ from aguila import protocol
 from aguila.agent.context import RunContext, Services
 from aguila.agent.output import Output
 from aguila.codec.json import encode
-from aguila.codec.notice import log_notice
+from aguila.codec.notice import Notice, log_notice
 from aguila.codec.text import load
+from aguila.errors import PatchError
 from aguila.protocol import Metadata, ResumeEntry
+from aguila.stream.diff import make_patch
 from aguila.stream.documents import own_json
 
 if TYPE_CHECKING:
@@ -236,6 +238,40 @@ class Questions:
             if inspect.isawaitable(value):
                 value = await value
             return await self.record(key, value)
+
+    async def once_in_run(self, key: str, effect: Callable[[], Any]) -> Any:
+        """As ``once``, for an effect that uses the run: a replay that skips it has to stand where it left the run.
+
+        What it said is not said again. Its changes of the state are made again, as the state of a replay is that of
+        the first run; so are its steps in counting questions and ids, on which those of all that follows depend.
+        """
+        output = self._output
+        is_new = False
+
+        async def observed() -> Any:
+            nonlocal is_new
+            is_new = True
+            before = output.state.seen()
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+            after = output.state.seen()
+            patch = [] if after is before else make_patch(before, after)
+            return {"value": value, "patch": patch, "ordinal": self._ordinal, "ids": output.ids.position}
+
+        done = await self.once(key, observed)
+        if not is_new:
+            self._ordinal = max(self._ordinal, done["ordinal"])
+            output.ids.go_to(done["ids"])
+            if done["patch"]:
+                await self._change_state(done["patch"])
+        return done["value"]
+
+    async def _change_state(self, patch: list[Any]) -> None:
+        try:
+            await self._output.patch_state(patch)
+        except PatchError as error:  # two effects at once changed the same thing, and each has it on record
+            log_notice(Notice(rule="replay", message=f"a recorded change of the state is made already: {error}"))
 
 
 def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallHandle) -> Approval[ToolCallHandle]:

@@ -140,12 +140,16 @@ class Run(Writing):
         if not self._out.is_muted:
             self._usage.append(counted)
 
-    async def once(self, key: str, effect: Callable[[], Any]) -> Any:
+    async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:
         """Do something once, however often the agent is replayed: gives the recorded result if there is one.
 
         ``effect`` is called without arguments and may be async. Its result must be JSON, and is recorded under
-        ``key`` before this returns; if it raises, nothing is. Raises ``EncodeError`` for a result that is not JSON.
+        ``key`` before this returns; if it raises, nothing is. ``uses_run`` if the effect itself talks, changes the
+        state or asks: what it did to the state is recorded too, and what it asks is asked before anything is recorded.
+        Raises ``EncodeError`` for a result that is not JSON.
         """
+        if uses_run:
+            return await self._questions.once_in_run(key, effect)
         return await self._questions.once(key, effect)
 
     async def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:

@@ -60,6 +60,10 @@ class SharedState:
         """Whether the agent may hold a reference to the state, so that it can change at any moment."""
         return self._value is not _UNREAD
 
+    def seen(self) -> Any:
+        """The state as it is now, to be compared with later: the same object as long as nobody can have changed it."""
+        return self._origin.state if self._value is _UNREAD else own_json(self._value)
+
     def is_due(self) -> bool:
         """Whether to compare while deltas stream."""
         return self._value is not _UNREAD and time.monotonic() - self._compared >= PAUSE

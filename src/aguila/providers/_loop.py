@@ -110,7 +110,7 @@ class _Rounds:
             heard.append(await self._hear(prompt, warn))
             return msgspec.to_builtins(heard[0])
 
-        recorded = await self._run.once(f"aguila.providers round {number}", effect)
+        recorded = await self._run.once(f"aguila.providers round {number}", effect, uses_run=True)
         if heard:
             return heard[0]
         turn = msgspec.convert(recorded, Turn)
@@ -210,13 +210,15 @@ class _Rounds:
     async def _call(
         self, call: Call, tool: FunctionTool, arguments: dict[str, Any], results: dict[str, Result]
     ) -> None:
-        if self._remembers and not tool.takes_run:
+        if self._remembers:
             recorded = await self._run.once(
-                f"aguila.providers call {call.call_id}", lambda: _recorded(tool.call(arguments, self._run))
+                f"aguila.providers call {call.call_id}",
+                lambda: _recorded(tool.call(arguments, self._run)),
+                uses_run=tool.takes_run,
             )
             result = msgspec.convert(recorded, Result)
         else:
-            result = await tool.call(arguments, self._run)  # one that has the run remembers what it wants to
+            result = await tool.call(arguments, self._run)
         await self._tell_result(call, result, results)
 
     async def _tell_result(self, call: Call, result: Result, results: dict[str, Result]) -> None:

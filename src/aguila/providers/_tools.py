@@ -14,6 +14,7 @@ from typing import Any, overload
 
 import msgspec
 
+from aguila.agent.questions import interrupts_in
 from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
 from aguila.chat.functions import function_schema, read_arguments
@@ -88,20 +89,54 @@ class FunctionTool:
             raise ToolError(f"The arguments do not fit: {error.message} at {error.path!r}.") from error
 
     async def call(self, arguments: dict[str, Any], run: Run) -> Result:
-        """Call the function; what it raises is an error of the result."""
+        """Call the function; what it raises is an error of the result. Questions that it asks leave here."""
+        task = asyncio.current_task()
         try:
             bound = self.check(arguments)
             if self.takes_run:
                 bound[RUN] = run
-            value = self.function(**bound) if self.is_async else await asyncio.to_thread(self.function, **bound)
+            value = self.function(**bound) if self.is_async else await _in_thread(self.function, bound)
             if inspect.isawaitable(value):
                 value = await value
             return Result.of(value)
         except ToolError as error:
             return Result.failed(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises, the model gets an answer
+        except BaseException as error:
+            if not _is_its_own(error, task):
+                raise
+            # Whatever a tool raises, the model gets an answer. SystemExit, with which command line parsers refuse their
+            # arguments, would end the event loop if it left a task.
             _log.warning("the tool %r failed", self.declaration.name, exc_info=error, extra=members())
             return Result.failed(FAILED)
+
+
+async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a function that may block. A future cannot bring all that it may raise, such as StopIteration."""
+
+    def call() -> tuple[Any, BaseException | None]:
+        try:
+            return function(**arguments), None
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            return None, error
+
+    value, error = await asyncio.to_thread(call)
+    if error is not None:
+        raise error
+    return value
+
+
+def _is_its_own(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Whether what was raised is the tool's own doing: no question, and nothing that stops who calls it."""
+    if interrupts_in(error):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        return task is not None and task.cancelling() == 0  # it awaited something that was cancelled
+    if isinstance(error, GeneratorExit):
+        try:
+            return asyncio.current_task() is task
+        except RuntimeError:  # the loop has gone, and the call is closed
+            return False
+    return True
 
 
 class Result(msgspec.Struct, frozen=True):
