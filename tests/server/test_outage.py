@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from serving import Server, run_input, serving, until
 
 from aguila import App
 from aguila.errors import StoreUnavailable
+from aguila.server.outage import Outage
 from aguila.store import MemoryStore
 
 
@@ -87,6 +89,73 @@ def test_an_outage_is_one_line_and_its_end_another_and_no_traceback(caplog: pyte
         "the store works again",
     ]
     assert [record.exc_info for record in caplog.records if record.exc_info is not None] == []
+
+
+class NoWrites(MemoryStore):
+    """A store that can be read, and written to only when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_locked = threading.Event()
+        self.checks = 0
+
+    async def begin(self, *args: Any, **options: Any) -> Any:
+        if self.is_locked.is_set():
+            raise StoreUnavailable("locked")
+        return await super().begin(*args, **options)
+
+    async def check(self) -> None:
+        self.checks += 1
+        if self.is_locked.is_set():
+            raise StoreUnavailable("locked")
+
+
+def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCaptureFixture) -> None:
+    store = NoWrites()
+    with serving(App(talks, store=store, lease=0.02)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
+        store.is_locked.set()
+        assert refused(server, 1)[0] == 503
+        looked = store.checks
+        until(lambda: store.checks > looked + 2)  # by the keeper, for whom there is nothing else to write
+        assert not any("works again" in record.getMessage() for record in caplog.records)
+        store.is_locked.clear()
+        until(lambda: any("works again" in record.getMessage() for record in caplog.records))
+    lines = [record.getMessage().partition(",")[0] for record in caplog.records if record.name == "aguila.server"]
+    assert lines == ["the store is unavailable: locked", "the store works again"]
+
+
+def test_who_began_before_the_last_failure_does_not_end_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    began = monotonic()
+    outage.began(StoreUnavailable("locked"))
+    outage.over(began)
+    assert outage.is_on
+    outage.over(monotonic())
+    assert not outage.is_on
+    assert len(caplog.records) == 2
+
+
+def test_a_run_that_begins_ends_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    store = NoWrites()
+    with serving(App(says, store=store)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
+        store.is_locked.set()
+        assert server.get("/healthz").status_code == 503
+        store.is_locked.clear()
+        server.events()
+        assert "works again" in caplog.records[-1].getMessage()
+
+
+def test_a_probe_is_answered_while_the_store_hangs() -> None:
+    class Hanging(MemoryStore):
+        async def check(self) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    with serving(App(says, store=Hanging(), store_patience=0.05)) as server:
+        assert server.get("/healthz").status_code == 503
+
+
+async def says(run: Any) -> Any:
+    yield "word"
 
 
 def refused(server: Server, number: int) -> tuple[int, str, str]:

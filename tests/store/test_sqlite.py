@@ -15,7 +15,7 @@ from contract_support import DEADLINE, Clock, collect, events_of, finish, lines,
 
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
-from aguila.store._sqlite import checkpoint, owners, reads
+from aguila.store._sqlite import checkpoint, owners, reads, writer
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous
 from aguila.store._sqlite.wake import Listener, Sender
@@ -242,6 +242,47 @@ async def test_a_locked_file_is_unavailable_and_then_works_again(store: SQLiteSt
     other.close()
     await store.check()
     assert (await store.append(lease, lines("again"))).first == 2
+
+
+class Time:
+    """The time as the writer has it: it passes when the writer waits, and stands still at 0.25 until it may go on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.is_halfway = threading.Event()
+        self.goes_on = threading.Event()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= 0.25:
+            self.is_halfway.set()
+            assert self.goes_on.wait(DEADLINE)
+
+
+@anyio
+async def test_each_waits_for_a_locked_file_by_itself(path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = SQLiteStore(path, busy_seconds=0.5)
+    await store.open()
+    time = Time()
+    monkeypatch.setattr(writer, "time", time)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    first = asyncio.create_task(store.check())
+    assert await asyncio.to_thread(time.is_halfway.wait, DEADLINE)
+    second = asyncio.create_task(store.check())
+    await asyncio.sleep(0)
+    time.goes_on.set()
+    for one in (first, second):
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await one
+    assert 0.75 <= time.now < 0.8  # and not twice as long as it may take
+    other.execute("ROLLBACK")
+    other.close()
+    await store.check()
+    await store.close()
 
 
 @anyio
@@ -609,6 +650,21 @@ async def test_nobody_waiting_means_no_polling(store: SQLiteStore):
     await until(lambda: engine_of(store)._polling is not None)
     waiter.cancel()
     await until(lambda: engine_of(store)._polling is None)
+
+
+@anyio
+async def test_a_viewer_that_is_gone_counts_once_more_and_not_for_its_whole_lease(path: Path):
+    clock = Clock()
+    store, other = SQLiteStore(path, clock=clock), SQLiteStore(path, clock=clock)
+    await store.open()
+    await other.open()
+    lease = await start(store)
+    await other.watch("a", "t", "r", viewer="p", seconds=1000)
+    await other.close()
+    assert await store.watched(lease, within=5) is True  # when it left is not known
+    clock.now += 5
+    assert await store.watched(lease, within=5) is False
+    await store.close()
 
 
 @anyio

@@ -91,7 +91,7 @@ class App:
         if store is None:
             store = MemoryStore()
         elif not isinstance(store, Store):
-            store = SQLiteStore(store)
+            store = SQLiteStore(store, busy_seconds=store_patience)
         self.store = store
         self._authenticate = authenticate
         self._allow_anonymous = allow_anonymous

@@ -16,15 +16,22 @@ class Outage:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._last = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was."""
+        return self._since is not None
 
     def began(self, error: Exception) -> None:
         """Somebody could not use the store."""
+        self._last = monotonic()
         if self._since is None:
-            self._since = monotonic()
+            self._since = self._last
             _log.warning("the store is unavailable: %s", error)
 
-    def over(self) -> None:
-        """Somebody could."""
-        if self._since is not None:
+    def over(self, since: float) -> None:
+        """Somebody has written to it who began then. It works again only if nobody has failed since."""
+        if self._since is not None and since >= self._last:
             _log.warning("the store works again, after %d seconds", monotonic() - self._since)
             self._since = None

@@ -67,6 +67,9 @@ _PRUNE_EVERY = 60.0
 _HEAR_AGAIN = 1.0
 """Seconds after which a run listens again for cancel requests if the store could not be read."""
 
+_PROBE = 2.0
+"""Seconds, at most, after which a probe is told that the store does not work."""
+
 _LOST = checked(
     RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
 )
@@ -146,6 +149,17 @@ class Runs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._remote.close()
+
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless the store can write, in a time that whoever asks for it will wait."""
+        began = time.monotonic()
+        seconds = min(_PROBE, self._settings.store_patience)
+        try:
+            async with asyncio.timeout(seconds):
+                await self.store.check()
+        except TimeoutError:
+            raise StoreUnavailable(f"it did not write anything for {seconds:g} seconds") from None
+        self.outage.over(began)
 
     # Starting
 
@@ -309,6 +323,7 @@ class Runs:
             lines = await checked_apart(prelude)
         except DecodeError as error:  # an input that is one level deeper in its echo
             raise Rejected(422, "malformed_input", error.message, "") from None
+        began = time.monotonic()
         lease, first = await store.begin(
             scope,
             thread_id,
@@ -323,6 +338,7 @@ class Runs:
             waiting=plan.waiting,
             max_running=settings.limits.runs_per_scope,
         )
+        self.outage.over(began)
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
         claims = plan.claims if plan.replay is None else ()
         live = LiveRun(
@@ -489,7 +505,8 @@ class Runs:
                 await self._remote.renew()
                 await self.recover()
                 await self._prune()
-                self.outage.over()
+                if self.outage.is_on:  # all of this may have been no more than reading
+                    await self.check()
             except StoreUnavailable as error:
                 self.outage.began(error)
             except Exception:  # noqa: BLE001 - the keeper must not die

@@ -283,7 +283,7 @@ class Store(ABC):
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
         """Whether some process has noted that this run is watched there, now or in the last seconds.
 
-        One that is known to be gone (a store need not know that) does not watch now, but may have in the last seconds.
+        One that is known to be gone (a store need not know that) does not watch now, but has until that was found.
         """
 
     @abstractmethod

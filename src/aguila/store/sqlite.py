@@ -258,7 +258,10 @@ class SQLiteStore(Store):
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
         """See ``Store``."""
-        return await self._open().read(reads.watched, self._clock(), within, lease, self._owners.is_gone)
+        found, gone = await self._open().read(reads.watched, self._clock(), within, lease, self._owners.is_gone)
+        for viewer in gone:  # or it would have been there just now whenever somebody looks, until its note runs out
+            await self.unwatch(lease.scope, lease.thread_id, lease.run_id, viewer=viewer)
+        return found
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""

@@ -156,16 +156,23 @@ def cancel_settled(db: sqlite3.Connection, scope: str, thread_id: str, run_id: s
     return found if is_open is None else None
 
 
-def watched(db: sqlite3.Connection, now: float, within: float, lease: Lease, is_gone: IsGone) -> bool:
-    """Whether some other process has viewers of this run, or had some in the last seconds, whatever became of it."""
+def watched(
+    db: sqlite3.Connection, now: float, within: float, lease: Lease, is_gone: IsGone
+) -> tuple[bool, Sequence[str]]:
+    """Whether some other process has viewers of this run, or had some in the last seconds; and which are gone.
+
+    When one died nobody knows: it counts as one that had some until now, and is to be noted as that.
+    """
     rows = db.execute(
         """
-        SELECT v.viewer, v.lock FROM threads t JOIN runs r ON r.key = t.running JOIN viewers v ON v.run = r.key
+        SELECT v.viewer, v.lock, v.until > ? FROM threads t JOIN runs r ON r.key = t.running
+        JOIN viewers v ON v.run = r.key
         WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND v.until > ?
         """,
-        (lease.scope, lease.thread_id, lease.run_id, now - within),
-    )
-    return any(within > 0 or not is_gone(viewer, lock) for viewer, lock in rows.fetchall())
+        (now, lease.scope, lease.thread_id, lease.run_id, now - within),
+    ).fetchall()
+    gone = [viewer for viewer, lock, is_there in rows if is_there and is_gone(viewer, lock)]
+    return len(rows) > (0 if within > 0 else len(gone)), gone
 
 
 def log(

@@ -49,7 +49,7 @@ class Job(Generic[T]):
     leave free pages behind; ``is_short`` that it does not, and writes so little that an event loop may wait for it.
     """
 
-    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation")
+    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation", "submitted")
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Job(Generic[T]):
         self.after = after
         self.frees = frees
         self.is_short = is_short
+        self.submitted = time.monotonic()
 
 
 class _Failed:
@@ -186,7 +187,7 @@ class Writer:
         self._tell(self._ended.set_result, None)
 
     def _run(self, jobs: Sequence[Job[Any]]) -> None:
-        outcomes, peers = self._transact(jobs)
+        jobs, outcomes, peers = self._transact(jobs)
         for job in jobs:
             del job.operation  # and what it wrote, before whoever waits for it goes on: that may be large
         self._tell(self._resolve, jobs, outcomes)
@@ -195,32 +196,51 @@ class Writer:
         self._tell_others(jobs, outcomes, peers)
         self._checkpoint(self._checkpointer.committed)
 
-    def _transact(self, jobs: Sequence[Job[Any]]) -> Transaction:
-        """Do jobs in one transaction, when the file is not locked any more."""
+    def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[Sequence[Job[Any]], list[Any], Sequence[tuple[str, int]]]:
+        """Do jobs in one transaction, when the file is not locked any more; gives those that were not told before."""
         self._checkpointer.may_start_over = False  # with this commit, which nobody waits for on the event loop
         try:
             db = self._db = self._db or self._connect()
-            self._lock(db)
+            jobs = self._lock_for(db, jobs)
         except StoreUnavailable as error:
-            return [_Failed(error) for _ in jobs], ()
+            return jobs, [_Failed(error) for _ in jobs], ()
         except sqlite3.Error as error:
             self._recover(error)
-            return [_Failed(_public(error)) for _ in jobs], ()
-        return self._commit(db, jobs)
+            return jobs, [_Failed(_public(error)) for _ in jobs], ()
+        return (jobs, *self._commit(db, jobs)) if jobs else ((), [], ())
 
-    def _lock(self, db: sqlite3.Connection) -> None:
+    def _lock_for(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> Sequence[Job[Any]]:
+        """Begin a transaction for those jobs that it was not too late for; each waits as long as it may by itself.
+
+        Those for which it was have been told then: they do not wait for the others. Raises ``sqlite3.Error``.
+        """
+        while True:
+            try:
+                self._lock(db, jobs[0].submitted + self._busy_seconds)
+            except sqlite3.OperationalError as error:
+                if not _is_locked(error):
+                    raise
+                since = time.monotonic() - self._busy_seconds
+                late = [job for job in jobs if job.submitted <= since]
+                self._tell(self._resolve, late, [_Failed(_public(error)) for _ in late])
+                jobs = jobs[len(late) :]
+                if not jobs:
+                    return jobs
+            else:
+                return jobs
+
+    def _lock(self, db: sqlite3.Connection, deadline: float) -> None:
         """Begin a transaction, waiting while another process has the file locked. Raises ``sqlite3.Error``.
 
         SQLite could wait by itself, but then it would on the event loop too: its timeout cannot be changed for one
         statement.
         """
-        deadline = time.monotonic() + self._busy_seconds
         pause = 0.001
         while True:
             try:
                 db.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                if not _is_locked(error) or time.monotonic() >= deadline:
                     raise
             else:
                 return
@@ -250,10 +270,23 @@ class Writer:
             if len(jobs) == 1:
                 return [_Failed(_public(error))], ()
             # One of them did this: each for itself, so that only that one fails.
-            alone = [self._transact([job]) for job in jobs]
-            return [outcome for outcomes, _ in alone for outcome in outcomes], max((p for _, p in alone), key=len)
+            alone = [self._alone(job) for job in jobs]
+            return [outcome for outcome, _ in alone], max((p for _, p in alone), key=len)
         self._is_alone = not self._sender.has_others(peers)
         return outcomes, peers
+
+    def _alone(self, job: Job[Any]) -> tuple[Any, Sequence[tuple[str, int]]]:
+        """Do a job in a transaction of its own, after one with others has failed."""
+        try:
+            db = self._db = self._db or self._connect()
+            self._lock(db, time.monotonic() + self._busy_seconds)
+        except StoreUnavailable as error:
+            return _Failed(error), ()
+        except sqlite3.Error as error:
+            self._recover(error)
+            return _Failed(_public(error)), ()
+        outcomes, peers = self._commit(db, [job])
+        return outcomes[0], peers
 
     def _tell_others(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any], peers: Sequence[tuple[str, int]]) -> None:
         changed: set[Key] = set()
@@ -294,7 +327,7 @@ class Writer:
                 if db is not None:
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # only this shortens the file
             else:
-                self._lock(db)
+                self._lock(db, time.monotonic() + self._busy_seconds)
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
                 db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -334,6 +367,10 @@ class Writer:
             job.after(outcome)
         if not future.done():
             future.set_result(outcome)
+
+
+def _is_locked(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _public(error: Exception) -> Exception:
