@@ -300,6 +300,7 @@ def test_questions_are_contents_and_so_are_answers() -> None:
         [approval] = response.requests
         assert isinstance(approval, ApprovalRequestContent)
         assert (approval.call.name, approval.call.parsed_arguments) == ("pay", {"amount": 9})
+        assert response.pending_calls == []  # the agent makes that call
         conversation += response.messages
         conversation.append(ChatMessage("user", [approval.answer(True, edited_arguments={"amount": 8})]))
         response = await client.get_response(conversation, options)

@@ -6,7 +6,8 @@ application. There is no conversation in here: the messages that are given are t
 ====================================  =================================================================================
 the thread                            ``options.thread_id``: reuse the options to go on with a thread (#3475)
 what was said                         given each time; ``response.messages`` are what to add to it; one that the agent
-                                      went on with is there whole, and of two with the same id the later one is sent
+                                      went on with is there whole, and of two with the same id the later one is sent;
+                                      one that the server only gave another id is not new, and is sent under that one
 shared state                          ``options.state``, before and after
 tools of the application              functions are called and the run goes on; of a ``Tool`` alone the calls are in the
                                       response, and are answered by a tool message in the next turn
@@ -43,6 +44,7 @@ from aguila.chat.messages_in import as_chat_messages
 from aguila.chat.messages_out import as_agui_messages
 from aguila.chat.updates_in import UpdateReader
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.restated import Key, restated
 from aguila.client.run import RunResult
 from aguila.client.tools import AnyTool
 from aguila.errors import IllegalStep, StreamTruncated
@@ -95,6 +97,7 @@ class ChatOptions:
     _minted: dict[int, tuple[ChatMessage, list[str]]] = field(
         default_factory=dict[int, tuple[ChatMessage, list[str]]], init=False, repr=False
     )
+    _renamed: dict[Key, str] = field(default_factory=dict[Key, str], init=False, repr=False)  # ids the server goes by
 
     @property
     def thread_id(self) -> str | None:
@@ -121,7 +124,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     state: Any
     usage: list[TokenUsage]
     pending_calls: list[FunctionCallContent]
-    """Calls that the application has to answer, by a tool message in the next turn."""
+    """Calls that the application has to answer, by a tool message in the next turn; not those that are asked about."""
     additional_properties: dict[str, Any]
     raw_representation: RunResult
 
@@ -186,6 +189,7 @@ class ChatStream:
         self._hooks = client._hooks
         self._messages = messages
         self._options = options
+        self._sent: list[Message] = []
         self._response: ChatResponse | None = None
         self._has_begun = False
 
@@ -234,11 +238,12 @@ class ChatStream:
         finally:
             options.state, options._interrupts = thread.state, thread.interrupts
             options._asked.update(interrupt.id for interrupt in thread.interrupts)
-        self._response = await _respond(await run.result(), thread, questions, settings.warn)
+            known_anew = self._rename(thread.messages)
+        self._response = await _respond(await run.result(), known_anew, thread, questions, settings.warn)
 
     async def _begin(self) -> tuple[AsyncThread, AsyncRun]:
         options, client = self._options, self._client
-        messages = await self._wire_messages()
+        self._sent = messages = await self._wire_messages()
         thread = client.thread(options.thread_id, tools=options.tools)
         interrupts, answers = _open_questions(self._messages, options)
         state: Any = options.state
@@ -266,10 +271,30 @@ class ChatStream:
                 for original, said in spoken
                 for message in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client._settings.warn)
             ]
+            ours = self._options._renamed
+            if ours:
+                written = [replace(one, id=ours.get((one.role, one.id), one.id)) for one in written]
             return list({(message.role, message.id): message for message in written}.values())
 
         is_large = any(_is_large(content) for _, said in spoken for content in said.contents)
         return await asyncio.to_thread(convert) if is_large else convert()
+
+    def _rename(self, now: list[Message]) -> list[Message]:
+        """Note the ids that the server gave to what it was sent; gives the messages in which nothing else is new.
+
+        Under our ids a server that goes by its own would take them for said again.
+        """
+        renamed = self._options._renamed
+        before = {(message.role, message.id): message for message in self._sent}
+        known: list[Message] = []
+        for (role, id_), message in restated(self._sent, now).items():
+            for key, theirs in renamed.items():
+                if key[0] == role and theirs == id_:
+                    renamed[key] = message.id
+            renamed[role, id_] = message.id
+            if replace(before[role, id_], id=message.id) == message:
+                known.append(message)
+        return known
 
     def _ids_of(self, message: ChatMessage) -> Callable[[], str]:
         """Ids for what a message becomes: the same ones whenever it is sent with these options (#3433)."""
@@ -348,15 +373,21 @@ def _own_results(thread: AsyncThread, known: set[str]) -> list[ChatUpdate]:
     ]
 
 
-async def _respond(result: RunResult, thread: AsyncThread, questions: list[Content], warn: Any) -> ChatResponse:
-    has_parts = any(isinstance(getattr(message, "content", None), list) for message in result.messages)
+async def _respond(
+    result: RunResult, known: list[Message], thread: AsyncThread, questions: list[Content], warn: Any
+) -> ChatResponse:
+    not_new = {(message.role, message.id) for message in known}
+    new = [message for message in result.messages if (message.role, message.id) not in not_new]
+    has_parts = any(isinstance(getattr(message, "content", None), list) for message in new)
     if has_parts:
-        messages = await asyncio.to_thread(as_chat_messages, result.messages, warn=warn)
+        messages = await asyncio.to_thread(as_chat_messages, new, warn=warn)
     else:
-        messages = as_chat_messages(result.messages, warn=warn)
+        messages = as_chat_messages(new, warn=warn)
     if questions:
         messages.append(ChatMessage("assistant", questions))
-    pending = {call.id for call in result.pending_tool_calls}
+    # Calls that a question is about are the agent's, who makes them of the answer what it likes.
+    gated = {interrupt.tool_call_id for interrupt in result.interrupts}
+    pending = {call.id for call in result.pending_tool_calls if call.id not in gated}
     return ChatResponse(
         messages=messages,
         thread_id=thread.id,

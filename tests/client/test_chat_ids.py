@@ -1,0 +1,130 @@
+"""``ChatClient`` and servers that give what they are sent ids of their own, in a snapshot of all messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from scripted import ScriptedServer, call, run_of, text
+
+from aguila import ChatClient
+from aguila.chat import ApprovalRequestContent, ChatMessage
+from aguila.client import ChatOptions
+from aguila.client.restated import restated
+from aguila.protocol import AssistantMessage, Message, UserMessage
+
+
+def snapshot(*messages: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "MESSAGES_SNAPSHOT", "messages": list(messages)}
+
+
+def user(id: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"id": id, "role": "user", "content": content, **more}
+
+
+def assistant(id: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"id": id, "role": "assistant", "content": content, **more}
+
+
+def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]]) -> list[list[dict[str, Any]]]:
+    """Talk to the server; gives the messages of each request."""
+
+    async def main() -> None:
+        async with ChatClient(server.url) as client:
+            await turns(client)
+
+    with server:
+        asyncio.run(main())
+    return [asked.json["messages"] for asked in server.requests]
+
+
+@pytest.mark.parametrize("message_id", [None, "mine"])
+def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(message_id: str | None) -> None:
+    first = snapshot(user("s1", "Hi"), assistant("a1", "Hello"))
+    second = snapshot(user("s1", "Hi"), assistant("a1", "Hello"), user("s2", "More"), assistant("a2", "Sure"))
+    third = snapshot(
+        user("t1", "Hi"), assistant("b1", "Hello"), user("t2", "More"), assistant("b2", "Sure"), user("t3", "End")
+    )
+    server = ScriptedServer(
+        run_of(*text("run-1", "Hello"), first),
+        run_of(*text("run-2", "Sure"), second),
+        run_of(third, *text("b3", "Bye")),
+        run_of(),
+    )
+
+    async def turns(client: ChatClient) -> None:
+        options = ChatOptions()
+        conversation = [ChatMessage("user", "Hi", message_id)]
+        for answer, question in (("Hello", "More"), ("Sure", "End"), ("Bye", "Still there?")):
+            response = await client.get_response(conversation, options)
+            assert [(one.role, one.text) for one in response.messages] == [("assistant", answer)]
+            conversation += [*response.messages, ChatMessage("user", question)]
+        await client.get_response(conversation, options)
+
+    requests = chat(server, turns)
+    assert [one["content"] for one in requests[-1]] == ["Hi", "Hello", "More", "Sure", "End", "Bye", "Still there?"]
+    assert [one["id"] for one in requests[1]][:2] == ["s1", "a1"]
+    assert [one["id"] for one in requests[2]][:4] == ["s1", "a1", "s2", "a2"]
+    assert [one["id"] for one in requests[3]][:6] == ["t1", "b1", "t2", "b2", "t3", "b3"]
+
+
+def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
+    server = ScriptedServer(run_of(snapshot(user("s1", "Hi", name="Ada"), assistant("a1", "Hello"))), run_of())
+
+    async def turns(client: ChatClient) -> None:
+        options = ChatOptions()
+        conversation = [ChatMessage("user", "Hi")]
+        response = await client.get_response(conversation, options)
+        assert [(one.role, one.author_name) for one in response.messages] == [("user", "Ada"), ("assistant", None)]
+        await client.get_response([*conversation, *response.messages], options)
+
+    assert chat(server, turns)[1] == [user("s1", "Hi", name="Ada"), assistant("a1", "Hello")]
+
+
+def test_another_message_of_the_user_in_a_snapshot_is_new() -> None:
+    server = ScriptedServer(run_of(snapshot(user("s1", "Hi"), user("s2", "said elsewhere"), assistant("a1", "Hello"))))
+
+    async def turns(client: ChatClient) -> None:
+        response = await client.get_response("Hi")
+        assert [one.text for one in response.messages] == ["said elsewhere", "Hello"]
+
+    chat(server, turns)
+
+
+def test_a_call_that_is_asked_about_keeps_to_its_message_when_all_get_other_ids() -> None:
+    made = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    asked = {"type": "interrupt", "interrupts": [{"id": "i1", "reason": "tool_call", "toolCallId": "c1"}]}
+    paid = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid"}
+    caller = {"id": "s2", "role": "assistant", "toolCalls": [made]}
+    server = ScriptedServer(
+        run_of(*call("c1", "pay", "{}"), outcome=asked),
+        run_of(snapshot(user("s1", "Pay"), caller, paid, assistant("a1", "Done"))),
+        run_of(),
+    )
+
+    async def turns(client: ChatClient) -> None:
+        options = ChatOptions()
+        conversation = [ChatMessage("user", "Pay")]
+        response = await client.get_response(conversation, options)
+        [question] = response.requests
+        assert isinstance(question, ApprovalRequestContent)
+        assert response.pending_calls == []
+        conversation += [*response.messages, ChatMessage("user", [question.answer(True)])]
+        response = await client.get_response(conversation, options)
+        assert [one.role for one in response.messages] == ["tool", "assistant"]
+        await client.get_response([*conversation, *response.messages, ChatMessage("user", "Thanks")], options)
+
+    assert [one["id"] for one in chat(server, turns)[2]][:4] == ["s1", "s2", "t1", "a1"]
+
+
+def test_a_server_that_keeps_the_last_turn_alone_is_understood() -> None:
+    sent: list[Message] = [
+        UserMessage(id="u1", content="yes"),
+        AssistantMessage(id="a1", content="Fine"),
+        UserMessage(id="u2", content="yes"),
+    ]
+    theirs, answer = UserMessage(id="x", content="yes"), AssistantMessage(id="y", content="Fine")
+    assert restated(sent, [theirs, answer]) == {("user", "u2"): theirs}  # the answer is new, in the same words
+    assert restated(sent, [*sent, answer]) == {}
