@@ -360,6 +360,23 @@ def test_an_agents_own_run_error_is_not_followed_by_what_it_still_raises() -> No
     assert run_agent(agent).last.message == "sorry"
 
 
+@pytest.mark.parametrize("then", ["text", "raise"])
+def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
+    then: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(run: Any) -> Any:
+        yield RunErrorEvent(message="sorry", code="quota")
+        if then == "raise":
+            raise RuntimeError(SECRET)
+        yield "more"
+
+    outcome = run_agent(agent)
+    assert outcome.types == ["RUN_STARTED", "RUN_ERROR"]
+    assert (outcome.last.message, outcome.last.code) == ("sorry", "quota")
+    assert outcome.ending.outcome == "error"
+    assert [vars(one)["event"] for one in caplog.records] == ["the agent went on after its own RUN_ERROR, and failed"]
+
+
 @pytest.mark.parametrize(
     "told",
     [RunFinishedCancelledOutcome(), RunFinishedInterruptOutcome(interrupts=[protocol.Interrupt(id="i", reason="r")])],

@@ -24,6 +24,7 @@ from aguila.cli.demo import FEATURES, keyword_in
         ("Generative UI", "generative"),
         ("approvals", "approval"),
         ("something else", "help"),
+        ("in this context", "help"),
         ("", "help"),
     ],
 )

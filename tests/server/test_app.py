@@ -238,9 +238,19 @@ def test_a_page_of_the_same_host_may_post() -> None:
             (server.url, {}),
             (f"https://{host}", {}),
             ("https://x", {"sec-fetch-site": "same-origin"}),
+            ("https://site.example", {"host": "site.example:443"}),
+            ("http://[::1]", {"host": "[::1]:80"}),
+            ("https://Site.example", {"host": "site.example"}),
         ):
             headers = {"origin": origin, **extra}
             assert server.post("/", json=run_input(run_id=origin), headers=headers).status_code == 200
+        for origin, host in (
+            ("https://site.example", "site.example:8443"),
+            ("https://site.example", "other.example:443"),
+            ("http://site.example", "site.example:443"),
+        ):
+            headers = {"origin": origin, "host": host}
+            assert server.post("/", json=run_input(run_id=origin + host), headers=headers).status_code == 403
 
 
 # Capabilities

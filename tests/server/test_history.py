@@ -70,6 +70,15 @@ async def test_a_client_that_keeps_the_history_may_send_no_messages(open_store: 
     assert not (await seen(open_store, request("r1"), "client")).is_hydration
 
 
+async def test_two_messages_of_one_id_are_a_notice_env_12(open_store: Store) -> None:
+    sent = request("r1", user("u1", "one"), user("u2"), user("u1", "two"))
+    prepared = await seen(open_store, sent, "client")
+    assert prepared.input == sent
+    assert [(notice.rule, notice.path) for notice in prepared.notices] == [("ENV-12", "/messages")]
+    assert "'u1'" in prepared.notices[0].message
+    assert "'u2'" not in prepared.notices[0].message
+
+
 async def test_absent_state_is_the_empty_object_in_11(open_store: Store) -> None:
     await write(open_store, request("r1", state={"n": 1}))
     prepared = await seen(open_store, request("r2", user("u2")), "client")

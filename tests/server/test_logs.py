@@ -12,6 +12,7 @@ from aguila import App
 from aguila.cli.logs import JSONFormatter, LineFormatter, log_config
 from aguila.errors import StaleLease
 from aguila.protocol import ImagePart, UrlSource
+from aguila.server import Limits
 from aguila.store import MemoryStore
 
 OF_RUN = {"thread": "t", "run": "r"}
@@ -70,3 +71,15 @@ def test_a_run_that_another_process_has_ended_is_told_once(caplog: pytest.LogCap
 
 def test_what_is_wrong_with_a_form_is_no_line_of_the_log() -> None:
     assert log_config(as_json=True)["loggers"]["python_multipart"] == {"level": "CRITICAL"}
+
+
+@pytest.mark.parametrize("size", [10, 200])
+def test_a_state_that_a_client_could_not_send_back_is_a_notice(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        run.state["x"] = "y" * size
+
+    app = App(agent, store=MemoryStore(), limits=Limits(state=100))
+    with caplog.at_level(logging.INFO, "aguila"), serving(app) as server:
+        server.events(thread_id="t", run_id="r")
+    found = [fields(one) for one in caplog.records if "sent back" in one.getMessage()]
+    assert found == ([{**OF_RUN, "rule": "limits"}] if size > 100 else [])

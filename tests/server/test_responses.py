@@ -80,6 +80,29 @@ def test_a_stream_can_be_resumed_after_every_event(store: Any) -> None:
                     assert again.frames() == frames[last:]
 
 
+def test_a_run_that_is_posted_again_goes_on_after_what_the_reader_has(store: Any) -> None:
+    with serving(App(talker, store=store)) as server:
+        with server.run() as stream:
+            frames = stream.frames()
+        for last in range(1, len(frames) + 1):
+            with server.run(headers={"last-event-id": str(last)}) as again:
+                assert again.status == 200
+                assert again.frames() == frames[last:]
+        with server.run(headers={"last-event-id": "999"}) as again:
+            assert again.status == 410
+        with server.run(run_id="new", headers={"last-event-id": "999"}) as new:  # which has nothing to go on after
+            assert new.status == 200
+
+
+def test_a_run_that_is_on_and_posted_again_goes_on_after_what_the_reader_has(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store)) as server, server.run() as first:
+        first.read_until("RUN_STARTED")
+        with server.run(headers={"last-event-id": "1"}) as again:
+            agent.gate("run").open()
+            assert again.rest() == first.rest()
+
+
 def test_a_stream_cut_at_any_byte_and_resumed_is_the_uncut_stream(store: Any) -> None:
     with serving(App(talker, store=store)) as server:
         with server.run() as stream:

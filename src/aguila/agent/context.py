@@ -68,7 +68,7 @@ class RunContext:
     brought the answers, and ``client_state`` is the state that the client holds now. ``writer`` has been started: its
     RUN_STARTED is the caller's to send. ``recorded`` are the results of ``once`` under the root run, as JSON.
     ``new_id`` mints error references; the ids of messages and calls are derived from the root run, so that a replay
-    continues what an earlier run of the chain opened.
+    continues what an earlier run of the chain opened. ``max_state`` is how many bytes of state a client may send.
     """
 
     input: RunAgentInput
@@ -85,6 +85,7 @@ class RunContext:
     principal: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_state: Any = None
+    max_state: int | None = None
     debug: bool = False
 
 

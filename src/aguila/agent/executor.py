@@ -7,7 +7,8 @@ The agent runs in one task of its own, from its first line to its last. ``execut
 
 ==================================================  ==============================================================
 the agent returned                                  RUN_FINISHED, success
-the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents of a chat
+the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents of a chat. What it still says or
+                                                    raises after RUN_ERROR is logged
 it asked something, also if it swallowed that       RUN_FINISHED, interrupt
 the user gave up a question, and so did the agent   RUN_FINISHED, cancelled (LIFE-8)
 ``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
@@ -151,7 +152,9 @@ class _End:
             if _is_given_up(error) and output.ending is None:
                 return self._cancel()
             if error is not None and not cancelled:
-                return self._fail(error)
+                if not isinstance(output.ending, RunErrorEvent):
+                    return self._fail(error)
+                self._log("the agent went on after its own RUN_ERROR, and failed", _cause_of(error))
             if output.replaying is not None and not output.replaying.has_spoken:
                 self._warn("the agent ended without coming to the question that was answered; it was not heard")
             if output.ending is not None:
@@ -237,7 +240,7 @@ class _End:
     def _fail(self, error: BaseException) -> Ending:
         """RUN_ERROR, which needs nothing to be in order."""
         reference = self._context.new_id()
-        cause = error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
+        cause = _cause_of(error)
         code = self._code(error, cause)
         self._log("the run failed", cause, code=code, reference=reference)
         message = f"{_MESSAGES[code]} Reference: {reference}"
@@ -260,6 +263,8 @@ class _End:
 
     def _put(self, events: Events, ending: Ending) -> Ending:
         """The last thing that goes to the sink."""
+        if ending.outcome != "error":
+            self._check_state()
         try:
             self._sink.put(events)
         except Exception as refusal:
@@ -276,6 +281,12 @@ class _End:
                 is_written=False,
             )
         return ending
+
+    def _check_state(self) -> None:
+        """Warn of a state that the client could not send back."""
+        most, state = self._context.max_state, self._output.writer.state
+        if most is not None and state not in (None, {}) and len(encode(state)) > most:
+            log_notice(Notice(rule="limits", message=f"the state has more than the {most} bytes that may be sent back"))
 
     def _usage(self, told: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
         # An end that tells what was used tells all that contents did.
@@ -298,6 +309,11 @@ class _End:
 
     def _warn(self, message: str) -> None:
         log_notice(Notice(rule="ask", message=message))
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """What made an agent fail."""
+    return error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
 
 
 def _is_given_up(error: BaseException | None) -> bool:

@@ -39,7 +39,7 @@ async def agent(run: Run) -> None:
 
 def keyword_in(text: str) -> str:
     """The first keyword that a text mentions, in singular or plural and any case; ``help`` if none."""
-    words = " ".join(singular(word) for word in text.lower().split())
+    words = {singular(word) for word in text.lower().split()}
     return next((keyword for keyword in FEATURES if singular(keyword) in words), "help")
 
 

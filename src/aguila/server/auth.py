@@ -104,6 +104,13 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0].lower().removesuffix(".")
 
 
+def _is_of_host(origin: str, host: str) -> bool:
+    """Whether a page is of this host. Origins leave out the port that their scheme has by default, hosts may not."""
+    scheme, _, name = origin.partition("://")
+    port = {"http": ":80", "https": ":443"}.get(scheme, "")
+    return name.removesuffix(port) == host.removesuffix(port)
+
+
 class Origins:
     """Which pages may use the app: those of its own host, and those that are listed (``"*"`` lists all)."""
 
@@ -121,7 +128,7 @@ class Origins:
         # A proxy may end TLS, so schemes are not compared. A browser that says same-origin cannot be made to lie.
         host = request.headers.get("host")
         if request.headers.get("sec-fetch-site") == "same-origin" or (
-            host is not None and origin.partition("://")[2].lower() == host.lower()
+            host is not None and _is_of_host(origin.lower(), host.lower())
         ):
             return
         raise Rejected(403, "foreign_origin", f"pages of {origin} may not use this; list the origin to allow it")

@@ -27,6 +27,7 @@ has to be told first (SNAP-2): ``Prepared.prelude`` has the STATE_SNAPSHOT to wr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -133,6 +134,8 @@ def combine(
         messages = [message for message in messages if message.role != "activity"]
     else:
         messages = input.messages
+        if len({message.id for message in messages}) < len(messages):
+            notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
 
@@ -176,6 +179,15 @@ def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: lis
         text = f"several messages of one id; the first one counts: {list_ids(doubled)}"
         notices.append(Notice(rule="ENV-12", message=text, path="/messages"))
     return list(new.values())
+
+
+def _doubled(messages: Sequence[Message]) -> Notice:
+    """Of a history that the client keeps, the agent sees what was sent; the thread has one message of an id."""
+    times = Counter(message.id for message in messages)
+    ids = list_ids([message_id for message_id, count in times.items() if count > 1])
+    return Notice(
+        rule="ENV-12", message=f"several messages of one id; the thread keeps the first: {ids}", path="/messages"
+    )
 
 
 def _without_instructions(

@@ -16,6 +16,7 @@ from aguila.codec.notice import Warn
 from aguila.protocol import Event
 from aguila.server.auth import Request
 from aguila.server.limits import STORED
+from aguila.server.rejection import Rejected
 from aguila.server.responses import EventStream, Framing
 from aguila.store import Batch, RunRecord, Store
 from aguila.stream import compact
@@ -24,8 +25,11 @@ Replay = Callable[[EventStream], Awaitable[None]]
 
 
 def is_compact(request: Request) -> bool:
-    """Whether the reader asks for the shortest form."""
-    return request.query.get("compact", "").lower() in ("1", "true")
+    """Whether the reader asks for the shortest form. Raises ``Rejected`` for what is neither yes nor no."""
+    asked = request.query.get("compact", "false").lower()
+    if asked not in ("true", "1", "false", "0"):
+        raise Rejected(422, "bad_compact", "compact is true or false", "/compact")
+    return asked in ("true", "1")
 
 
 def compacted(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:

@@ -34,17 +34,30 @@ async def run(service: Service, exchange: Exchange) -> Reply:
         if started.live is not None:
             share.until(started.live.ended)
     record = started.record
-    if started.is_hydration or (record is not None and not record.is_running):
+    after = None if record is None else await cursor_of(service, exchange, input.thread_id)
+    if started.is_hydration or (record is not None and not record.is_running and after is None):
         return await _join(service, exchange, input)
     framing = service.framing(exchange, input.protocol_version)
     if record is not None:
-        after, opening, watched = record.first - 1, b"", service.runs.watchable(record)
-    else:
-        first, watched = started.first, started.live
-        assert first is not None  # noqa: S101
-        after, opening = first.last, framing.batch(first.first, first.events)
+        return _from(service, exchange, record, after, framing=framing)
+    first = started.first
+    assert first is not None  # noqa: S101
+    opening = framing.batch(first.first, first.events)
     return service.stream(
-        exchange, input.thread_id, framing, after=after, opening=opening, is_live=True, watched=watched
+        exchange, input.thread_id, framing, after=first.last, opening=opening, is_live=True, watched=started.live
+    )
+
+
+def _from(service: Service, exchange: Exchange, record: RunRecord, after: int | None, **options: Any) -> Reply:
+    """A run's part of the log after a cursor, then live until its end."""
+    return service.stream(
+        exchange,
+        record.thread_id,
+        after=record.first - 1 if after is None else max(after, record.first - 1),
+        until=None if record.is_running else record.last,
+        is_live=record.is_running,
+        watched=service.runs.watchable(record) if record.is_running else None,
+        **options,
     )
 
 
@@ -132,17 +145,9 @@ async def run_status(service: Service, exchange: Exchange) -> Reply:
 async def run_events(service: Service, exchange: Exchange) -> Reply:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
     record = await _record(service, exchange)
-    after = await cursor_of(service, exchange)
-    return service.stream(
-        exchange,
-        record.thread_id,
-        after=record.first - 1 if after is None else max(after, record.first - 1),
-        until=None if record.is_running else record.last,
-        is_live=record.is_running,
-        replay=compacted(service.store, [record], service.warn) if is_compact(exchange.request) else None,
-        fails_in_band=False,
-        watched=service.runs.watchable(record) if record.is_running else None,
-    )
+    after = await cursor_of(service, exchange, record.thread_id)
+    replay = compacted(service.store, [record], service.warn) if is_compact(exchange.request) else None
+    return _from(service, exchange, record, after, replay=replay, fails_in_band=False)
 
 
 async def cancel(service: Service, exchange: Exchange) -> Reply:
@@ -157,8 +162,8 @@ async def _record(service: Service, exchange: Exchange) -> RunRecord:
     return await service.store.run(exchange.scope, thread_id, run_id)
 
 
-async def cursor_of(service: Service, exchange: Exchange) -> int | None:
-    """Where to go on. Raises ``Rejected`` for what is no number, ``CursorExpired`` for one of another log."""
+async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int | None:
+    """Where a reader goes on. Raises ``Rejected`` for what is no number, ``CursorExpired`` for one of another log."""
     # A browser that reconnects asks for the same address again, so the header is the newer one.
     text = exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
     if text is None:
@@ -168,7 +173,7 @@ async def cursor_of(service: Service, exchange: Exchange) -> int | None:
     if len(text) > 18:
         raise CursorExpired("no log has as many events")
     after = int(text)
-    await service.store.read(exchange.scope, exchange.params[0], after, until=after)
+    await service.store.read(exchange.scope, thread_id, after, until=after)
     return after
 
 

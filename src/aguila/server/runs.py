@@ -379,6 +379,7 @@ class Runs:
                 principal=principal,
                 headers=headers,
                 client_state=state,
+                max_state=settings.limits.state,
                 debug=settings.debug,
             )
 

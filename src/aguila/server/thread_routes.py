@@ -72,7 +72,7 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
     """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run that is on."""
     (thread_id,) = exchange.params
     summary = await service.store.thread(exchange.scope, thread_id)
-    after = await cursor_of(service, exchange)
+    after = await cursor_of(service, exchange, thread_id)
     after = 0 if after is None else after
     replay = None
     if is_compact(exchange.request):
