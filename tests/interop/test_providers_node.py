@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from model_server import PROVIDERS, agent_for, aimock, turn_fixtures
+from model_server import PROVIDERS, Json, Relay, agent_for, aimock, turn_fixtures
 from node import run_node
 from serving import serving
 
@@ -34,17 +35,34 @@ def pay(amount: float) -> str:
 
 
 @pytest.fixture(scope="module")
-def all_told() -> dict[str, dict[str, Told]]:
+def all_told() -> tuple[dict[str, dict[str, Told]], dict[str, list[Json]]]:
+    """What the client was told by each provider's agent, and what arrived at the model."""
     with ExitStack() as stack:
         mock = stack.enter_context(aimock(turn_fixtures()))
-        apps = {name: App(agent_for(name, mock, tools=[weather, pay], instructions="Be brief.")) for name in PROVIDERS}
-        urls = {name: stack.enter_context(serving(app)).url for name, app in apps.items()}
-        return json.loads(run_node("providers.mjs", json.dumps({"urls": urls})))
+        models = {name: stack.enter_context(Relay(mock)) for name in PROVIDERS}
+        made = {
+            name: agent_for(name, models[name].url, tools=[weather, pay], instructions="Be brief.") for name in models
+        }
+        urls = {name: stack.enter_context(serving(App(agent))).url for name, agent in made.items()}
+        told = json.loads(run_node("providers.mjs", json.dumps({"urls": urls})))
+        return told, {name: model.requests for name, model in models.items()}
 
 
 @pytest.fixture(params=PROVIDERS)
-def told(request: pytest.FixtureRequest, all_told: dict[str, dict[str, Told]]) -> dict[str, Told]:
-    return all_told[request.param]
+def provider(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def told(provider: str, all_told: Any) -> dict[str, Told]:
+    return all_told[0][provider]
+
+
+@pytest.fixture
+def arrived(provider: str, all_told: Any) -> list[list[Json]]:
+    """The conversation in each request that arrived at the model."""
+    member = {"openai responses": "input", "gemini": "contents"}.get(provider, "messages")
+    return [[one for one in request[member] if one.get("role") != "system"] for request in all_told[1][provider]]
 
 
 def contents(messages: list[dict[str, Any]], role: str) -> list[Any]:
@@ -77,13 +95,58 @@ def test_a_front_end_tool_is_left_to_the_client(told: dict[str, Told]) -> None:
     assert second["messages"][-1]["content"] == "That is done."
 
 
-def test_an_image_arrives(told: dict[str, Told]) -> None:
+def images(provider: str, message: Json) -> list[tuple[str, bytes]]:
+    """Media type and bytes of the images in a message, as each provider's API spells them."""
+    found: list[tuple[str, bytes]] = []
+    for part in message["parts" if provider == "gemini" else "content"]:
+        match part:
+            case {"image_url": {"url": str(url)}} | {"type": "input_image", "image_url": str(url)}:
+                media_type, _, data = url.removeprefix("data:").partition(";base64,")
+            case {"source": {"type": "base64", "media_type": media_type, "data": data}}:
+                pass
+            case {"inlineData": {"mime_type": media_type, "data": data}}:
+                pass
+            case _:
+                continue
+        found.append((media_type, base64.b64decode(data)))
+    return found
+
+
+def test_an_image_arrives(provider: str, told: dict[str, Told], arrived: list[list[Json]]) -> None:
     (only,) = told["images"]
     assert only["messages"][-1]["content"] == "A single blue pixel."
+    (asked,) = [conversation for conversation in arrived if '"look"' in json.dumps(conversation[-1])]
+    [(media_type, data)] = images(provider, asked[-1])
+    (part,) = [part for part in only["messages"][0]["content"] if part["type"] == "image"]
+    assert media_type == "image/png"
+    assert data == base64.b64decode(part["source"]["value"])
 
 
-def test_reasoning_is_kept_and_sent_again(told: dict[str, Told]) -> None:
+def test_reasoning_is_kept_and_sent_again(provider: str, told: dict[str, Told], arrived: list[list[Json]]) -> None:
     first, second = told["reasoning"]
     assert contents(first["messages"], "reasoning") == ["Let me think."]
     assert second["error"] is None
     assert second["messages"][-1]["content"] == "Hi there, friend!"
+    (thought,) = [message for message in first["messages"] if message["role"] == "reasoning"]
+    (again,) = [one for one in arrived if '"think"' in json.dumps(one[0]) and len(one) > 1]
+    said = again[1:-1]
+    match provider:
+        case "openai responses":
+            kept = json.loads(thought["encryptedValue"])
+            assert said[0] == {
+                "type": "reasoning",
+                "id": kept["id"],
+                "summary": [{"type": "summary_text", "text": "Let me think."}],
+                "encrypted_content": kept["encrypted_content"],
+            }
+            assert kept["encrypted_content"] != ""
+        case "anthropic":
+            kept = json.loads(thought["encryptedValue"])
+            block = {"type": "thinking", "thinking": "Let me think.", "signature": kept["signature"]}
+            assert said[0]["content"] == [block, {"type": "text", "text": "42."}]
+            assert kept["signature"] != ""
+        case "openai chat":  # goes back with calls alone, and this answer made none
+            assert said == [{"role": "assistant", "content": "42."}]
+        case _:  # aimock signs no thoughts of Gemini, and unsigned ones are not sent
+            assert "encryptedValue" not in thought
+            assert said == [{"role": "model", "parts": [{"text": "42."}]}]

@@ -1,7 +1,8 @@
 """Model servers on the loopback, and agents of every provider that talk to them.
 
 ``aimock`` is a server that nobody here wrote. ``Recorded`` answers with streams in each provider's format, written
-by us after the types of its SDK, for what aimock lacks; it keeps the requests that came.
+by us after the types of its SDK, for what aimock lacks; it keeps the requests that came, as does a ``Relay`` in front
+of any other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from node import FOLDER, node_path
 
@@ -27,6 +30,7 @@ MODELS = {
 }
 
 Json = dict[str, Any]
+_OF_A_HOP = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 CUT = "cut"
 """As the last piece of an answer: the connection ends before the answer does."""
 Answer = tuple[int, bytes | list[bytes | threading.Event | str]]
@@ -111,6 +115,63 @@ def aimock(fixtures: list[Json]) -> Iterator[str]:
             process.wait(10)
 
 
+class Relay:
+    """Hands requests on to another model server and its answers back, and keeps the requests as the SDK sent them."""
+
+    def __init__(self, target: str) -> None:
+        self.requests: list[Json] = []
+        relay = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                relay.requests.append(json.loads(body))
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_HOP}
+                try:
+                    answer = urlopen(Request(target + self.path, body, headers))
+                except HTTPError as error:
+                    answer = error
+                with answer:
+                    said = answer.read()
+                self.send_response(answer.status)
+                self.send_header("content-type", answer.headers["content-type"])
+                self.send_header("content-length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._serving = _Serving(Handler)
+        self.url = self._serving.url
+
+    def __enter__(self) -> Relay:
+        self._serving.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._serving.stop()
+
+
+class _Serving:
+    """A server in a thread of its own."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
 class Recorded:
     """Answers requests in order with what it was given, and keeps the requests."""
 
@@ -149,18 +210,15 @@ class Recorded:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._serving = _Serving(Handler)
+        self.url = self._serving.url
 
     def __enter__(self) -> Recorded:
-        self._thread.start()
+        self._serving.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._serving.stop()
 
 
 # Streams as each provider sends them
