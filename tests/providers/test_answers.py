@@ -644,3 +644,103 @@ def test_a_call_that_is_complete_is_made_although_the_answer_was_cut_off_after_i
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
     assert text_of(events) == "Cold."
+
+
+# Items of OpenAI's Responses
+
+
+def items(*made: Json) -> tuple[int, bytes]:
+    """An answer of Responses with these items, each begun and done."""
+    whole = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": []}
+    whole |= {"parallel_tool_calls": True, "tool_choice": "auto", "status": "completed", "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": {**whole, "status": "in_progress"}}]
+    for place, item in enumerate(made):
+        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
+        if item["type"] == "message":
+            delta = {"item_id": item["id"], "content_index": 0, "delta": item["content"][0]["text"], "logprobs": []}
+            events.append({"type": "response.output_text.delta", "output_index": place, **delta})
+        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
+    events.append({"type": "response.completed", "response": whole})
+    return sse([{**event, "sequence_number": number} for number, event in enumerate(events)], named=True)
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E1"}
+WEB = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+FOUND = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Found.", "annotations": []}],
+}
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "c1",
+    "name": "weather",
+    "arguments": '{"city":"Oslo"}',
+    "status": "completed",
+}
+
+
+def test_items_of_openais_own_tools_are_kept_for_the_model_with_a_notice(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = (items(THOUGHT, WEB, FOUND, CALL), {"text": "Cold."}, {"text": "Bye."})
+    desk, recorded = answering("openai responses", *answers, tools=[weather])
+    events = desk.said("Hi")
+    assert "web_search_call" in caplog.text
+    said = {"role": "assistant", "content": "Found."}
+    assert recorded.requests[1]["input"][1:4] == [THOUGHT, WEB, said]
+    next_turn(desk, events)
+    assert recorded.requests[2]["input"][1:4] == [THOUGHT, WEB, said]
+
+
+def test_a_thought_that_led_to_what_is_not_sent_back_is_not_sent_back(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    safe: list[Json] = []
+    click = {"type": "computer_call", "id": "cu_1", "call_id": "x", "status": "completed"}
+    answer = items(THOUGHT, {**click, "pending_safety_checks": safe}, FOUND)
+    desk, recorded = answering("openai responses", answer, {"text": "Bye."})
+    next_turn(desk, desk.said("Hi"))
+    assert "computer_call" in caplog.text
+    assert [one.get("type") for one in recorded.requests[1]["input"]] == [None, None, None]
+
+
+def test_a_picture_of_openai_is_an_activity_and_seen_again_within_the_run(answering: Start) -> None:
+    picture = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "UE5H"}
+    answers = (items(THOUGHT, picture, CALL), {"text": "Cold."}, {"text": "Bye."})
+    desk, recorded = answering("openai responses", *answers, tools=[weather])
+    events = desk.said("Hi")
+    (shown,) = of_type(events, "ACTIVITY_SNAPSHOT")
+    assert shown["activityType"] == "aguila.file"
+    assert shown["content"]["source"] == {"type": "data", "value": "UE5H", "mimeType": "image/png"}
+    assert recorded.requests[1]["input"][1:3] == [THOUGHT, picture]
+    next_turn(desk, events)
+    kinds = [one.get("type") for one in recorded.requests[2]["input"]]
+    assert kinds == [None, "function_call", "function_call_output", None, None]
+
+
+def test_a_picture_of_openai_alone_is_an_answer(answering: Start) -> None:
+    picture = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "UE5H"}
+    desk, _ = answering("openai responses", items(picture))
+    events = desk.said("Hi")
+    assert len(of_type(events, "ACTIVITY_SNAPSHOT")) == 1
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_call_that_responses_calls_incomplete_is_not_ended_tool_3(answering: Start, is_streamed: bool) -> None:
+    whole = frames(stream("openai responses", calls=[("c1", "front", {"a": "x" * 40})], finish="length"))
+    made = [json.loads(frame.partition(b"data: ")[2]) for frame in whole]
+    deltas = [event for event in made if event["type"] == "response.function_call_arguments.delta"]
+    kept = [event for event in made if event not in (deltas if not is_streamed else deltas[1:])]
+    for event in kept:
+        if event["type"] == "response.output_item.done":
+            event["item"] |= {"status": "incomplete", "arguments": deltas[0]["delta"]}
+    desk, _ = answering("openai responses", sse(kept, named=True))
+    events = desk.said("Hi", tools=[FRONT])
+    assert [event["delta"] for event in of_type(events, "TOOL_CALL_ARGS")] == [deltas[0]["delta"]]
+    assert of_type(events, "TOOL_CALL_END") == []
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "length")

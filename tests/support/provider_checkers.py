@@ -183,6 +183,10 @@ def _image_address(url: str) -> Problems:
 # OpenAI, Responses
 
 
+OWN_ITEMS = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call")
+"""Items of tools that the provider runs itself, which its SDK's types take back as they came."""
+
+
 def check_responses(request: Block) -> Problems:
     """OpenAI, Responses."""
     wrong: Problems = []
@@ -210,6 +214,9 @@ def check_responses(request: Block) -> Problems:
         elif kind == "reasoning":
             thoughts.append(item["id"])
             wrong += [f"{one} in item {index}" for one in _reasoning(item, items[index + 1 :])]
+        elif kind in OWN_ITEMS:
+            thoughts.append(item["id"])  # ids of items are one namespace
+            wrong += [] if kind != "image_generation_call" or item["result"] else ["R-5 a picture without its bytes"]
         else:
             wrong.append(f"R-5 item {index}: type {kind!r}")
     if sorted(called) != sorted(answered):
@@ -224,7 +231,7 @@ def check_responses(request: Block) -> Problems:
 def _reasoning(item: Block, rest: list[Block]) -> Problems:
     wrong: Problems = []
     following = next((one for one in rest if one.get("type") != "reasoning"), {})
-    if not (following.get("role") == "assistant" or following.get("type") == "function_call"):
+    if not (following.get("role") == "assistant" or following.get("type") in ("function_call", *OWN_ITEMS)):
         wrong.append("R-1 a thought without what follows it")
     if not item["encrypted_content"] or any(one["type"] != "summary_text" for one in item["summary"]):
         wrong.append("R-4 thought")

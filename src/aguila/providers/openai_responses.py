@@ -3,12 +3,15 @@
 Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``. Nothing here imports the SDK or opens a
 connection: ``request`` gives what ``client.responses.create`` is called with, ``updates`` reads what it streams.
 
-Nothing is stored at the provider: thoughts come back encrypted, travel with the thread, and are sent again (P18).
+Nothing is stored at the provider: thoughts come back encrypted, travel with the thread, and are sent again (P18). So do
+items of tools that the provider runs itself, such as a web search: a thought is refused without what it led to.
 Skipped with a notice: audio, video, images and files of types that it does not take.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
@@ -16,6 +19,7 @@ from aguila.chat import (
     ChatMessage,
     ChatUpdate,
     Content,
+    DataContent,
     FunctionCallContent,
     FunctionResultContent,
     HostedFileContent,
@@ -26,8 +30,8 @@ from aguila.chat import (
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.values import is_array
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.values import is_array, is_object
 from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._failure import told_failure
@@ -37,6 +41,7 @@ from aguila.providers._media import (
     Block,
     File,
     address_of,
+    base64_of,
     blocks_of,
     data_uri,
     filename_of,
@@ -57,6 +62,27 @@ _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 REASONING = "openai.reasoning"
 """The kind of the artefact that a thought of this provider is: the item's id and its encrypted content."""
+ITEM = "openai.item"
+"""The kind of the artefact that is a whole item, of a tool that the provider runs itself."""
+
+_PICTURE = "image_generation_call"
+_PAIRS = {"shell_call": "shell_call_output", "tool_search_call": "tool_search_output"}
+_OWN = frozenset(
+    {
+        _PICTURE,
+        "code_interpreter_call",
+        "compaction",
+        "file_search_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+        *_PAIRS,
+        *_PAIRS.values(),
+    }
+)
+"""The types of items that may be sent back as they came. Others ask for an answer that nobody here can give."""
+_GAP: Block = {"type": "gap"}
+"""Stands where an item was that is not sent back: thoughts before it have lost what they led to."""
 
 
 def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
@@ -66,7 +92,7 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     items: list[Block] = []
     for message in view.messages:
         items += _items(message, view, warn)
-    items = _without_lonely_thoughts(items)
+    items = _without_lonely_thoughts(_without_loose_items(items))
     if not any(item.get("role") != "system" for item in items):
         items.append({"role": "user", "content": [{"type": "input_text", "text": BEGIN}]})
     made: dict[str, Any] = {
@@ -109,8 +135,17 @@ def _items(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
 
 def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
     items: list[Block] = []
+    picture: Block | None = None  # whose bytes are the next content, if they are still there
     for content in message.contents:
+        if picture is not None and isinstance(content, DataContent) and content.data != b"":
+            items[-1] = {**picture, "result": base64_of(content)}
+            picture = None
+            continue
+        picture = None
         match content:
+            case ReasoningContent() if (own := _own_item(content)) is not None:
+                picture = own if own["type"] == _PICTURE else None
+                items.append(_GAP if picture is not None else own)
             case ReasoningContent():
                 thought = unpack(content.protected_data, REASONING)
                 if thought is not None and "id" in thought and "encrypted_content" in thought:
@@ -134,6 +169,33 @@ def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
                     {"role": "assistant", "content": block["text"]} for block in blocks_of([content], _text_part, warn)
                 ]
     return items
+
+
+def _own_item(content: ReasoningContent) -> Block | None:
+    """The item that an artefact is; a gap for one that is not to be sent back."""
+    kept = unpack(content.protected_data, ITEM)
+    if kept is None:
+        return None
+    item: Any = read_json(kept.get("item", ""))
+    return item if is_object(item) and item.get("type") in _OWN and isinstance(item.get("id"), str) else _GAP
+
+
+def _without_loose_items(items: list[Block]) -> list[Block]:
+    """The items with gaps for those of the provider's own tools that come twice, or without their other half."""
+    made = {(kind, item.get("call_id")) for item in items if (kind := item.get("type")) in _OWN}
+    other = {**_PAIRS, **{output: call for call, output in _PAIRS.items()}}
+    kept: list[Block] = []
+    seen: set[str] = set()
+    for item in items:
+        kind = item.get("type")
+        if kind in _OWN:
+            is_loose = kind in other and (other[kind], item.get("call_id")) not in made
+            if is_loose or item["id"] in seen:
+                kept.append(_GAP)
+                continue
+            seen.add(item["id"])
+        kept.append(item)
+    return kept
 
 
 _BETWEEN = "\n\n"
@@ -161,12 +223,13 @@ def _without_lonely_thoughts(items: list[Block]) -> list[Block]:
         if item.get("type") == "reasoning":
             following = next((one for one in items[index + 1 :] if one.get("type") != "reasoning"), None)
             leads = following is not None and (
-                following.get("role") == "assistant" or following.get("type") == "function_call"
+                following.get("role") == "assistant" or following.get("type") in ("function_call", *_OWN)
             )
             if not leads or item["id"] in seen:
                 continue
             seen.add(item["id"])
-        kept.append(item)
+        if item is not _GAP:
+            kept.append(item)
     return kept
 
 
@@ -239,6 +302,8 @@ class _Reader:
         self._provider = provider
         self._view = view
         self._calls: dict[Any, tuple[str, str]] = {}  # by the item's place: the id and the name
+        self._told: dict[Any, int] = {}  # by the item's place: how much of the arguments
+        self._left_out: set[str] = set()
         self._shown: dict[str, str] = {}  # how much of a thought was shown, by the item's id
         self._refused = False
 
@@ -261,9 +326,12 @@ class _Reader:
                     contents.append(self._begin(event))
             case "response.function_call_arguments.delta":
                 call_id, name = self._calls[event.output_index]
+                self._told[event.output_index] = self._told.get(event.output_index, 0) + len(event.delta)
                 contents.append(FunctionCallContent(call_id, name, event.delta, is_complete=False))
             case "response.output_item.done":
                 contents += self._end(event)
+            case "response.output_text.annotation.added":
+                self._leave_out("annotation", "it is left out")
             case "response.completed" | "response.incomplete":
                 self._count(event.response)
                 self.finish = self._finish(event.response)
@@ -287,10 +355,43 @@ class _Reader:
             if event.output_index not in self._calls:
                 self._begin(event)
             call_id, name = self._calls[event.output_index]
-            return [FunctionCallContent(call_id, name, item.arguments or "")]
-        if item.type == "reasoning":
-            return self._end_thought(item)
-        return []
+            arguments = item.arguments or ""
+            if getattr(item, "status", None) == "incomplete":  # END means complete (TOOL-3): the end will tell
+                more = arguments[self._told.get(event.output_index, 0) :]
+                return [FunctionCallContent(call_id, name, more, is_complete=False)]
+            return [FunctionCallContent(call_id, name, arguments)]
+        match item.type:
+            case "reasoning":
+                return self._end_thought(item)
+            case "message":
+                return []
+            case _:
+                return self._own(item)
+
+    def _own(self, item: Any) -> list[Content]:
+        """An item of a tool that the provider runs itself: kept for the model; a picture is shown as well."""
+        whole = item.model_dump(mode="json", exclude_unset=True)
+        picture = whole.pop("result", None) if item.type == _PICTURE else None
+        file: list[Content] = []
+        if isinstance(picture, str) and picture != "":
+            try:
+                data = base64.b64decode(picture, validate=True)
+            except binascii.Error:
+                self._leave_out(item.type, "its picture is not base64, and left out")
+            else:
+                kind = whole.get("output_format")
+                file = [DataContent(data, f"image/{kind if kind in ('jpeg', 'webp') else 'png'}")]
+        else:
+            how = "its item is kept for the model and not shown" if item.type in _OWN else "it is left out"
+            self._leave_out(item.type, how)
+        artefact = pack(ITEM, item=encode(whole).decode())
+        properties = {CONTENT_ID: f"item-{whole.get('id')}", ENCRYPTED_VALUE_TYPE: ITEM}
+        return [ReasoningContent("", artefact, additional_properties=properties), *file]
+
+    def _leave_out(self, what: str, how: str) -> None:
+        if what not in self._left_out:
+            self._left_out.add(what)
+            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
     def _end_thought(self, item: Any) -> list[Content]:
         encrypted = getattr(item, "encrypted_content", None)
