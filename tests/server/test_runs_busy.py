@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from serving import Background, Held, run_input, serving, until
+from serving import Background, Held, run_input, serving, types, until
 
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
@@ -96,6 +96,47 @@ def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
             agent.gate("run").open()
             assert third.result()[-1]["outcome"] == {"type": "success"}
         assert agent.calls == ["run", "third"]
+
+
+def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) -> None:
+    agent = Held()
+    agent.gate("third").open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            Background(lambda: server.events(run_id="second")) as second,
+            Background(lambda: server.events(run_id="third")) as third,
+        ):
+            until(lambda: waiting(app) == 3)
+            answer = server.post("/threads/thread/runs/second/cancel")
+            assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+            events = second.result()  # while the first one is on
+            assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
+            assert events[-1]["outcome"] == {"type": "cancelled"}
+            assert server.post("/threads/thread/runs/second/cancel").status_code == 404
+            agent.gate("run").open()
+            assert third.result()[-1]["outcome"] == {"type": "success"}
+        until(lambda: waiting(app) == 0)
+        assert agent.calls == ["run", "third"]
+        assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
+
+
+def test_nobody_else_can_cancel_a_request_that_waits() -> None:
+    agent = Held()
+    agent.gate("second").open()
+    app = App(agent, busy="queue", authenticate=lambda request: request.headers.get("x-user"))
+    with serving(app) as server:
+        ada, eve = server.peer(**{"x-user": "ada"}), server.peer(**{"x-user": "eve"})
+        with ada.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            with Background(lambda: ada.events(run_id="second")) as second:
+                until(lambda: waiting(app) == 2)
+                assert eve.post("/threads/thread/runs/second/cancel").status_code == 404
+                agent.gate("run").open()
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+        ada.close()
+        eve.close()
 
 
 def waiting(app: App) -> int:

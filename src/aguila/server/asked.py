@@ -46,13 +46,15 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     """What a request led to.
 
     A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
-    ``is_hydration`` nothing runs: the answer is the join form.
+    ``is_hydration`` nothing runs: the answer is the join form. ``is_withdrawn`` says that it was cancelled while it
+    waited for its turn: nothing runs, and nothing is stored.
     """
 
     live: LiveRun | None = None
     first: Batch | None = None
     record: RunRecord | None = None
     is_hydration: bool = False
+    is_withdrawn: bool = False
 
 
 def fingerprint(body: bytes) -> str:

@@ -120,6 +120,12 @@ async def join(
         return Join(events=_frame(thread_id, run_id), after=0, is_live=False)
 
 
+def withdrawn(thread_id: str, run_id: str) -> list[Event]:
+    """What is told of a run that was cancelled while it waited for its turn: it has begun nowhere else than here."""
+    started = _frame(thread_id, run_id)[0]
+    return [started, RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=RunFinishedCancelledOutcome())]
+
+
 async def _view(projections: Projections, scope: str, thread_id: str, run_id: str) -> Projection | None:
     try:
         return await projections.of(scope, thread_id, run_id)

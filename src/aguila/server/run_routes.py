@@ -20,7 +20,7 @@ from aguila.server.checked import is_large_event
 from aguila.server.exchange import Exchange, Service
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
-from aguila.server.join import join
+from aguila.server.join import join, withdrawn
 from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
 from aguila.server.responses import Receive, Reply, json_document
@@ -38,6 +38,9 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     if started.is_hydration or (record is not None and not record.is_running and after is None):
         return await _join(service, exchange, input)
     framing = service.framing(exchange, input.protocol_version)
+    if started.is_withdrawn:
+        opening = b"".join(framing.event(event) for event in withdrawn(input.thread_id, input.run_id))
+        return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
     if record is not None:
         return _from(service, exchange, record, after, framing=framing)
     first = started.first
@@ -153,7 +156,14 @@ async def run_events(service: Service, exchange: Exchange) -> Reply:
 async def cancel(service: Service, exchange: Exchange) -> Reply:
     """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
     thread_id, run_id = exchange.params
-    record = await service.runs.cancel(exchange.scope, thread_id, run_id)
+    runs, scope = service.runs, exchange.scope
+    try:
+        record = await runs.cancel(scope, thread_id, run_id)
+    except NotFound:
+        if runs.withdraw(scope, thread_id, run_id):
+            answer = {"threadId": thread_id, "runId": run_id, "status": "cancelled", "cancelRequested": True}
+            return json_document(answer, exchange.headers)
+        record = await runs.cancel(scope, thread_id, run_id)  # its turn may have come just now
     return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
 
 

@@ -23,6 +23,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -55,6 +56,7 @@ from aguila.server.outage import Outage
 from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
+from aguila.server.turns import Turns
 from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 from aguila.stream import EventWriter
@@ -109,7 +111,7 @@ class Runs:
         self._admitted: Counter[str] = Counter()
         self._total = 0
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}
+        self._turns = Turns()
         self._keeping: list[asyncio.Task[None]] = []
         self._pruned_at = 0.0
 
@@ -176,19 +178,14 @@ class Runs:
             if found is None:
                 raise
             return found
+        if self.has_queue:
+            return await self._turns.take(asked, partial(self._let_in, scope), self._start)
+        return await self._let_in(scope, self._start(asked))
+
+    async def _let_in(self, scope: str, starting: Awaitable[Started]) -> Started:
         started: Started | None = None
         try:
-            if self._settings.busy == "queue":
-                key = (scope, asked.input.thread_id)
-                turn = self._turns.setdefault(key, asyncio.Lock())
-                try:
-                    async with turn:
-                        started = await self._start(asked)
-                finally:
-                    if not turn.locked() and self._turns.get(key) is turn:
-                        del self._turns[key]
-            else:
-                started = await self._start(asked)
+            started = await starting
             return started
         finally:
             if started is None or started.live is None:
@@ -480,6 +477,10 @@ class Runs:
         if live is not None:
             live.cancel()
         return record
+
+    def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
+        """Have a request that waits for its turn in this process not run; gives whether there was one."""
+        return self._turns.withdraw(scope, thread_id, run_id)
 
     async def _watch(self, live: LiveRun) -> None:
         """Hear cancel requests from other processes, until one holds."""
