@@ -5,6 +5,7 @@ python examples/16_image_analysis.py picture.png
 """
 
 import asyncio
+import mimetypes
 import os
 import struct
 import sys
@@ -40,7 +41,8 @@ async def agent(run: Run):
 
 async def ask(name: str, data: bytes) -> None:
     async with ChatClient(f"http://127.0.0.1:{PORT}") as client:
-        inline = DataContent(data, "image/png", additional_properties={"filename": name})
+        media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        inline = DataContent(data, media_type, additional_properties={"filename": name})
         response = await client.get_response(ChatMessage("user", [TextContent("What is this?"), inline]))
         print("inline:", response.text, end="")
 

@@ -141,8 +141,9 @@ def test_an_answer_is_an_approval_if_it_says_yes_or_no_and_goes_back_as_it_came(
         assert write_answer(found) == entry
 
 
-def test_an_approval_of_an_older_peer_names_the_call_that_nobody_has_seen() -> None:
-    raw = {"id": "i", "payload": {"functionName": "pay", "functionArguments": {"amount": 5}}}
+@pytest.mark.parametrize("more", [{}, {"reason": "human_approval"}])
+def test_an_approval_of_an_older_peer_names_the_call_that_nobody_has_seen(more: dict[str, str]) -> None:
+    raw = {"id": "i", **more, "payload": {"functionName": "pay", "functionArguments": {"amount": 5}}}
     events = [
         {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
         {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": "interrupt", "interrupt": raw},

@@ -174,6 +174,37 @@ CASES = [
         "/value",
         kind="Interrupt",
     ),
+    Case(
+        "interrupt-payload",
+        {"id": "i", "reason": "human_approval", "payload": {"functionName": "rm"}},
+        {
+            "id": "i",
+            "reason": "tool_call",
+            "toolCallId": "i",
+            "metadata": kept(payload={"functionName": "rm"}, reason="human_approval"),
+        },
+        "/payload",
+        kind="Interrupt",
+    ),
+    Case(
+        "interrupt-payload",
+        {"id": "i", "reason": "tool_call", "toolCallId": "c", "payload": {"functionName": "rm"}},
+        {"id": "i", "reason": "tool_call", "toolCallId": "c", "metadata": kept(payload={"functionName": "rm"})},
+        "/payload",
+        kind="Interrupt",
+    ),
+    Case(
+        "interrupt-payload",
+        {"id": "i", "reason": "which_one", "payload": {"prompt": "Which one?"}},
+        {
+            "id": "i",
+            "reason": "which_one",
+            "message": "Which one?",
+            "metadata": kept(payload={"prompt": "Which one?"}),
+        },
+        "/payload",
+        kind="Interrupt",
+    ),
     # row 9: resume
     Case(
         "single-resume-object",

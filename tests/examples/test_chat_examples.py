@@ -63,6 +63,11 @@ def test_16_an_image_is_seen_whether_it_is_inline_or_uploaded(tmp_path: Path) ->
             "inline: grey.png: 30 by 20 pixels, image/png",
             "uploaded: grey.png: 30 by 20 pixels, image/png",
         ]
+        (tmp_path / "x.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+        assert run_example("16_image_analysis.py", tmp_path, "x.jpg", PORT=port) == [
+            "inline: x.jpg: 4 bytes of image/jpeg",
+            "uploaded: x.jpg: 4 bytes of image/jpeg",
+        ]
         url = {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}}
         gone = {"type": "image", "source": {"type": "file", "value": "nothing", "provider": "aguila"}}
         events = server.events(messages=[{"id": "m", "role": "user", "content": [url, gone]}])

@@ -10,21 +10,25 @@ from aguila.errors import DecodeError
 
 
 def interrupt_payload(raw: Raw, memory: Memory) -> Raw:
-    """An interrupt was an id and a payload; a function's name in it made it an approval, anything else a question."""
-    member = "payload" if "payload" in raw else "value"
-    if member not in raw or "reason" in raw:
+    """An interrupt was an id and a payload; a function's name in it made it an approval, anything else a question.
+
+    Some had a reason, too, in words of their own: a question's stays, an approval's is kept beside the payload.
+    """
+    has_reason = "reason" in raw
+    member = "payload" if "payload" in raw or has_reason else "value"
+    if member not in raw:
         return raw
     memory.hit(member)
     payload = raw[member]
     asked = payload if is_object(payload) else {}
     interrupt = {**without(raw, member), "payload": payload}
     if isinstance(asked.get("functionName"), str):
-        interrupt["reason"] = "tool_call"
-        interrupt.setdefault("toolCallId", raw.get("id"))
-    else:
-        interrupt["reason"] = "input_required"
-        if isinstance(prompt := asked.get("prompt"), str):
-            interrupt.setdefault("message", prompt)
+        names = ("payload",) if raw.get("reason") == "tool_call" else ("payload", "reason")
+        gated = raw.get("toolCallId", raw.get("id"))
+        return {**keep(interrupt, *names), "reason": "tool_call", "toolCallId": gated}
+    interrupt.setdefault("reason", "input_required")
+    if isinstance(prompt := asked.get("prompt"), str):
+        interrupt.setdefault("message", prompt)
     return keep(interrupt, "payload")
 
 
