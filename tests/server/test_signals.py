@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Background, server_process, types
+from serving import Background, server_process, types, until
 
 from aguila import App
 from aguila.store import SQLiteStore
@@ -114,6 +114,31 @@ def test_a_viewer_of_another_process_s_run_does_not_keep_this_one(tmp_path: Path
         assert other.process.returncode in (0, -signal.SIGTERM)
         owner.post("/threads/thread/runs/long/cancel")
         assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+
+
+@pytest.mark.parametrize("run_id", ["long", "stubborn"])
+def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_path: Path, run_id: str) -> None:
+    store = tmp_path / "threads.db"
+    patient = SITE.format(store=store).replace("drain=1.0", "drain=3600, cancel_grace=3600")
+    stubborn = """
+    if run.run_id == "stubborn":
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+"""
+    (tmp_path / "site_of_apps.py").write_text(patient.replace('    yield "one"\n', '    yield "one"' + stubborn))
+    with server_process("site_of_apps:app", tmp_path) as server:
+        with server.run(run_id=run_id) as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            server.signal(signal.SIGTERM)
+            until(lambda: server.get("/healthz").status_code == 503)
+            server.signal(signal.SIGTERM)
+            rest = types(stream.rest())
+            assert rest == (["TEXT_MESSAGE_END", "RUN_FINISHED"] if run_id == "long" else [])  # or cut: come back later
+        assert "Traceback" not in server.output()
+        assert server.process.returncode in (0, -signal.SIGTERM)
+    assert asyncio.run(outcomes(store)) == {"thread": "cancelled"}
 
 
 # The handlers, in this process

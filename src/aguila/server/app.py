@@ -209,6 +209,11 @@ class App:
             self._draining = asyncio.create_task(service.drain())
         return self._draining
 
+    def hurry(self) -> None:
+        """Have a drain that has begun cancel the runs and end the streams now. A second SIGTERM or SIGINT does this."""
+        if self._service is not None and self._draining is not None:
+            self._service.hurry()
+
     # ASGI
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

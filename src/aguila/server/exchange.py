@@ -21,7 +21,7 @@ from aguila.server.auth import Request
 from aguila.server.limits import Limits
 from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
-from aguila.server.runs import Runs
+from aguila.server.runs import MOMENT, Runs
 from aguila.store import Store
 from aguila.stream.version import consumer_notice
 
@@ -70,7 +70,12 @@ class Service:
         Those are slow, or what they watch goes on in another process: they may come back elsewhere.
         """
         await self.runs.drain()
-        await self._streams.end(_LAST_READS)
+        await self._streams.end(MOMENT if self.runs.is_hurried else _LAST_READS)
+
+    def hurry(self) -> None:
+        """Have a drain that is on end at once: runs are cancelled, and streams broken off."""
+        self.runs.hurry()
+        self._streams.hurry()
 
     def framing(self, exchange: Exchange, declared: str | None) -> Framing:
         """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""

@@ -269,6 +269,11 @@ class Streams:
         for stream in list(self._open):
             stream.break_off(None)
 
+    def hurry(self) -> None:
+        """Those that ``end`` waits for have had their time."""
+        if self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
     def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         silent_since = loop.time() - self._heartbeat * 0.75

@@ -64,6 +64,8 @@ from aguila.stream import EventWriter
 _log = logging.getLogger("aguila.server")
 
 Busy = Literal["auto", "reject", "queue", "replace"]
+MOMENT = 0.5
+"""Seconds that each wait of a drain takes at most when it was told to hurry."""
 _PRUNE_EVERY = 60.0
 
 _HEAR_AGAIN = 1.0
@@ -110,6 +112,7 @@ class Runs:
         self._warn = warn
         self._admitted: Counter[str] = Counter()
         self._total = 0
+        self.is_hurried = False
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
         self._turns = Turns()
         self._keeping: list[asyncio.Task[None]] = []
@@ -140,7 +143,13 @@ class Runs:
         """Wait until no run is left, and none that was let in and is about to begin; but no longer than this."""
         if self._total:
             self._empty = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._empty], timeout=seconds)
+            await asyncio.wait([self._empty], timeout=min(seconds, MOMENT) if self.is_hurried else seconds)
+
+    def hurry(self) -> None:
+        """Let the drain wait for nothing more but a moment, in which agents that stop when they are told to do."""
+        self.is_hurried = True
+        if self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
 
     async def close(self) -> None:
         """Drain, then let go of everything."""

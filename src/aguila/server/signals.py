@@ -5,8 +5,10 @@ tells one that is mounted without a lifespan nothing at all; a stream ends when 
 watches is no response. So the signals themselves are heard, in front of the handler that was there:
 
 =======  ==============================================================================================================
-SIGTERM  all apps begin to drain, together. When that is over, or on a second signal, the handler before gets it
+SIGTERM  all apps begin to drain, together. When that is over, the handler before gets it
 SIGINT   all apps begin to drain, and the handler before gets it at once: somebody sits there and waits
+either,  all apps cancel their runs and end their streams, which the server would wait for, and the handler before gets
+again    it at once
 =======  ==============================================================================================================
 
 Only the main thread can do this, and only for what runs in it; elsewhere nothing is installed, nor for a process that
@@ -32,6 +34,10 @@ class Drains(Protocol):
         """Begin, if it has not begun; done when nothing is left. None if there is nothing."""
         ...
 
+    def hurry(self) -> None:
+        """Wait no longer, if it has begun."""
+        ...
+
 
 class _Before:
     """The handler of a signal, in front of the one that was there before. One for all apps of the process."""
@@ -48,8 +54,8 @@ class _Before:
         is_first = not self._is_told and bool(loops)
         if is_first:
             self._is_told, self._is_passed_on = True, False
-            for loop in loops:  # this is between any two instructions of the main thread: nothing else may happen here
-                loop.call_soon_threadsafe(self._drain, loop)
+        for loop in loops:  # this is between any two instructions of the main thread: nothing else may happen here
+            loop.call_soon_threadsafe(self._drain if is_first else self._hurry, loop)
         if not is_first or self._number == signal.SIGINT:
             self._pass_on(frame)
 
@@ -70,6 +76,11 @@ class _Before:
         draining = asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         # A callback and not a task: what a handler raises, such as SystemExit, has to leave the event loop.
         draining.add_done_callback(self._drained)
+
+    def _hurry(self, loop: asyncio.AbstractEventLoop) -> None:
+        for app, its_loop in self._apps.items():
+            if its_loop is loop:
+                app.hurry()
 
     def _drained(self, draining: asyncio.Future[list[Any]]) -> None:
         for failure in draining.result():
