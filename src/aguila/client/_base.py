@@ -33,7 +33,7 @@ from aguila.codec.downgrade import is_version
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufDecoder
-from aguila.errors import AguilaError, DecodeError, HTTPRejected, TransportFailed
+from aguila.errors import DecodeError, HTTPRejected, TransportFailed
 from aguila.protocol import AgentCapabilities
 from aguila.protocol.parts import MediaPart
 
@@ -209,8 +209,10 @@ class ClientBase(Generic[TransportT]):
         _, body = yield from fetch(settings, request)
         try:
             return uploaded_part(msgspec.json.decode(body), mime_type, filename)
-        except (msgspec.DecodeError, UnicodeError, ValueError, AttributeError) as error:
-            raise AguilaError(f"the server's answer to the upload cannot be understood: {error}") from error
+        except (ValueError, RecursionError) as error:  # msgspec's errors and Unicode's are ValueErrors
+            raise DecodeError(
+                f"the server's answer to the upload cannot be understood: {error}", rule="json"
+            ) from error
 
 
 def json_headers(settings: Settings, extra: Mapping[str, str] | None = None) -> dict[str, str]:

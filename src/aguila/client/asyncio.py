@@ -67,8 +67,8 @@ class AsyncClient(ClientBase[AsyncTransport]):
     ) -> MediaPart:
         """Upload a file, from its path or its bytes, and give the part that refers to it.
 
-        With ``thread_id`` the server deletes it with that thread. Raises ``HTTPRejected``, ``TransportFailed``, or
-        OSError if the file cannot be read.
+        With ``thread_id`` the server deletes it with that thread. Raises ``HTTPRejected``, ``TransportFailed``,
+        ``ProtocolError`` if the answer says nothing about the file, or OSError if the file cannot be read.
         """
         if not isinstance(source, bytes | bytearray | memoryview):
             from aguila.client.files import read_file
@@ -192,7 +192,10 @@ class AsyncThread(ThreadBase):
         return await self._client._driver().finish(self._cancel_program(run_id))
 
     async def refresh(self) -> Conversation:
-        """Take over messages, state and open interrupts as the server holds them. Raises ``HTTPRejected``."""
+        """Take over messages, state, open interrupts and unanswered calls as the server holds them.
+
+        Raises ``HTTPRejected``, or ``ProtocolError`` for an answer that is no thread; then nothing changes here.
+        """
         return await self._client._driver().finish(self._refresh_program())
 
 

@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from aguila.codec.values import is_object
 from aguila.protocol import (
     AudioPart,
     DataSource,
@@ -102,8 +103,10 @@ def mime_type_of(data: bytes, filename: str | None = None) -> str:
     return "text/plain" if is_text else "application/octet-stream"
 
 
-def uploaded_part(answer: dict[str, Any], mime_type: str, filename: str | None) -> MediaPart:
-    """The part that stands for an uploaded file, from what the server says about it."""
+def uploaded_part(answer: Any, mime_type: str, filename: str | None) -> MediaPart:
+    """The part that stands for an uploaded file, from what the server says about it. Raises ValueError."""
+    if not is_object(answer):
+        raise ValueError(f"expected an object, got {type(answer).__name__}")
     source = answer.get("source")
     found: Any = source if isinstance(source, dict) else {}  # type: ignore[reportUnknownVariableType]
     value, provider, known = found.get("value", answer.get("id")), found.get("provider"), found.get("mimeType")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from aguila.client._base import Settings, json_headers
 from aguila.client.arguments import expect, listed
@@ -24,7 +25,7 @@ from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
 from aguila.codec import decode
 from aguila.codec.notice import Notice
-from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
+from aguila.errors import AguilaError, DecodeError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     PROTOCOL_VERSION,
     Context,
@@ -39,7 +40,7 @@ from aguila.protocol import (
     ToolMessage,
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
-from aguila.stream.conversation import RunOutcome, RunRecord
+from aguila.stream.conversation import RunOutcome, RunRecord, unanswered_calls
 from aguila.stream.documents import check_json, own_json
 
 
@@ -114,7 +115,7 @@ class ThreadBase:
 
     @property
     def pending_tool_calls(self) -> list[ToolCall]:
-        """The last run's tool calls that nobody has answered."""
+        """The tool calls that nobody has answered: of the last run, or those that the given messages end with."""
         return self._reducer.conversation.pending_tool_calls
 
     @property
@@ -124,7 +125,7 @@ class ThreadBase:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """The runs of this thread that were seen here."""
+        """The runs of this thread that were seen here, and the server's last one if ``refresh`` met another."""
         return self._reducer.conversation.runs
 
     @property
@@ -206,10 +207,10 @@ class ThreadBase:
             elif outcome == "interrupt":
                 yield from self._answer_pending(ask, self._gated())
             break
+        runs = self.conversation.runs[len(before.runs) :]
         if self._is_stale and self._settings.refresh_stale:
             yield from self._freshen()
         conversation = self.conversation
-        runs = conversation.runs[len(before.runs) :]
         return RunResult(
             run_id=run_id,
             outcome=outcome,
@@ -311,13 +312,17 @@ class ThreadBase:
             raise IllegalStep(f"there was a run {ask.run_id!r} on this thread already", rule="ENV-11")
 
     def _check_pending(self, ask: Ask) -> None:
-        """A call of a tool that we offered and have no function for has to be answered by the application (FT-5)."""
+        """A call of a tool that we offer and have no function for has to be answered by the application (FT-5).
+
+        What another client offered before, nobody knows; so what is offered now counts, too.
+        """
         answered = {message.tool_call_id for message in _answers_in(ask.messages)}
         gated = self._gated()
+        offered = self._advertised | ask.tools.declared.keys()
         open_calls = [
             call
             for call in self.pending_tool_calls
-            if call.function.name in self._advertised
+            if call.function.name in offered
             and call.function.name not in ask.tools.functions
             and call.id not in self._begun
             and call.id not in answered
@@ -419,12 +424,15 @@ class ThreadBase:
         try:
             answer = msgspec.json.decode(body, type=_Hydration)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise AguilaError(f"the server's answer is no thread: {error}") from error
+            raise DecodeError(f"the server's answer is no thread: {error}", rule="json") from error
+        if answer.thread_id is not None and answer.thread_id != self.id:
+            raise DecodeError(
+                f"the server's answer is the thread {answer.thread_id!r}", rule="ENV-10", path="/threadId"
+            )
         messages = decode(bytes(answer.messages), list[Message], compat=settings.compat, warn=settings.warn)
         interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=settings.compat, warn=settings.warn)
-        conversation = Conversation(
-            messages=messages, state=answer.state, runs=self.conversation.runs, interrupts=interrupts
-        )
+        runs = _runs_with(self.conversation.runs, answer, messages)
+        conversation = Conversation(messages=messages, state=answer.state, runs=runs, interrupts=interrupts)
         self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
         self._is_stale = False
         return self.conversation
@@ -448,10 +456,40 @@ def _own(state: State) -> State:
     return own_json(state)
 
 
-class _Hydration(msgspec.Struct):
-    messages: msgspec.Raw = msgspec.Raw(b"[]")
+class _HydratedRun(msgspec.Struct, rename="camel"):
+    run_id: str
+    parent_run_id: str | None = None
+    status: str = ""
+
+
+class _Hydration(msgspec.Struct, rename="camel"):
+    """What the thread's route answers. Only the messages have to be there: others have such a route, too."""
+
+    messages: msgspec.Raw
+    thread_id: str | None = None
     state: Any = msgspec.field(default_factory=dict[str, Any])
     interrupts: msgspec.Raw = msgspec.Raw(b"[]")
+    tip: str | None = None
+    runs: list[_HydratedRun] = []
+    pending_tool_call_ids: list[str] | None = None
+
+
+def _runs_with(seen: list[RunRecord], answer: _Hydration, messages: list[Message]) -> list[RunRecord]:
+    """The runs that were seen here, the last of them as the server knows it: how it ended and what it left open."""
+    pending = answer.pending_tool_call_ids
+    if pending is None:
+        pending = [call.id for call in unanswered_calls(messages)]
+    last = next((run for run in answer.runs if run.run_id == answer.tip), None)
+    if last is None:
+        return [*seen[:-1], replace(seen[-1], reported_pending=pending)] if seen else []
+    outcome = _OUTCOMES.get(last.status)
+    if seen and seen[-1].run_id == last.run_id:
+        return [*seen[:-1], replace(seen[-1], outcome=outcome, reported_pending=pending)]
+    record = RunRecord(run_id=last.run_id, parent_run_id=last.parent_run_id, outcome=outcome, reported_pending=pending)
+    return [*seen, record]
+
+
+_OUTCOMES: dict[str, RunOutcome] = {outcome: outcome for outcome in get_args(RunOutcome)}
 
 
 _NOT_MADE: dict[RunOutcome | None, str] = {

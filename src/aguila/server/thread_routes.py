@@ -38,7 +38,7 @@ async def threads(service: Service, exchange: Exchange) -> Reply:
 
 
 async def thread(service: Service, exchange: Exchange) -> Reply:
-    """``GET /threads/{id}``: messages, state and open interrupts, with the sequence number they cover."""
+    """``GET /threads/{id}``: messages, state, open interrupts and calls, with the sequence number they cover."""
     (thread_id,) = exchange.params
     view = await service.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
     records = await service.store.runs(exchange.scope, thread_id)
@@ -48,6 +48,8 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
         "messages": view.conversation.messages,
         "state": view.conversation.state,
         "interrupts": interrupts,
+        # While a run is on, it may still answer them.
+        "pendingToolCallIds": [] if view.is_running else [call.id for call in view.conversation.pending_tool_calls],
         "last": view.last,
         "tip": view.tip,
         "runs": [run_document(record) for record in records],

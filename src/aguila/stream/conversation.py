@@ -7,6 +7,7 @@ when somebody asks. Treat what it holds as values: views share their messages, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -94,11 +95,12 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         The producer's list if it gave one, else the calls started in the run without a result in the run. A call
         whose arguments never ended is not among them (TOOL-3), nor one that a tool message answers. While the run
-        is open, these are the calls without an answer so far, and the agent may still answer them itself.
+        is open, these are the calls without an answer so far, and the agent may still answer them itself. Where no
+        run was seen, the messages tell: see ``unanswered_calls``.
         """
         run = self.last_run
         if run is None:
-            return []
+            return unanswered_calls(self.messages)
         wanted = run.reported_pending
         if wanted is None:
             wanted = [call_id for call_id, status in run.calls.items() if status == "called"]
@@ -114,3 +116,24 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             elif isinstance(message, ToolMessage):
                 open_ids.discard(message.tool_call_id)
         return [calls[call_id] for call_id in dict.fromkeys(wanted) if call_id in open_ids and call_id in calls]
+
+
+def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """The calls that a history ends with and that nothing in it answers, for who has not seen the run that made them.
+
+    These are the calls of the last assistant message and of those before it up to what was said to the agent: calls
+    that come together may be on a message each (TOOL-4). What an earlier turn left open was given up with it.
+    """
+    answered: set[str] = set()
+    found: list[list[ToolCall]] = []
+    is_answering = False
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AssistantMessage):
+            is_answering = True
+            found.append([call for call in message.tool_calls or () if isinstance(call, ToolCall)])
+        elif is_answering and message.role in ("user", "developer", "system"):
+            break
+    calls = {call.id: call for turn in reversed(found) for call in turn if call.id not in answered}
+    return list(calls.values())
