@@ -27,7 +27,9 @@ def play(twin: Any, case: dict[str, Any], answer: Answer, **options: Any) -> See
     with ScriptedServer(answer) as server:
         client = twin.client(server.url, peer_version=peer, warn=lambda n: seen.notices.append(str(n)), **options)
         thread = client.thread("t", messages=given.get("messages", []))
-        run = thread.run(forwarded_props=given.get("forwardedProps"))
+        runs = [event.get("runId") for event in case["stream"] if event.get("type") == "RUN_STARTED"]
+        wanted = runs[-1] if runs and isinstance(runs[-1], str) else None  # the requested run is the last one (IN-1)
+        run = thread.run(forwarded_props=given.get("forwardedProps"), run_id=wanted)
 
         def look(event: Any) -> bool:
             seen.events.append(json.loads(encode(event)))

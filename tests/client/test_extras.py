@@ -40,7 +40,7 @@ def test_the_client_imports_and_works_on_a_recording_with_the_base_install(tmp_p
     code = f"""
 from aguila import Client
 from aguila.client.recorded import RecordedTransport
-print(Client("recorded:", transport=RecordedTransport({str(path)!r})).thread().run("x").result().outcome)
+print(Client("recorded:", transport=RecordedTransport({str(path)!r})).thread().run("x", run_id="r").result().outcome)
 """
     blocked = [
         "httpx2",

@@ -12,6 +12,10 @@ How a dropped stream is taken up again, exactly once:
   it has it; if it never got it, it is asked for it again, under the same run id. If no request got through, there is
   no run, and the failure is what it is: ``TransportFailed``.
 - Anything else is ``StreamTruncated``: to read on from a guess would lose events or double them.
+
+Which run it is: the one that was asked for, after any that are replayed (IN-1). A stream that ends after others only
+has not brought it, unless the server gave it an id of its own. A run that begins after it is not ours, and is not
+taken in.
 """
 
 from __future__ import annotations
@@ -112,6 +116,8 @@ class Exchange:
         self._is_done = False  # nothing that may still come is wanted
         self._broken: Exception | None = None
         self._last_run_id: str | None = None
+        self._runs_before = len(consumer.conversation.runs)
+        consumer.before_run = self._check_begin
         self._boundary = (
             EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size) if old_peer else None
         )
@@ -128,9 +134,48 @@ class Exchange:
             self._may_have_begun = error.was_sent
         else:
             dropped = yield from self._read(reader)
-        while not self._consumer.is_ended:
-            reader = yield from self._come_back(request, dropped)
+        while not self._is_ended:
+            stranger = None if dropped is not None else self._stranger()
+            fed = self._fed
+            try:
+                reader = yield from self._come_back(request, dropped)
+            except StreamTruncated as error:
+                # Nobody to ask, or nobody who knows of more. A server that could not be asked may well.
+                if stranger is None or isinstance(error.__cause__, TransportFailed):
+                    raise
+                return self._adopt(stranger)
             dropped = yield from self._read(reader)
+            if stranger is not None and dropped is None and fed == self._fed:
+                return self._adopt(stranger)
+        return None
+
+    @property
+    def _is_ended(self) -> bool:
+        """Whether the run that was asked for has ended; a replayed one before it says nothing about it (TRN-7)."""
+        return self._consumer.is_ended and self._is_ours()
+
+    def _stranger(self) -> str | None:
+        """The one run of a stream that ended in order without the run that was asked for, if it can be that run.
+
+        Servers that make their own run ids break IN-3 and mean well. One that was seen before is a replayed one.
+        """
+        runs = self._consumer.conversation.runs
+        earlier, new = runs[: self._runs_before], runs[self._runs_before :]
+        if not self._consumer.is_ended or len(new) != 1 or any(run.run_id == new[0].run_id for run in earlier):
+            return None
+        return new[0].run_id
+
+    def _adopt(self, run_id: str) -> None:
+        message = f"the run {self.run_id!r} was asked for, and the stream has the run {run_id!r} in its place"
+        self._settings.warn(Notice(rule="IN-3", message=f"{message}: it is taken for it"))
+        self.run_id = run_id
+
+    def _check_begin(self, event: RunStartedEvent) -> None:
+        """A run is about to be taken in. Raises ``_AnotherRun`` after the one that was asked for (IN-1)."""
+        if self._consumer.is_ended and self._last_run_id == self.run_id and event.run_id != self.run_id:
+            message = f"the run {event.run_id!r} began after the one that was asked for, which has to be the last"
+            self._settings.warn(Notice(rule="IN-1", message=f"{message}: it is passed over", event_type="RUN_STARTED"))
+            raise _AnotherRun
 
     def _open_when_possible(self, request: Request) -> Program[Reader]:
         """Send the request, again if the server asks for that and soon enough."""
@@ -246,6 +291,9 @@ class Exchange:
         """The events of frames that nobody wants to see before."""
         try:
             yield from self._consumer.feed_all([frame.data for frame in frames], self._is_over)
+        except _AnotherRun:
+            self._is_done = True
+            return
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
             return
@@ -269,6 +317,9 @@ class Exchange:
                 yield event
                 if event.__class__ in _BOUNDARIES:
                     self._is_over(event)
+        except _AnotherRun:
+            self._is_done = True
+            return
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
             return
@@ -286,6 +337,8 @@ class Exchange:
                 self._count([frame])
                 if is_over:
                     return
+        except _AnotherRun:
+            self._is_done = True
         except Exception as error:  # noqa: BLE001 - raised again by whoever made this
             self._broken = error
 
@@ -323,7 +376,7 @@ class Exchange:
         try:
             return reader.close()
         except StreamTruncated as error:
-            if self._consumer.is_ended:
+            if self._is_ended:
                 raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
             return []
 
@@ -412,6 +465,10 @@ class Exchange:
         error.conversation = self._consumer.conversation
         error.__cause__ = dropped
         return error
+
+
+class _AnotherRun(Exception):
+    """A run began that was not asked for: nothing of it is taken in, and the stream is left."""
 
 
 def _computed(work: Callable[[], T]) -> Program[T]:

@@ -189,7 +189,7 @@ class ThreadBase:
         run_id = ask.run_id
         while True:
             run_id = self._settings.new_id() if run_id is None else run_id
-            yield from self._one_run(ask, run_id, resume)
+            run_id = yield from self._one_run(ask, run_id, resume)
             # What continues it goes on from there, not from where the first one branched off.
             ask.messages, ask.parent_run_id, resume = [], None, None
             outcome = self._outcome()
@@ -222,7 +222,8 @@ class ThreadBase:
             conversation=conversation,
         )
 
-    def _one_run(self, ask: Ask, run_id: str, resume: list[ResumeEntry] | None) -> Program[None]:
+    def _one_run(self, ask: Ask, run_id: str, resume: list[ResumeEntry] | None) -> Program[str]:
+        """Ask for a run and follow it; gives the id that it has, which some servers choose themselves."""
         settings, reducer = self._settings, self._reducer
         state = reducer.state
         held = {message.id for message in reducer.conversation.messages}
@@ -249,16 +250,17 @@ class ThreadBase:
             self._run_id = run_id
             self._advertised = frozenset(ask.tools.declared)
             new = ask.messages
-            yield from self._follow(
+            ran = yield from self._follow(
                 chain,
                 Request(method="POST", url=settings.url, headers=self._run_headers(ask.headers), body=body),
                 run_id,
                 lambda: reducer.add_messages(new),
             )
+            return run_id if ran is None else ran
         finally:
             chain.close()
 
-    def _follow(self, chain: Chain, request: Request, run_id: str | None, accepted: Any) -> Program[None]:
+    def _follow(self, chain: Chain, request: Request, run_id: str | None, accepted: Any) -> Program[str | None]:
         settings = self._settings
         consumer = Consumer(
             compat=settings.compat,
@@ -278,6 +280,7 @@ class ThreadBase:
             failed = RunFailed(failure.message, code=failure.code, event=failure)
             failed.conversation = self.conversation
             raise failed
+        return exchange.run_id
 
     def _run_headers(self, extra: Mapping[str, str] | None) -> dict[str, str]:
         fixed = {"Content-Type": "application/json", "Accept": self._settings.accept}

@@ -72,6 +72,8 @@ class Consumer:
         self._is_lenient = not producer
         self._reducer = reducer or Reducer(messages=messages, state=state, warn=self._warn)
         self._index = 0
+        self.before_run: Callable[[RunStartedEvent], None] | None = None
+        """Told of every run that begins, before it is taken in; what it raises leaves everything as it was."""
 
     @property
     def conversation(self) -> Conversation:
@@ -95,6 +97,8 @@ class Consumer:
             typed: Any = (raw,) if raw.__class__ in _TYPED else self._decoder.feed(_wire(raw))
             for event in typed:
                 if event.__class__ is RunStartedEvent:
+                    if self.before_run is not None:
+                        self.before_run(event)
                     self._declare(event)
                 for expanded in self._expander.feed(event):
                     self._verifier.feed(expanded)
