@@ -152,6 +152,30 @@ def test_a_tool_that_raises_what_ends_a_process_has_failed(
     assert text_of(events) == "Done."
 
 
+# Halves of characters
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provider(
+    answering: Start, provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut(text: str) -> str:
+        """Cut."""
+        return f"\ud800 {text}"
+
+    calls = [("c1", "cut", {"text": "\ud83d"})]
+    desk, recorded = answering(provider, {"calls": calls}, {"text": "Done."}, tools=[cut], instructions="Be \ud83d")
+    events = desk.said("x\ud83d y\ud83d\ude00")
+    assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["\ud800 \ud83d"]
+    assert text_of(events) == "Done."
+    sent = json.dumps(recorded.requests[-1], ensure_ascii=False)
+    assert "x\ufffd y\U0001f600" in sent
+    assert "\ufffd \ufffd" in sent
+    assert "Be \ufffd" in sent
+    assert sent.encode().decode() == sent
+    assert "halves of characters" in caplog.text
+
+
 # Anthropic's blocks
 
 

@@ -76,10 +76,10 @@ PROVIDERS: dict[str, tuple[Callable[..., dict[str, Any]], Callable[[dict[str, An
     "gemini": (gemini.request, check_gemini),
 }
 
-IDS = st.sampled_from(["c1", "c2", "c3", "", " ", "call with spaces", "x" * 90, "ünï", "call:1/2"])
-NAMES = st.sampled_from(["weather", "get weather", "a.b", "", "1st", "n" * 90, "wetter/ü", "get_weather"])
-TEXTS = st.sampled_from(["Hello", "", "   ", "\n", "I call it", "{}"])
-ARGUMENTS = st.sampled_from(['{"city":"Oslo"}', "", "{", "[1]", "null", "text"])
+IDS = st.sampled_from(["c1", "c2", "c3", "", " ", "call with spaces", "x" * 90, "ünï", "call:1/2", "\ud83d", "\ud83e"])
+NAMES = st.sampled_from(["weather", "get weather", "a.b", "", "1st", "n" * 90, "wetter/ü", "get_weather", "\ud83d"])
+TEXTS = st.sampled_from(["Hello", "", "   ", "\n", "I call it", "{}", "half \ud83d", "\ude00\ud83d\ude00"])
+ARGUMENTS = st.sampled_from(['{"city":"Oslo"}', "", "{", "[1]", "null", "text", '{"city":"\\ud83d"}', '{"\ud83d":1'])
 MEDIA = st.sampled_from(["image/png", "image/bmp", "audio/wav", "audio/ogg", "video/mp4", "application/pdf"])
 ARTEFACTS = st.sampled_from(
     [

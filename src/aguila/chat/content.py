@@ -1,7 +1,7 @@
 """Layer: chat. What a chat message holds: text, reasoning, files, calls and their results, questions and answers.
 
-Below: msgspec and ``aguila.protocol``. Above: ``message``, the mappings, the providers. Contents are immutable values
-(``aguila.protocol.replace`` makes a changed copy) and know nothing about how they travel.
+Below: ``aguila.codec`` and ``aguila.protocol``. Above: ``message``, the mappings, the providers. Contents are immutable
+values (``aguila.protocol.replace`` makes a changed copy) and know nothing about how they travel.
 
 Every content has ``additional_properties``, where the mappings keep what has no field here (``keys``), and
 ``raw_representation``: the object it was made from. The latter is provenance, so two contents that differ only in it
@@ -14,7 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from aguila.codec.notice import log_notice
+from aguila.codec.text import load
 from aguila.codec.values import is_object
+from aguila.errors import DecodeError
 from aguila.protocol import ContentPart, TokenUsage
 
 OCTET_STREAM = "application/octet-stream"
@@ -94,8 +97,8 @@ class FunctionCallContent(Content, frozen=True, eq=False):
         if self.arguments.strip() == "":
             return {}
         try:
-            value = msgspec.json.decode(self.arguments)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            value = load(self.arguments, strict=False, warn=log_notice)  # a half of a character is JSON as well
+        except DecodeError:
             return None
         return value if is_object(value) else None
 
@@ -116,8 +119,8 @@ class FunctionResultContent(Content, frozen=True, eq=False):
         if not isinstance(self.result, str):
             return self.result
         try:
-            return msgspec.json.decode(self.result)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return load(self.result, strict=False, warn=log_notice)
+        except DecodeError:
             return self.result
 
 

@@ -25,7 +25,8 @@ from aguila.chat import (
     provider_history,
 )
 from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.protocol import Context, Tool
+from aguila.codec.values import is_array, is_object
+from aguila.protocol import Context, Tool, replace
 
 BEGIN = "(The user has not said anything yet.)"
 """What stands for the user where a provider demands that the user speaks first."""
@@ -48,7 +49,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         if self.context:
             entries = [f"- {entry.description}: {entry.value}" for entry in self.context]
             texts.append("\n".join(["Context from the application:", *entries]))
-        return "\n\n".join([text for text in texts if text.strip() != ""])
+        return without_halves("\n\n".join([text for text in texts if text.strip() != ""]))
 
 
 async def prompt_of(
@@ -122,13 +123,15 @@ class View:
         self._from_provider: dict[str, str] = {}
         for tool in prompt.tools:
             self._learn(tool.name)
-        self.tools = [(self._to_provider[tool.name], tool) for tool in prompt.tools]
+        self.tools = [(self._to_provider[tool.name], without_halves(tool)) for tool in prompt.tools]
         history = provider_history(prompt.messages)
         for repair in history.repairs:
             of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
             message = f"the provider's view of the history has a repair: {repair.kind}{of}"
             warn(Notice(rule="history", message=message, path=f"/{repair.index}"))
-        self.messages = history.messages
+        self.messages = without_halves(history.messages)
+        if self.messages is not history.messages:
+            warn(Notice(rule="utf-8", message="halves of characters were replaced: no provider accepts them"))
 
     def name(self, tool: str) -> str:
         """The name that a tool has at the provider, also one that is known from the history alone."""
@@ -142,7 +145,7 @@ class View:
 
     def call_id(self, call_id: str) -> str:
         """The id that a call has at the provider: its own, unless the provider would refuse that."""
-        if len(call_id) <= self._rules.longest_id and self._id.match(call_id):
+        if len(call_id) <= self._rules.longest_id and self._id.match(call_id) and not _HALF.search(call_id):
             return call_id
         return f"call_{_digest(call_id)}"
 
@@ -166,4 +169,33 @@ def _digest(text: str) -> str:
 def object_arguments(call: FunctionCallContent) -> dict[str, object]:
     """The arguments of a call as an object: what is no JSON object is kept as text in one (TOOL-3)."""
     parsed = call.parsed_arguments
-    return {"unparsed_arguments": call.arguments} if parsed is None else parsed
+    return {"unparsed_arguments": call.arguments} if parsed is None else without_halves(parsed)
+
+
+# Half an emoji, cut off by a JavaScript peer or a tool, is no Unicode: the SDKs cannot even encode it.
+
+_HALF = re.compile("[\ud800-\udfff]")
+_EXACT = frozenset({"call_id", "name", "raw_representation", "data"})
+"""What stays as it is: ids and names are looked up, and spelled anew by ``View`` if need be."""
+
+
+def without_halves(value: Any) -> Any:
+    """The same with U+FFFD for halves of characters, and with halves that meet joined; itself if it has none."""
+    if isinstance(value, str):
+        if value.isascii() or _HALF.search(value) is None:
+            return value
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if is_array(value):
+        elements: list[Any] = value
+        others = [without_halves(element) for element in elements]
+        return others if any(new is not old for new, old in zip(others, elements, strict=True)) else elements
+    if is_object(value):
+        members: dict[str, Any] = value
+        fresh = [(without_halves(name), without_halves(member)) for name, member in members.items()]
+        pairs = zip(fresh, members.items(), strict=True)
+        return dict(fresh) if any(new[0] is not old[0] or new[1] is not old[1] for new, old in pairs) else members
+    if isinstance(value, msgspec.Struct):
+        found = {name: getattr(value, name) for name in value.__struct_fields__ if name not in _EXACT}
+        changed = {name: new for name, old in found.items() if (new := without_halves(old)) is not old}
+        return replace(value, **changed) if changed else value
+    return value
