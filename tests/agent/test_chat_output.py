@@ -288,14 +288,14 @@ def test_an_error_ends_the_run_with_its_words() -> None:
     assert outcome.text == "so far"
 
 
-def test_what_is_said_after_an_error_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_said_after_an_error_is_refused_and_the_error_stays(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
-        yield update(ErrorContent("Broken."))
+        yield update(ErrorContent("Broken.", "mine"))
         yield update(TextContent("but"))
 
-    with caplog.at_level(logging.CRITICAL, "aguila"):
-        outcome = run_agent(agent)
-    assert outcome.last.code == "agent_output"
+    outcome = run_agent(agent)
+    assert (outcome.last.message, outcome.last.code, outcome.text) == ("Broken.", "mine", "")
+    assert [vars(one)["event"] for one in caplog.records] == ["the agent went on after its own RUN_ERROR, and failed"]
 
 
 def test_880_an_error_without_words_has_some() -> None:

@@ -30,7 +30,7 @@ _BUGS = (
     "never awaited",
     "was destroyed",
     "ASGI",
-    "failed; reference",
+    "failed reference=",
     "failed; trying again",
     "executor failed",
     "left open",
