@@ -40,7 +40,23 @@ if TYPE_CHECKING:
 
 
 class AguilaError(Exception):
-    """The root of everything Aguila raises on purpose."""
+    """The root of everything Aguila raises on purpose.
+
+    All can be copied and pickled, to come back from another process with their text and what they hold; as with any
+    exception, ``__cause__`` and the traceback stay behind.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own would call the class with the text, which is not what our constructors take.
+        _, args, *state = super().__reduce__()
+        return (_restored, (type(self), args), *state)
+
+
+def _restored(kind: type[AguilaError], args: tuple[Any, ...]) -> AguilaError:
+    """An error with its text, without its constructor: what it holds is set after."""
+    error = kind.__new__(kind)
+    super(AguilaError, error).__init__(*args)
+    return error
 
 
 class ProtocolError(AguilaError):
