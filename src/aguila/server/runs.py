@@ -417,7 +417,9 @@ class Runs:
             return
         busy = self._settings.busy
         if live is not None and live.is_ending:
-            await asyncio.shield(live.ended)
+            await asyncio.wait([live.ended], timeout=self._settings.store_patience)
+            if not live.ended.done():
+                raise StoreUnavailable(f"the end of run {run.run_id!r} is not stored yet")
         elif busy == "queue":
             await self._ended(run, live)
         elif busy == "replace" or (busy == "auto" and await self._yields(run, live)):
