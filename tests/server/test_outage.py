@@ -69,10 +69,14 @@ def test_viewers_are_told_while_the_store_hangs_and_the_log_agrees() -> None:
 
 def test_a_run_that_cannot_be_ended_keeps_nobody_waiting() -> None:
     store = Stuck()
-    with serving(App(talks, store=store, store_patience=0.2)) as server, server.run() as stream:
+    app = App(talks, store=store, store_patience=0.2)
+    with serving(app) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         store.hangs.set()
         stream.rest()
+        assert app._service is not None
+        (live,) = app._service.runs.live.values()
+        until(lambda: live.is_ending)
         answer = server.post("/", json=run_input(run_id="next"), timeout=20)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
         store.hangs.clear()
