@@ -493,6 +493,53 @@ def test_thoughts_of_one_server_never_go_to_another(answering: Start, field: str
         assert "Hm." not in json.dumps(recorded.requests[0])
 
 
+DETAIL = {"type": "reasoning.text", "index": 0, "format": "anthropic-claude-v1"}
+
+
+@pytest.mark.parametrize("when", ["before", "with", "after"])
+def test_reasoning_details_go_back_with_the_call_they_led_to_to_who_gave_them(answering: Start, when: str) -> None:
+    secret = {"type": "reasoning.encrypted", "index": 1, "data": "X"}
+    pieces = [[{**DETAIL, "text": "Let "}], [{**DETAIL, "text": "me."}, {**DETAIL, "signature": "S"}], [secret]]
+    whole = [{**DETAIL, "text": "Let me.", "signature": "S"}, secret]
+    call = call_delta(0, "c1", "Oslo")
+    told: list[Json] = [{"reasoning": "hm", "reasoning_details": piece} for piece in pieces]
+    deltas = {
+        "before": [*told, call],
+        "with": [*told[:-1], {**call, "reasoning_details": pieces[-1]}],
+        "after": [call, *[{"reasoning_details": piece} for piece in pieces]],
+    }
+    answers = (chunks(*deltas[when], finish="tool_calls"), {"text": "Cold."}, {"text": "Bye."}, {"text": "Bye."})
+    desk, recorded = answering("openai chat", *answers, tools=[weather], provider="openrouter")
+    before = desk.said("Hi")
+    assert recorded.requests[1]["messages"][1]["reasoning_details"] == whole
+    next_turn(desk, before)
+    assert recorded.requests[2]["messages"][1]["reasoning_details"] == whole
+    assert "reasoning_details" not in recorded.requests[2]["messages"][3]
+    other, elsewhere = answering("openai chat", {"text": "Bye."}, tools=[weather], provider="another")
+    next_turn(other, before)
+    assert "reasoning_details" not in json.dumps(elsewhere.requests[0])
+
+
+def test_extra_content_goes_back_with_its_call_and_its_message_to_who_gave_it(answering: Start) -> None:
+    signed = {"google": {"thought_signature": "SIG"}}
+    call = call_delta(0, "c1", "Oslo")
+    call["tool_calls"][0]["extra_content"] = signed
+    answers = (
+        chunks(call, finish="tool_calls"),
+        chunks({"content": "Cold."}, {"extra_content": signed}),
+        {"text": "Bye."},
+    )
+    desk, recorded = answering("openai chat", *answers, tools=[weather])
+    before = desk.said("Hi")
+    assert recorded.requests[1]["messages"][1]["tool_calls"][0]["extra_content"] == signed
+    next_turn(desk, before)
+    assert recorded.requests[2]["messages"][1]["tool_calls"][0]["extra_content"] == signed
+    assert recorded.requests[2]["messages"][3] == {"role": "assistant", "content": "Cold.", "extra_content": signed}
+    other, elsewhere = answering("openai chat", {"text": "Bye."}, tools=[weather], provider="another")
+    next_turn(other, before)
+    assert "extra_content" not in json.dumps(elsewhere.requests[0])
+
+
 def test_parallel_calls_with_one_id_are_two_calls(answering: Start) -> None:
     same = chunks(
         call_delta(0, "c", "Oslo"), call_delta(1, "c", "Rome"), call_delta(1, "c", None), call_delta(0, "c", None)

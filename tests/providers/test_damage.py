@@ -92,6 +92,8 @@ ARTEFACTS = st.sampled_from(
         pack(openai_responses.ITEM, item='{"type":"shell_call","id":"sh_1","call_id":"x"}'),
         pack(openai_responses.ITEM, item='{"type":"message","role":"system","content":"x"}'),
         pack(openai_responses.ITEM, item="{"),
+        pack(openai_chat.DETAILS, origin="m", details='[{"type":"reasoning.text","text":"x"}]'),
+        pack(openai_chat.EXTRA, origin="m", extra='{"google":{"thought_signature":"x"}}'),
         pack(anthropic.THINKING, signature="sig"),
         pack(anthropic.REDACTED, data="hidden"),
         pack(gemini.SIGNATURE, signature="c2ln"),

@@ -6,7 +6,8 @@ connection: ``request`` gives what ``client.chat.completions.create`` is called 
 Not expressible there, and skipped with a notice: video, audio that is neither WAV nor MP3, documents by address, files
 in results of tools, images by handle. ``developer`` is sent as ``system``, which every server knows. Thoughts go back
 only with calls, and only to who gave them as ``reasoning_content``: such servers refuse calls without them, and OpenAI
-itself, which shows none, refuses the member.
+itself, which shows none, refuses the member. The same goes for what other servers want back: ``reasoning_details``
+(OpenRouter) with the message it came in, and ``extra_content`` (Gemini's compatible endpoint) with its call or message.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE_TYPE
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
+from aguila.codec.values import is_array, is_object
 from aguila.protocol import TokenUsage
-from aguila.providers._artefact import pack, unpack
+from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -57,6 +59,11 @@ RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 
 THOUGHT = "openai.reasoning_content"
 """The kind of the artefact of a thought that its server wants back with the calls it led to; it says whose it is."""
+
+DETAILS = "openai.reasoning_details"
+"""The kind of the artefact of thoughts as a list of objects; it says whose they are."""
+EXTRA = "openai.extra_content"
+"""The kind of the artefact that a server gave with a call or a message; it says whose it is."""
 
 _AUTHOR = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -116,6 +123,7 @@ class _Thoughts:
         self._origin = origin
         self._is_wanted = any(self._of(message) != "" for message in messages)
         self._pending = ""
+        self._details: list[Any] = []
 
     def _of(self, message: ChatMessage) -> str:
         found = [content for content in message.contents if isinstance(content, ReasoningContent)]
@@ -126,19 +134,42 @@ class _Thoughts:
     def take(self, message: ChatMessage) -> Block:
         """What goes with a message of the assistant. All calls have a thought then, be it an empty one."""
         self._pending += self._of(message)
+        holders = [message, *message.contents]  # within a run a piece of text holds what is its message's afterwards
+        for holder in holders:
+            details = self.kept(holder, DETAILS, "details")
+            self._details += details if is_array(details) else []
+        made: Block = {}
+        if self._details and (message.calls or message.text != ""):
+            made["reasoning_details"], self._details = self._details, []
+        for holder in holders:
+            if isinstance(holder, (ChatMessage, TextContent)) and is_object(extra := self.kept(holder, EXTRA, "extra")):
+                made["extra_content"] = extra
         if not message.calls:
-            return {}
+            return made
         thought, self._pending = self._pending, ""
-        return {"reasoning_content": thought} if self._is_wanted else {}
+        return {**made, "reasoning_content": thought} if self._is_wanted else made
+
+    def of_call(self, call: FunctionCallContent) -> Block:
+        """What goes with a call."""
+        extra = self.kept(call, EXTRA, "extra")
+        return {"extra_content": extra} if is_object(extra) else {}
+
+    def kept(self, holder: Content | ChatMessage, kind: str, member: str) -> Any:
+        """The JSON that an artefact of this kind holds, if it is this server's; None if there is none."""
+        properties = holder.additional_properties
+        value = holder.protected_data if isinstance(holder, ReasoningContent) else properties.get(ENCRYPTED_VALUE)
+        found = unpack(value, kind)
+        return None if found is None or found.get("origin") != self._origin else read_json(found.get(member))
 
     def forget(self) -> None:
         """Somebody else speaks."""
         self._pending = ""
+        self._details = []
 
 
 def _messages(message: ChatMessage, view: View, thoughts: _Thoughts, warn: Warn) -> list[Block]:
     if message.role == "assistant":
-        return _assistant(message, view, thoughts.take(message), warn)
+        return _assistant(message, view, thoughts, warn)
     thoughts.forget()
     match message.role:
         case "tool":
@@ -162,7 +193,8 @@ def _messages(message: ChatMessage, view: View, thoughts: _Thoughts, warn: Warn)
             return [{"role": "user", "content": content, **_named(message)}]
 
 
-def _assistant(message: ChatMessage, view: View, thought: Block, warn: Warn) -> list[Block]:
+def _assistant(message: ChatMessage, view: View, thoughts: _Thoughts, warn: Warn) -> list[Block]:
+    thought = thoughts.take(message)
     texts = [content for content in message.contents if not isinstance(content, FunctionCallContent)]
     text = _joined(texts, warn)
     made: Block = {"role": "assistant", "content": text if text != "" else None, **_named(message), **thought}
@@ -171,6 +203,7 @@ def _assistant(message: ChatMessage, view: View, thought: Block, warn: Warn) -> 
             "id": view.call_id(call.call_id),
             "type": "function",
             "function": {"name": view.name(call.name), "arguments": encode(object_arguments(call)).decode()},
+            **thoughts.of_call(call),
         }
         for call in message.calls
     ]
@@ -251,6 +284,8 @@ class _Reader:
         self._names: dict[str, str] = {}
         self._is_thinking = False
         self._refused = False
+        self._details: list[dict[str, Any]] = []  # that were not told yet
+        self._extra: set[str] = set()  # calls that have an artefact
 
     def read(self, chunk: Any) -> ChatUpdate | None:
         """What a chunk adds, or None."""
@@ -266,6 +301,7 @@ class _Reader:
             reason = getattr(choice, "finish_reason", None)
             if isinstance(reason, str) and reason != "":
                 self.finish = "refusal" if self._refused else known_finish(_FINISH, reason)
+                contents += self._late_details()
         given = getattr(chunk, "id", None)
         return ChatUpdate(contents=contents, message_id=given, raw_representation=chunk) if contents else None
 
@@ -276,14 +312,21 @@ class _Reader:
         thought = wanted or getattr(delta, "reasoning", None)
         if isinstance(thought, str) and thought != "":
             contents.append(self._thought(thought, thought is wanted))
+        self._add_details(getattr(delta, "reasoning_details", None))
         text = getattr(delta, "content", None)
+        calls = getattr(delta, "tool_calls", None) or ()
+        if self._details and ((isinstance(text, str) and text != "") or calls):
+            contents.append(self._told_details())  # before what they led to
         if isinstance(text, str) and text != "":
             contents.append(TextContent(text))
+        extra = getattr(delta, "extra_content", None)
+        if is_object(extra) and is_object(google := extra.get("google")) and "thought_signature" in google:
+            contents.append(TextContent("", additional_properties=self._artefact(EXTRA, extra=extra)))
         refusal = getattr(delta, "refusal", None)
         if isinstance(refusal, str) and refusal != "":
             self._refused = True
             contents.append(TextContent(refusal))
-        for piece in getattr(delta, "tool_calls", None) or ():
+        for piece in calls:
             content = self._call(piece)
             if content is not None:
                 contents.append(content)
@@ -296,6 +339,47 @@ class _Reader:
             return ReasoningContent(text)
         artefact = pack(THOUGHT, origin=_origin(self._provider, self._model))
         return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: THOUGHT})
+
+    def _add_details(self, given: Any) -> None:
+        """Details come in pieces: what grows is joined, as they are to go back as if they had come at once."""
+        for piece in given if is_array(given) else ():
+            if not is_object(piece):
+                continue
+            last: dict[str, Any] = self._details[-1] if self._details else {}
+            if not last or any(last.get(name) != piece.get(name) for name in ("type", "index")):
+                self._details.append(dict(piece))
+                continue
+            for name, value in piece.items():
+                grows = (
+                    name in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(name), str)
+                )
+                if grows:
+                    last[name] += value
+                elif value is not None or name not in last:
+                    last[name] = value
+
+    def _told_details(self) -> ReasoningContent:
+        properties = self._artefact(DETAILS, details=self._details)
+        value = properties.pop(ENCRYPTED_VALUE)
+        self._details = []
+        return ReasoningContent("", value, additional_properties={**properties, CONTENT_ID: DETAILS})
+
+    def _late_details(self) -> list[Content]:
+        """Details that came after what they led to: with a call that has no other artefact, or with the text."""
+        if not self._details:
+            return []
+        properties = self._artefact(DETAILS, details=self._details)
+        self._details = []
+        free = next((call_id for call_id in self._names if call_id not in self._extra), None)
+        if free is None:
+            return [TextContent("", additional_properties=properties)]
+        known = self._names[free]
+        return [FunctionCallContent(free, known, "", is_complete=False, additional_properties=properties)]
+
+    def _artefact(self, kind: str, **members: Any) -> dict[str, Any]:
+        texts = {name: encode(value).decode() for name, value in members.items()}
+        value = pack(kind, origin=_origin(self._provider, self._model), **texts)
+        return {ENCRYPTED_VALUE: value, ENCRYPTED_VALUE_TYPE: kind}
 
     def _call(self, piece: Any) -> FunctionCallContent | None:
         function = getattr(piece, "function", None)
@@ -320,7 +404,12 @@ class _Reader:
             if name == "":
                 return None  # nothing can be called by no name
             known = self._names[call_id] = name if self._view is None else self._view.own_name(name)
-        return FunctionCallContent(call_id, known, arguments, is_complete=False)
+        extra = getattr(piece, "extra_content", None)
+        kept: dict[str, Any] = {}
+        if is_object(extra) and extra and call_id not in self._extra:
+            self._extra.add(call_id)
+            kept = self._artefact(EXTRA, extra=extra)
+        return FunctionCallContent(call_id, known, arguments, is_complete=False, additional_properties=kept)
 
     def _usage(self, usage: Any) -> TokenUsage:
         given = getattr(usage, "prompt_tokens_details", None)
