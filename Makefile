@@ -41,7 +41,7 @@ peers: $(ENV) node
 
 # One after the other: each of these tests starts processes of its own and wants the machine to itself.
 faults: $(ENV)
-	AGUILA_FAULTS=long AGUILA_KILLS=$(or $(KILLS),100) $(BIN)/pytest -rP tests/faults $(ARGS)
+	AGUILA_FAULTS=long AGUILA_KILLS=$(or $(KILLS),100) $(BIN)/pytest -rP tests/faults tests/server/test_chat_large.py $(ARGS)
 
 $(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; PYTHON=... chooses one")'

@@ -3,8 +3,11 @@
 Memory is what the server's process grew by at its peak (resident, so also what the allocator keeps), and the bound is
 three times the file: not of what it takes as base64, a third more. Not counted are what a store in memory is there to
 keep, and the image that an agent has before it sends it. How long the event loop was held is measured here as the
-processor time of its thread between two turns, which does not depend on who else uses the machine; ``make bench`` shows
-the same by the clock.
+processor time of its thread between two turns, which does not depend on who else uses the machine. What that cannot
+see, a thread that keeps the interpreter to itself, is in the time of all threads and in that by the clock. Both are
+shown and not held to the bound: they also grow by what others do meanwhile. ``make bench`` has the latter beside it.
+
+``make faults`` runs this with the ten at once at full size.
 """
 
 from __future__ import annotations
@@ -34,31 +37,39 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Measured]
     measured.close()
 
 
-def hold(figures: dict[str, float], *, kept: int) -> None:
-    """See that the figures are within the bounds, beyond what is kept."""
-    assert figures["grown"] < kept + 3 * SIZE + SLACK, figures
+def hold(figures: dict[str, float], bound: int) -> None:
+    """See that the figures are within the bounds. They are shown by ``-rP``, and so by ``make faults``."""
+    worked, held, late = (f"{1000 * figures[name]:.1f} ms" for name in ("worked", "held", "late"))
+    print(f"grown by {figures['grown'] / MIB:.1f} MiB of {bound / MIB:.1f}")
+    print(f"between two turns of the loop: {worked} of its thread, {held} of all threads, {late} late by the clock")
+    assert figures["grown"] < bound, figures
     assert figures["worked"] < HELD, figures
 
 
+def bound(kept: int) -> int:
+    """How much the server may grow by for one file, beyond what is kept."""
+    return kept + 3 * SIZE + SLACK
+
+
 def test_a_large_image_comes_in(server: Measured) -> None:
-    hold(large_kit.come_in(server), kept=0 if server.is_durable else TEXT)
+    hold(large_kit.come_in(server), bound(0 if server.is_durable else TEXT))
 
 
 def test_ten_attachments_come_in_one_message(server: Measured) -> None:
-    hold(large_kit.ten_come_in(server), kept=0 if server.is_durable else TEXT)
+    hold(large_kit.ten_come_in(server), bound(0 if server.is_durable else TEXT))
 
 
 @pytest.mark.parametrize("is_form", [False, True])
 def test_a_large_image_is_uploaded_and_asked_for(server: Measured, is_form: bool) -> None:
-    hold(large_kit.upload(server, is_form=is_form), kept=0 if server.is_durable else SIZE)
+    hold(large_kit.upload(server, is_form=is_form), bound(0 if server.is_durable else SIZE))
 
 
 def test_a_large_image_goes_out(server: Measured) -> None:
-    hold(large_kit.go_out(server), kept=0 if server.is_durable else TEXT)
+    hold(large_kit.go_out(server), bound(0 if server.is_durable else TEXT))
 
 
 def test_a_large_image_goes_out_again_from_the_log(server: Measured) -> None:
-    hold(large_kit.replay(server), kept=0)
+    hold(large_kit.replay(server), bound(0))
 
 
 def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
@@ -66,8 +77,6 @@ def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
     server = Measured(tmp_path, is_durable=True, at_once=3 * size)
     try:
         # Each has one come in and one go out: what ten alone take would be twice as much.
-        figures = large_kit.ten_at_once(server, size)
-        assert figures["grown"] < 10 * (3 * size), figures
-        assert figures["worked"] < HELD, figures
+        hold(large_kit.ten_at_once(server, size), 10 * (3 * size))
     finally:
         server.close()
