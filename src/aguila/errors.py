@@ -10,7 +10,7 @@
     ├── IllegalStep              we asked a writer or a client thread for what the protocol forbids at this point: .rule
     ├── PatchError               a JSON Patch that does not apply; the document is unchanged
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
-    ├── StreamTruncated          the stream ended before the run did
+    ├── StreamTruncated          the stream ended before the run did, or never came although the run may have begun
     ├── HTTPRejected             the server refused before any stream: .status .code .body
     ├── TransportFailed          the server could not be reached, or the connection broke before its answer
     ├── AuthFailed               the application's own ``auth`` failed; what it raised is the cause
@@ -191,6 +191,7 @@ class HTTPRejected(AguilaError):
 class TransportFailed(AguilaError):
     """The server could not be reached, or the connection broke before the answer was complete.
 
+    A run that may have begun does not end with this, but with ``StreamTruncated``.
     ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` if it never can, as it is;
     ``is_timeout`` if the time ran out in which something had to come.
     """

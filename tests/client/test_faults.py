@@ -9,6 +9,7 @@ from serving import Gate, serving
 
 from aguila import App
 from aguila.client import Reconnect
+from aguila.errors import StreamTruncated
 
 WORDS = [f"word{n} " for n in range(60)]
 
@@ -98,3 +99,71 @@ def test_an_attached_stream_that_drops_goes_on_where_it_was(twin):
         assert thread.messages[-1].content == "one " + "".join(WORDS)
         assert seen.count("RUN_STARTED") == seen.count("RUN_FINISHED") == 1
         assert proxy.cuts >= 1
+
+
+@pytest.mark.parametrize("protobuf", [False, True])
+def test_a_first_run_ends_as_without_faults_or_with_an_error_that_is_true(twin, protobuf):
+    begun = []
+
+    async def says(run):
+        begun.append(run.messages[-1].content)
+        yield "did it"
+
+    cuts = [-2, -1, 0, *range(10, 700, 90)]
+    budgets = []
+    ends = Counter()
+    with serving(App(says)) as server, CuttingProxy(server.url, lambda: budgets.pop() if budgets else None) as proxy:
+        for n, cut in enumerate(cuts):
+            client = twin.client(proxy.url, protobuf=protobuf, headers={"Connection": "close"})
+            budgets.append(cut)
+            try:
+                assert twin.result(client.thread(f"t{n}").run(f"key{n}")).text == "did it"
+            except StreamTruncated:
+                ends["never arrived" if cut == -1 else "cut off"] += 1
+            else:
+                ends["whole"] += 1
+    assert len(begun) == len({*begun}) == len(cuts) - 1, "each that arrived, once"
+    assert ends["never arrived"] == 1, "which the client cannot know"
+    assert ends["whole"] >= 4
+    assert protobuf or not ends["cut off"], "only protobuf has no ids"
+
+
+def test_an_attach_that_is_cut_anywhere_ends_as_without_faults(twin):
+    words = ["one ", "two ", "three "]
+    gates = {}
+    budgets = []
+
+    async def says(run):
+        run.state["a"] = 1
+        if run.messages[-1].content == "first":
+            yield "first answer"
+            return
+        async with run.text() as text:
+            await text.write(words[0])
+            await gates[run.thread_id].wait()
+            for word in words[1:]:
+                await text.write(word)
+        run.state["b"] = 2
+
+    with serving(App(says)) as server, CuttingProxy(server.url, lambda: budgets.pop() if budgets else None) as proxy:
+        direct = twin.client(server.url)
+        for cut in range(0, 1500, 60):
+            id = f"cut at {cut}"
+            gates[id] = Gate()
+            ours = direct.thread(id)
+            twin.result(ours.run("first"))
+            twin.events(ours.run("slow"), lambda event: event.type == "TEXT_MESSAGE_CONTENT")
+            thread = twin.client(proxy.url, headers={"Connection": "close"}).thread(id)
+
+            def look(event, gate=gates[id]):
+                if event.type == "TEXT_MESSAGE_START":  # the last of what is told to newcomers
+                    gate.open()
+                return False
+
+            budgets.append(cut)
+            twin.events(thread.attach(), look)
+            assert thread.messages[-1].content == "".join(words)
+            assert [m.role for m in thread.messages] == ["user", "assistant", "user", "assistant"]
+            assert thread.state == {"a": 1, "b": 2}
+            assert [run.outcome for run in thread.runs] == ["success"]
+        assert proxy.cuts > 15

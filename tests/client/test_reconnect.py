@@ -319,6 +319,60 @@ def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_se
         assert [r.method for r in server.requests[4:]] == ["POST", "GET"]
 
 
+def test_the_first_run_of_a_client_is_looked_for_as_well(twin):
+    def found(asked):
+        run = server.requests[0].json["runId"]
+        assert asked.path == f"/threads/t/runs/{run}/events"
+        return Answer([frames([started(run, "t"), *text("m", "found"), finished(run, "t")], 50)])
+
+    lost = Answer(cut=True, before_head=True)
+    with ScriptedServer(lost, lost, Answer([b""], 503, None), found) as server:
+        thread = twin.client(server.url).thread("t")
+        assert twin.result(thread.run("Hi")).text == "found"
+        assert [asked.method for asked in server.requests] == ["POST", "GET", "GET", "GET"]
+        assert [m.role for m in thread.messages] == ["user", "assistant"]
+
+
+def joined(upto=None, last_id=7):
+    """An answer to ``/connect``: only its last event has an id, and before that there is nothing to go on after."""
+    opening = [
+        started("live", "t"),
+        {"type": "STATE_SNAPSHOT", "snapshot": {"n": 1}},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "m", "role": "assistant", "content": "so far"}]},
+    ]
+    body = [frame(event) for event in opening]
+    body.append(frame({"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}, last_id))
+    rest = [
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": ", and on"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+        finished("live", "t", result=1),
+    ]
+    body += [frame(event, last_id + n) for n, event in enumerate(rest, 1)]
+    whole = b"".join(body)
+    return Answer([whole]) if upto is None else Answer([whole[:upto]], cut=True)
+
+
+@pytest.mark.parametrize("upto", [0, 1, 60, 120, 180, 260, 330])
+def test_an_attach_that_is_cut_before_there_is_a_cursor_is_begun_anew(twin, upto):
+    lost = Answer(cut=True, before_head=True)
+    with ScriptedServer(lost, joined(upto=upto), joined(upto=upto), joined()) as server:
+        thread = twin.client(server.url).thread("t")
+        result = twin.result(thread.attach())
+        assert (result.outcome, result.run_id, result.result) == ("success", "live", 1)
+        assert [m.content for m in thread.messages] == ["so far, and on"]
+        assert thread.state == {"n": 1}
+        assert [run.run_id for run in thread.runs] == ["live"], "one run, however often it was told"
+        assert [asked.path for asked in server.requests] == ["/connect"] * 4
+
+
+def test_an_attach_that_never_gets_beyond_its_beginning_is_given_up(twin):
+    with ScriptedServer(*[joined(upto=200)] * 9) as server:
+        client = twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0))
+        with pytest.raises(StreamTruncated, match="3 attempts"):
+            twin.result(client.thread("t").attach())
+        assert len(server.requests) == 4
+
+
 def test_a_strangers_404_is_no_reason_to_run_anything_twice(twin):
     lost = Answer(cut=True, before_head=True)
     with ScriptedServer(run_of(first_id=1), lost, Answer([b"Not Found"], 404, "text/plain"), run_of()) as server:

@@ -8,9 +8,10 @@ How a dropped stream is taken up again, exactly once:
 - The cursor is the id of the last event consumed. It is good if that event had an id of its own: then the log after it
   (``GET /threads/{id}/events``) goes on with the next event, and the same consumer reads on. What a server sends again
   all the same, up to the cursor, is not consumed again.
-- If nothing was consumed, and this server gave ids before, the run itself is asked for. A server of ours says whether
-  it has it; if it never got it, it is asked for it again, under the same run id. If no request got through, there is
-  no run, and the failure is what it is: ``TransportFailed``.
+- If nothing was consumed, the run itself is asked for, by its id. A server of ours says whether it has it; if it never
+  got it, and this server gave ids before, it is asked for it again, under the same run id. If no request got through,
+  there is no run, and the failure is what it is: ``TransportFailed``.
+- To join a run is to be told the thread as it is. So it can be begun anew where there is no cursor yet.
 - Anything else is ``StreamTruncated``: to read on from a guess would lose events or double them.
 
 Which run it is: the one that was asked for, after any that are replayed (IN-1). A stream that ends after others only
@@ -96,27 +97,35 @@ class Exchange:
         thread_id: str,
         run_id: str | None,
         accepted: Callable[[], None],
+        begin_anew: Callable[[], Consumer] | None = None,
     ) -> None:
-        old_peer = predates_subagents(settings.peer_version)
+        """``begin_anew`` is for a stream that may be asked for again at any time: a consumer that has seen nothing."""
         self.run_id = run_id
         self._settings = settings
-        self._consumer = consumer
+        self._begin_anew = begin_anew
         self._chain = chain
         self._thread_id = thread_id
         self._accepted = accepted
-        self._cursor = Cursor()
         self._is_new: Callable[[Frame], bool] | None = None  # while events may come again
         self._repeated = 0
         self._may_have_begun = False
         self._vague: Head | None = None  # of an answer that does not say what it is, until it has an event
-        self._fed = 0
         self._attempts = 0
         self._is_resumed = False
         self._is_lingering = False  # the run has ended, its stream has not
         self._is_done = False  # nothing that may still come is wanted
         self._broken: Exception | None = None
-        self._last_run_id: str | None = None
         self._runs_before = len(consumer.conversation.runs)
+        self._begin(consumer)
+
+    def _begin(self, consumer: Consumer) -> None:
+        """From here on everything is read by this consumer."""
+        settings = self._settings
+        old_peer = predates_subagents(settings.peer_version)
+        self._consumer = consumer
+        self._cursor = Cursor()
+        self._fed = 0
+        self._last_run_id: str | None = None
         consumer.before_run = self._check_begin
         self._boundary = (
             EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size) if old_peer else None
@@ -128,7 +137,7 @@ class Exchange:
         try:
             reader = yield from self._open_when_possible(request)
         except TransportFailed as error:
-            if not self._settings.memory.gives_ids or self._settings.reconnect is None:
+            if not error.was_sent and (not self._settings.memory.gives_ids or self._settings.reconnect is None):
                 raise
             dropped = error
             self._may_have_begun = error.was_sent
@@ -345,9 +354,10 @@ class Exchange:
     def _count(self, frames: list[Frame]) -> None:
         """Frames were taken in. Not before: a cut while they are asks for them again."""
         self._fed += len(frames)
-        self._attempts = 0
         if self._cursor.advance(frames):
             self._settings.memory.gives_ids = True
+        if self._begin_anew is None or self._cursor.is_covered:  # what comes again and again is no progress
+            self._attempts = 0
 
     def _not_repeated(self, frames: list[Frame], is_new: Callable[[Frame], bool]) -> list[Frame]:
         """Frames of a log that was asked for from the cursor on, without those that are not after it."""
@@ -399,9 +409,9 @@ class Exchange:
 
     def _come_back(self, request: Request, dropped: AguilaError | None) -> Program[Reader]:
         """Find the stream again. Raises ``StreamTruncated`` if that cannot be, or not soon enough."""
-        policy, settings = self._settings.reconnect, self._settings
+        policy, settings, first = self._settings.reconnect, self._settings, dropped
         while True:
-            if policy is None or not settings.memory.gives_ids or (self._fed and not self._cursor.is_covered):
+            if policy is None or not self._can_come_back(dropped):
                 raise self._truncated(dropped)
             if self._attempts >= policy.attempts:
                 raise self._given_up(dropped, f"; gave up after {self._attempts} attempts")
@@ -411,16 +421,30 @@ class Exchange:
             self._attempts += 1
             self._is_resumed = True
             try:
-                if self._fed:
+                if self._fed and self._cursor.is_covered:
                     self._is_new, self._repeated = self._cursor.is_new(), 0
                     return (yield from self._open(self._log_request(request)))
+                if self._begin_anew is not None:
+                    self._is_resumed = False
+                    self._begin(self._begin_anew())
+                    return (yield from self._open(request))
                 return (yield from self._open_again(request, self.run_id))
             except TransportFailed as error:
                 dropped = error
             except HTTPRejected as error:
                 if error.status not in _WORTH_RETRYING:
-                    raise self._given_up(error)  # noqa: B904 - it has its cause, or is this very error
+                    # A refusal by who may never have heard of such a thing explains nothing.
+                    raise self._given_up(error if settings.memory.gives_ids else first)  # noqa: B904 - it has its cause, or is this very error
                 dropped = error
+
+    def _can_come_back(self, dropped: AguilaError | None) -> bool:
+        """Whether there is something to ask for that cannot lose an event, double one, or begin a run twice."""
+        if self._fed and not self._cursor.is_covered and self._begin_anew is None:
+            return False
+        if self._settings.memory.gives_ids:
+            return True
+        # Whose server it is we do not know. To ask does no harm; but one that is silent, or has said all, is not asked.
+        return dropped is not None and not (isinstance(dropped, TransportFailed) and dropped.is_timeout)
 
     def _open_again(self, request: Request, run_id: str | None) -> Program[Reader]:
         """Nothing of the run was seen: look whether the server has it, ask for it again if not."""
@@ -428,7 +452,8 @@ class Exchange:
             try:
                 return (yield from self._open(self._run_request(request, run_id)))
             except HTTPRejected as error:
-                if error.status != 404 or error.code != "not_found":  # ours says so; anyone's 404 may mean anything
+                # Ours says so; anyone's 404 may mean anything, also one that looks like ours, if that is all we know.
+                if error.status != 404 or error.code != "not_found" or not self._settings.memory.gives_ids:
                     raise
         self._is_resumed = False
         try:
@@ -461,7 +486,10 @@ class Exchange:
 
     def _truncated(self, dropped: AguilaError | None, more: str = "") -> StreamTruncated:
         why = "it ended without a terminal event" if dropped is None else str(dropped)
-        error = StreamTruncated(f"the run was cut off: {why}{more}")
+        what = (
+            "the run was cut off" if self._fed or dropped is None else "nothing came of the run, which may have begun"
+        )
+        error = StreamTruncated(f"{what}: {why}{more}")
         error.conversation = self._consumer.conversation
         error.__cause__ = dropped
         return error

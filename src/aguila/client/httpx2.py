@@ -175,7 +175,11 @@ def _not_answered(error: Exception, seconds: float | None) -> TransportFailed:
 
 
 _LASTING = (httpx2.InvalidURL, httpx2.UnsupportedProtocol)
-_UNSENT = (*_LASTING, httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+_UNSENT = (
+    *_LASTING,
+    *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError),
+    *(httpx2.WriteError, httpx2.WriteTimeout),  # nobody begins a run with half of its input
+)
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """A stream holds its connection for as long as its run lasts: a cap would be a deadlock, not a limit."""

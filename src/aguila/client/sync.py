@@ -123,9 +123,9 @@ class Thread(ThreadBase):
 
         ``content`` is text, parts, messages, or nothing new. Tool calls of functions are answered and the run is
         continued until nothing is pending. Ends with ``RunFailed`` (the run said so), ``StreamTruncated`` (it was cut
-        off), ``ProtocolError`` (the agent broke the protocol), ``HTTPRejected`` or ``TransportFailed`` (it never
-        began), ``ToolRoundsExceeded``, or ``IllegalStep`` or ``EncodeError`` (nothing was sent); what had arrived is
-        kept in the thread.
+        off, or was sent and nothing came), ``ProtocolError`` (the agent broke the protocol), ``HTTPRejected`` or
+        ``TransportFailed`` (it never began), ``ToolRoundsExceeded``, or ``IllegalStep`` or ``EncodeError``
+        (nothing was sent); what had arrived is kept in the thread.
         """
         ask = self._ask(
             content,

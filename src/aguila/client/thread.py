@@ -5,7 +5,7 @@ Below: ``exchange`` (a run over the wire), ``tools``, ``interrupts``, ``outgoing
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, get_args
 
@@ -260,16 +260,34 @@ class ThreadBase:
         finally:
             chain.close()
 
-    def _follow(self, chain: Chain, request: Request, run_id: str | None, accepted: Any) -> Program[str | None]:
+    def _consumer(self) -> Consumer:
+        """Reads a stream from its beginning, into this conversation."""
         settings = self._settings
-        consumer = Consumer(
+        return Consumer(
             compat=settings.compat,
             warn=self._warn,
             new_id=settings.new_id,
             reducer=self._reducer,
             max_size=settings.max_size,
         )
-        exchange = Exchange(settings, consumer, chain, thread_id=self.id, run_id=run_id, accepted=accepted)
+
+    def _follow(
+        self,
+        chain: Chain,
+        request: Request,
+        run_id: str | None,
+        accepted: Callable[[], None],
+        begin_anew: Callable[[], Consumer] | None = None,
+    ) -> Program[str | None]:
+        exchange = Exchange(
+            self._settings,
+            self._consumer(),
+            chain,
+            thread_id=self.id,
+            run_id=run_id,
+            accepted=accepted,
+            begin_anew=begin_anew,
+        )
         try:
             yield from exchange.follow(request)
         except ProtocolError as error:
@@ -387,11 +405,17 @@ class ThreadBase:
             forwarded_props={},
         )
         chain = Chain(settings.middleware)
+
+        def begin_anew() -> Consumer:
+            # Of a run that was told halfway nothing may be left: it is told from its beginning.
+            self._reducer = Reducer.from_conversation(before, warn=self._warn)
+            return self._consumer()
+
         try:
             body = enforced_body(chain.input(wanted), settings)
             url = settings.route("connect")
             request = Request(method="POST", url=url, headers=self._run_headers(headers), body=body)
-            yield from self._follow(chain, request, None, lambda: None)
+            yield from self._follow(chain, request, None, lambda: None, begin_anew)
         finally:
             chain.close()
         conversation = self.conversation
