@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 from scripted import ScriptedServer, call, run_of, text
+from typing_checks import judged, revealed
 
 from aguila.client import ToolError, part, tool
 from aguila.client.tools import FunctionTool, Toolbox
@@ -297,3 +298,28 @@ def test_tools_of_client_thread_and_run_add_up_and_the_nearest_wins(twin):
         twin.result(thread.run("?", tools=[near]))
         assert sorted(t["name"] for t in server.requests[0].json["tools"]) == ["f", "g"]
         assert server.requests[1].json["messages"][-1]["content"] == "near"
+
+
+TYPED = """
+from aguila import Client
+from aguila.client import tool
+
+@tool
+def add(a: int, b: int = 2) -> str:
+    return str(a + b)
+
+@tool(confirm=False)
+async def later(a: int) -> bytes:
+    return bytes(a)
+
+reveal_type(add(1))
+reveal_type(add.__call__)
+reveal_type(later(1))
+Client("http://x", tools=[add, later])
+"""
+
+
+def test_a_tool_keeps_the_signature_of_its_function_for_a_type_checker(tmp_path):
+    assert revealed(tmp_path, TYPED) == ["str", "(a: int, b: int = 2) -> str", "CoroutineType[Any, Any, bytes]"]
+    wrong = judged(tmp_path, "from aguila.client import tool\n@tool\ndef add(a: int) -> int: return a\nadd('1', 2)\n")
+    assert [one["severity"] for one in wrong] == ["error"]

@@ -97,6 +97,20 @@ with sync_client_for(lambda run: "Here.") as client:
 """
 
 
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("http://x", "got an address; Client"),
+        (None, "target: expected an agent or an ASGI application, got None"),
+        ([], "target: expected an agent or an ASGI application, got a list"),
+    ],
+)
+@pytest.mark.parametrize("make", [client_for, sync_client_for])
+def test_what_is_neither_an_agent_nor_an_application_is_refused_at_once(make: Any, target: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        make(target)
+
+
 def run_without(package: str) -> subprocess.CompletedProcess[str]:
     code = WITHOUT.format(package=package)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

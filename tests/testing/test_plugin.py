@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_checks import revealed
 
 from aguila.protocol import (
     RunFinishedEvent,
@@ -152,6 +154,44 @@ def test_rules_can_be_ignored() -> None:
     with pytest.raises(AssertionError, match="VER-2"):
         assert_stream(stream)
     assert_stream(stream, ignore=["VER-2"])
+
+
+@pytest.mark.parametrize(
+    ("stream", "claim", "problem"),
+    [
+        ("data: {}", {}, "stream: expected a list of events, or the bytes of a body, got a str"),
+        ({"type": "RUN_STARTED"}, {}, "stream: expected a list of events"),
+        (None, {}, "stream: expected a list of events, or the bytes of a body, got None"),
+        (EVENTS, {"ignore": "VER-2"}, "ignore: expected a list of rules"),
+        (EVENTS, {"types": "RUN_STARTED"}, "types: expected a list of"),
+        (EVENTS, {"text": b"Hello"}, "text: expected what the assistant said, as text, got a bytes"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(stream: Any, claim: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        assert_stream(stream, **claim)
+
+
+def test_an_outcome_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="outcome: expected one of success, interrupt, cancelled, error, got 'sucess'"):
+        assert_stream(EVENTS, outcome="sucess")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stream", [[], b"", b": nothing\n\n", bytearray(b"[]"), iter(())])
+def test_an_empty_stream_is_called_empty(stream: Any) -> None:
+    with pytest.raises(AssertionError, match=r"the stream is empty: there is no event in it \[TRN-3\]"):
+        assert_stream(stream)
+
+
+def test_the_types_of_the_fixtures_are_public(tmp_path: Path) -> None:
+    test = """
+from aguila.testing import ClientMaker, StreamAssertion
+
+def test_it(agui_client: ClientMaker, assert_stream: StreamAssertion):
+    reveal_type(agui_client(repr).thread())
+    reveal_type(assert_stream([], outcome="success"))
+"""
+    assert revealed(tmp_path, test) == ["Thread", "Conversation"]
 
 
 def test_the_python_in_the_document_is_true(tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ async def _call(planned: PlannedCall) -> ToolMessage:
         working.cancel()
 
 
-def _work(planned: PlannedCall, tool: FunctionTool, loop: asyncio.AbstractEventLoop) -> None:
+def _work(planned: PlannedCall, tool: FunctionTool[..., Any], loop: asyncio.AbstractEventLoop) -> None:
     """Make a call in a thread; what it returns to be awaited belongs to the loop."""
     with planned.settling():
         if not planned.begin():

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast, get_args, overload
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -24,6 +24,9 @@ from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import ContentPart, TextPart, Tool, ToolCall, ToolMessage, replace
 
 _log = logging.getLogger("aguila.client")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PARTS = get_args(ContentPart)
 
@@ -39,7 +42,7 @@ class ToolError(Exception):
     """Raise it in a tool to answer with an error: its text is the answer."""
 
 
-class FunctionTool:
+class FunctionTool(Generic[P, R]):
     """A function that an agent may call. Still the function: calling it calls the function.
 
     ``tool`` makes one. ``declaration`` is what is advertised.
@@ -47,7 +50,7 @@ class FunctionTool:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -76,7 +79,7 @@ class FunctionTool:
         """With a schema of its own, what the annotations say is the function's business."""
         return () if self._given is None else tuple(inspect.signature(self.function).parameters)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, as if it were no tool."""
         return self.function(*args, **kwargs)
 
@@ -103,7 +106,7 @@ class FunctionTool:
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
     *,
@@ -112,7 +115,7 @@ def tool(
     parameters: Mapping[str, Any] | None = ...,
     metadata: Mapping[str, Any] | None = ...,
     confirm: Confirm | bool | None = ...,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -135,7 +138,7 @@ def tool(
     any of them is made.
     """
 
-    def make(function: Callable[..., Any]) -> FunctionTool:
+    def make(function: Callable[P, R]) -> FunctionTool[P, R]:
         return FunctionTool(
             function, name=name, description=description, parameters=parameters, metadata=metadata, confirm=confirm
         )
@@ -143,7 +146,7 @@ def tool(
     return make if function is None else make(function)
 
 
-AnyTool = Tool | FunctionTool | Callable[..., Any]
+AnyTool = Tool | FunctionTool[..., Any] | Callable[..., Any]
 """A function to call, or a declaration alone: calls of it are left to the application."""
 
 
@@ -156,7 +159,7 @@ class Toolbox:
     EMPTY: ClassVar[Toolbox]
 
     def __init__(self, tools: Iterable[AnyTool] = (), *, base: Toolbox | None = None) -> None:
-        self.functions: dict[str, FunctionTool] = {} if base is None else dict(base.functions)
+        self.functions: dict[str, FunctionTool[..., Any]] = {} if base is None else dict(base.functions)
         self.declared: dict[str, Tool] = {} if base is None else dict(base.declared)
         given: set[str] = set()
         for each in listed("tools", tools, "functions and Tools"):
@@ -166,7 +169,7 @@ class Toolbox:
             else:
                 if not callable(each):
                     expect("tools", each, (), "each to be a function or a Tool")
-                made = each if isinstance(each, FunctionTool) else FunctionTool(each)
+                made = cast("FunctionTool[..., Any]", each) if isinstance(each, FunctionTool) else FunctionTool(each)
                 declared = made.declaration
                 self.functions[declared.name] = made
             if declared.name in given:
@@ -213,7 +216,7 @@ class PlannedCall:
         call_id: str,
         message_id: str,
         *,
-        tool: FunctionTool | None = None,
+        tool: FunctionTool[..., Any] | None = None,
         arguments: dict[str, Any] | None = None,
         problem: str | None = None,
     ) -> None:

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aguila.testing.asserting import assert_stream
+    from aguila.testing.asserting import StreamAssertion, assert_stream
     from aguila.testing.chaos import Chaos
-    from aguila.testing.inprocess import client_for, sync_client_for
+    from aguila.testing.inprocess import ClientMaker, client_for, sync_client_for
     from aguila.testing.judging import Finding, judge
     from aguila.testing.scripted import Approve, Ask, Call, ScriptedAgent, Wait
 
@@ -20,8 +20,10 @@ __all__ = [
     "Ask",
     "Call",
     "Chaos",
+    "ClientMaker",
     "Finding",
     "ScriptedAgent",
+    "StreamAssertion",
     "Wait",
     "assert_stream",
     "client_for",
@@ -34,8 +36,10 @@ _HOMES = {
     "Ask": "scripted",
     "Call": "scripted",
     "Chaos": "chaos",
+    "ClientMaker": "inprocess",
     "Finding": "judging",
     "ScriptedAgent": "scripted",
+    "StreamAssertion": "asserting",
     "Wait": "scripted",
     "assert_stream": "asserting",
     "client_for": "inprocess",

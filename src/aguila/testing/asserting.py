@@ -6,42 +6,67 @@ Below: ``stored`` and ``judging``. Above: the fixture of the same name; a test m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from types import NoneType
+from typing import Any, Protocol, cast, get_args
 
+from aguila.client.arguments import expect, listed
 from aguila.codec.formats import detect
 from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
 from aguila.stream.consume import Raw
+from aguila.stream.conversation import RunOutcome
 from aguila.testing.judging import Finding, Judge
 from aguila.testing.stored import read_streams
 
+Body = bytes | bytearray | memoryview
+"""A stream as it is on the wire or in a file."""
+
+
+class StreamAssertion(Protocol):
+    """What the fixture ``assert_stream`` gives: see the function of that name."""
+
+    def __call__(
+        self,
+        stream: Body | Iterable[Raw],
+        *,
+        messages: Sequence[Message] = (),
+        state: Any = None,
+        ignore: Collection[str] = (),
+        types: Sequence[str] | None = None,
+        text: str | None = None,
+        outcome: RunOutcome | None = None,
+    ) -> Conversation:
+        """Hold a stream to the protocol."""
+        ...
+
 
 def assert_stream(
-    stream: bytes | Iterable[Raw],
+    stream: Body | Iterable[Raw],
     *,
     messages: Sequence[Message] = (),
     state: Any = None,
     ignore: Collection[str] = (),
     types: Sequence[str] | None = None,
     text: str | None = None,
-    outcome: str | None = None,
+    outcome: RunOutcome | None = None,
 ) -> Conversation:
     """Hold a stream to the protocol, the producer's duties included, and give the conversation that it makes.
 
     ``stream`` is events (JSON, plain objects or typed), or the bytes of a body or a file in any form. ``messages`` and
     ``state`` are what the run started from; rules in ``ignore`` may be broken. ``types`` are the types of its events,
     ``text`` is what the assistant said in it, ``outcome`` how it ended: ``success``, ``interrupt``, ``cancelled`` or
-    ``error``. Raises AssertionError.
+    ``error``. Raises AssertionError, and TypeError or ValueError, with the argument's name, for what it cannot be.
     """
+    events = _checked(stream, ignore, types, text, outcome)
     judge = Judge(messages=messages, state=state)
     found: list[Finding] = []
-    if isinstance(stream, bytes):
-        for one in read_streams(stream, detect(stream)):
+    if isinstance(events, bytes):
+        for one in read_streams(events, detect(events)):
             found += one.findings
             for event in one.events:
                 judge.feed(event.data, event.index)
     else:
-        for event in stream:
+        for event in events:
             judge.feed(event)
     found += judge.close()
     broken = [finding for finding in found if finding.level != "note" and finding.rule not in ignore]
@@ -59,6 +84,21 @@ def assert_stream(
         last = conversation.last_run
         _same("how the run ended", None if last is None else last.outcome, outcome)
     return conversation
+
+
+def _checked(stream: Any, ignore: Any, types: Any, text: Any, outcome: Any) -> bytes | Iterable[Raw]:
+    """The stream, if everything is what it can be: a text is a list of its characters, and would be judged as one."""
+    expect("text", text, (str, NoneType), "what the assistant said, as text")
+    listed("ignore", ignore, 'rules, such as ["VER-2"]')
+    if types is not None:
+        listed("types", types, "the types of events")
+    if outcome is not None and outcome not in get_args(RunOutcome):
+        raise ValueError(f"outcome: expected one of {', '.join(get_args(RunOutcome))}, got {outcome!r}")
+    if isinstance(stream, bytes | bytearray | memoryview):
+        return bytes(stream)  # type: ignore[reportUnknownArgumentType]
+    is_one = isinstance(stream, str | dict)
+    expect("stream", stream, () if is_one else Iterable, "a list of events, or the bytes of a body")
+    return cast("Iterable[Raw]", stream)
 
 
 def _same(what: str, found: Any, expected: Any) -> None:

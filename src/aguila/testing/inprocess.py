@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aguila.errors import MissingExtra
 
@@ -23,12 +23,20 @@ Wrap = Callable[[Any], Any]
 """Makes a transport of another, such as ``Chaos(seed=1).wrap``."""
 
 
+class ClientMaker(Protocol):
+    """What the fixture ``agui_client`` gives: ``sync_client_for``, and the client is closed after the test."""
+
+    def __call__(self, target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> Client:
+        """A client for an agent or an app."""
+        ...
+
+
 def client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> AsyncClient:
     """An ``AsyncClient`` for an agent, an ``App``, or any ASGI application; ``options`` are the client's.
 
     An agent is served from memory, and the texts of its exceptions are shown. ``url`` says where in an application the
     agent is mounted. ``wrap`` is put around the transport. Close the client, or use it as a context manager: that ends
-    the application, too.
+    the application, too. Raises TypeError for what is neither an agent nor an application.
     """
     make = _transport(target, wrap)
     from aguila.client import AsyncClient
@@ -46,8 +54,12 @@ def sync_client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **
 
 
 def _transport(target: Any, wrap: Wrap | None) -> Callable[[], AsyncTransport]:
+    from aguila.client.arguments import expect
     from aguila.client.asgi import ASGITransport
 
+    if isinstance(target, str):
+        raise TypeError("target: expected an agent or an ASGI application, got an address; Client(url) calls it there")
+    expect("target", target, Callable, "an agent or an ASGI application")
     app = target if is_asgi(target) else _serve(target)
 
     def make() -> AsyncTransport:

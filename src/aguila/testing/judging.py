@@ -25,6 +25,9 @@ Level = Literal["error", "warning", "note"]
 not look. ``note``: nothing is broken, and somebody may want to know."""
 
 
+_EMPTY = "the stream is empty: there is no event in it"
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was found: the rule, what is wrong, and in which event (counted from 0), if it is about one."""
 
@@ -114,7 +117,8 @@ class Judge:
         self._owed = {error.rule for error in all_of_them}
         for error in all_of_them:
             is_fatal = (error.rule, error.message) in fatal or error.rule == "TRN-3"
-            self._add("error" if is_fatal else "warning", error.rule, error.message, kind, error.path)
+            message = error.message if event is not None or self._count else _EMPTY
+            self._add("error" if is_fatal else "warning", error.rule, message, kind, error.path)
         # A collecting verifier takes a run for started if it was not: what comes in it means what it would.
         return any(error.rule != "LIFE-1" for error in refused)
 

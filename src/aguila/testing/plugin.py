@@ -6,7 +6,7 @@ for it, and what is missing then is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,12 @@ import pytest
 
 if TYPE_CHECKING:
     from aguila.client import Client
+    from aguila.testing.asserting import StreamAssertion
+    from aguila.testing.inprocess import ClientMaker
 
 
 @pytest.fixture
-def agui_client() -> Iterator[Callable[..., Client]]:
+def agui_client() -> Iterator[ClientMaker]:
     """Makes clients: ``agui_client(agent)`` talks to an agent or an ASGI app in this process, without sockets.
 
     The options are those of ``aguila.testing.sync_client_for``. Clients are closed after the test. An async test uses
@@ -34,7 +36,7 @@ def agui_client() -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def assert_stream() -> Callable[..., Any]:
+def assert_stream() -> StreamAssertion:
     """Holds a stream to the protocol: ``assert_stream(events)``; see ``aguila.testing.asserting``."""
     from aguila.testing.asserting import assert_stream
 
