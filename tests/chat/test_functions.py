@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,6 +198,95 @@ def test_a_class_that_describes_itself_is_asked() -> None:
     assert read_arguments(f, {"model": 3})["model"].value == 3
     with pytest.raises(DecodeError, match="no value"):
         read_arguments(f, {"model": None})
+
+
+class City(pydantic.BaseModel):
+    """A city."""
+
+    name: str = pydantic.Field(min_length=1)
+    when: datetime.date | None = None
+
+
+@dataclass
+class Trip:
+    stops: list[City]
+
+
+def travel(
+    cities: list[City],
+    trip: Trip,
+    home: City | None = None,
+    days: Annotated[int, pydantic.Field(description="how long", ge=1)] = 3,
+    seats: int = pydantic.Field(2, description="how many"),
+    *,
+    label: str = pydantic.Field(),
+    where: Annotated[City | None, "by the way"] = None,
+) -> None:
+    """Travel."""
+
+
+def test_models_of_pydantic_stand_anywhere_in_a_signature() -> None:
+    parameters: Any = function_schema(travel).parameters
+    properties = parameters["properties"]
+    assert properties["cities"] == {"type": "array", "items": {"$ref": "#/$defs/City"}}
+    assert properties["days"] == {"type": "integer", "minimum": 1, "description": "how long", "default": 3}
+    assert properties["seats"] == {"type": "integer", "description": "how many", "default": 2}
+    assert properties["where"]["description"] == "by the way"
+    assert set(parameters["$defs"]) == {"City", "Trip"}
+    assert parameters["required"] == ["cities", "trip", "label"]
+    given = {"cities": [{"name": "Oslo", "when": "2026-01-02"}], "trip": {"stops": [{"name": "Rome"}]}, "label": "x"}
+    read = read_arguments(travel, given)
+    assert read["cities"] == [City(name="Oslo", when=datetime.date(2026, 1, 2))]
+    assert read["trip"] == Trip([City(name="Rome")])
+    assert read["seats"] == 2
+    assert "days" not in read
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [({"days": 0}, "/days"), ({"cities": [{"name": ""}]}, "/cities/0/name"), ({"trip": {}}, "/trip/stops")],
+)
+def test_wrong_arguments_of_models_are_refused_with_a_pointer(wrong: dict[str, Any], path: str) -> None:
+    fitting = {"cities": [], "trip": {"stops": []}, "label": "x"}
+    assert read_arguments(travel, fitting)["cities"] == []
+    with pytest.raises(DecodeError) as refused:
+        read_arguments(travel, {**fitting, **wrong})
+    assert refused.value.path == path
+    with pytest.raises(DecodeError, match="missing"):
+        read_arguments(travel, {"cities": [], "trip": {"stops": []}})
+
+
+def test_paths_and_iterables_are_strings_and_lists() -> None:
+    def f(
+        path: Path, names: Iterable[str] = (), more: Iterable[int] | None = None, all: list[Path] | None = None
+    ) -> None: ...
+
+    f.__annotations__ = {
+        "path": Path,
+        "names": Iterable[str],
+        "more": Iterable[int] | None,
+        "all": list[Path] | None,
+    }
+    properties: Any = function_schema(f).parameters["properties"]  # type: ignore[index]
+    assert properties["path"] == {"type": "string", "format": "path"}
+    assert properties["names"]["items"] == {"type": "string"}
+    read = read_arguments(f, {"path": "a/b", "names": ["x"], "more": [1], "all": ["c"]})
+    assert read == {"path": Path("a/b"), "names": ["x"], "more": [1], "all": [Path("c")]}
+    with pytest.raises(DecodeError):
+        read_arguments(f, {"path": 3})
+
+
+def test_a_type_without_a_schema_is_refused_with_what_there_is_instead() -> None:
+    def f(x: Place | Range) -> None: ...
+
+    with pytest.raises(TypeError, match="unions in which at most one type is an object"):
+        function_schema(f)
+
+
+def test_a_partial_is_described_by_its_function() -> None:
+    tool = function_schema(functools.partial(weather, unit=Unit.CELSIUS))
+    assert tool.name == "weather"
+    assert tool.description == function_schema(weather).description
 
 
 @pytest.mark.parametrize(

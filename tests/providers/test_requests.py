@@ -6,9 +6,11 @@ import asyncio
 import builtins
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import pydantic
 import pytest
 from model_server import Recorded, agent_for, stream
 from serving import serving, until
@@ -46,6 +48,7 @@ from aguila.providers._failure import failure_of
 from aguila.providers._loop import make_agent
 from aguila.providers._prompt import View
 from aguila.providers._schema import gemini_schema, standard_schema
+from aguila.providers._tools import Result
 
 REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "openai chat": openai_chat.request,
@@ -409,3 +412,17 @@ def test_calls_that_another_model_made_are_sent_as_the_provider_accepts_them() -
     assert [part.get("thought_signature") for part in earlier] == [None, None]
     (gone,) = anthropic.request(asked(*called), model="m")["tools"]
     assert (gone["name"], gone["description"]) == ("weather", anthropic.GONE)
+
+
+def test_a_tool_may_give_models_of_pydantic() -> None:
+    class City(pydantic.BaseModel):
+        name: str
+
+    @dataclass
+    class Trip:
+        city: City
+
+    assert Result.of(City(name="Oslo")).content == '{"name":"Oslo"}'
+    assert Result.of([City(name="Oslo")]).content == '[{"name":"Oslo"}]'
+    assert Result.of({"a": Trip(City(name="Oslo"))}).content == '{"a":{"city":{"name":"Oslo"}}}'
+    assert Result.of(object()).error == "The tool gave a result that cannot be sent."

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args, o
 import msgspec
 
 from aguila.chat.functions import function_schema, read_arguments
+from aguila.chat.pydantic_types import as_json
 from aguila.client.arguments import expect, listed
 from aguila.client.schema import problem_with
 from aguila.codec import encode
@@ -300,4 +301,7 @@ def _content(value: Any) -> str | list[ContentPart]:
         several: list[Any] = list(value)  # type: ignore[reportUnknownArgumentType]
         if all(isinstance(each, (str, *_PARTS)) for each in several):
             return [TextPart(text=each) if isinstance(each, str) else each for each in several]
-    return encode(value).decode()
+    try:
+        return encode(value).decode()
+    except EncodeError:
+        return encode(as_json(value)).decode()  # models of pydantic

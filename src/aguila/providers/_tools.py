@@ -19,9 +19,10 @@ from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
 from aguila.chat.functions import function_schema, read_arguments
 from aguila.chat.messages_out import result_content
+from aguila.chat.pydantic_types import as_json
 from aguila.codec.notice import log_notice
 from aguila.codec.records import members
-from aguila.errors import AguilaError, DecodeError
+from aguila.errors import AguilaError, DecodeError, EncodeError
 from aguila.protocol import ContentPart, Tool, replace
 
 _log = logging.getLogger("aguila")
@@ -153,7 +154,10 @@ class Result(msgspec.Struct, frozen=True):
         if isinstance(value, (Content, ContentPart)):
             value = [value]
         try:
-            return cls(result_content(FunctionResultContent("", value), log_notice))
+            try:
+                return cls(result_content(FunctionResultContent("", value), log_notice))
+            except EncodeError:
+                return cls(result_content(FunctionResultContent("", as_json(value)), log_notice))
         except (AguilaError, TypeError) as error:
             _log.warning("the result of a tool cannot be sent", exc_info=error, extra=members())
             return cls.failed("The tool gave a result that cannot be sent.")
