@@ -157,3 +157,11 @@ def test_on_an_interrupt_ungated_calls_are_made_and_gated_ones_wait(twin):
         assert len(server.requests) == 1, "the run is not continued past a question"
         twin.result(thread.resume({"int-1": approve()}))
         assert made == [{"n": 1}]
+
+
+def test_a_call_that_is_asked_about_is_not_left_to_the_application(twin):
+    asked = {"type": "interrupt", "interrupts": [{"id": "i", "reason": "tool_call", "toolCallId": "c1"}]}
+    with ScriptedServer(run_of(*call("c1", "pay", "{}"), *call("c2", "pick", "{}"), outcome=asked)) as server:
+        result = twin.result(twin.client(server.url).thread().run("Pay"))
+        assert [one.id for one in result.pending_tool_calls] == ["c2"]
+        assert [one.id for one in result.conversation.pending_tool_calls] == ["c1", "c2"]

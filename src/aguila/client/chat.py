@@ -385,9 +385,7 @@ async def _respond(
         messages = as_chat_messages(new, warn=warn)
     if questions:
         messages.append(ChatMessage("assistant", questions))
-    # Calls that a question is about are the agent's, who makes them of the answer what it likes.
-    gated = {interrupt.tool_call_id for interrupt in result.interrupts}
-    pending = {call.id for call in result.pending_tool_calls if call.id not in gated}
+    pending = {call.id for call in result.pending_tool_calls}
     return ChatResponse(
         messages=messages,
         thread_id=thread.id,

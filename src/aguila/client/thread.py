@@ -217,7 +217,7 @@ class ThreadBase:
             result=runs[-1].result if runs else None,
             messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
-            pending_tool_calls=conversation.pending_tool_calls,
+            pending_tool_calls=self._left_to_us(),
             usage=aggregate_token_usage(entry for run in runs for entry in run.usage),
             conversation=conversation,
         )
@@ -321,6 +321,11 @@ class ThreadBase:
 
     def _gated(self) -> set[str | None]:
         return {interrupt.tool_call_id for interrupt in self.interrupts}
+
+    def _left_to_us(self) -> list[ToolCall]:
+        """The calls that nobody has answered, but for those that a question is about: the agent goes on with these."""
+        gated = self._gated()
+        return [call for call in self.pending_tool_calls if call.id not in gated]
 
     def _check_ids(self, ask: Ask, before: Conversation) -> None:
         """Ids are used once: to send a message under that of another would lose it, and a run is not run again."""
@@ -426,7 +431,7 @@ class ThreadBase:
             result=None if last is None else last.result,
             messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
-            pending_tool_calls=conversation.pending_tool_calls,
+            pending_tool_calls=self._left_to_us(),
             usage=[] if last is None else last.usage,
             conversation=conversation,
         )
