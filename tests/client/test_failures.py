@@ -50,6 +50,8 @@ def test_a_refusal_of_fastapi_says_what_is_wrong_on_one_line(twin, detail, messa
             "http://u:p@elsewhere.test/a?key=1",
             "to http://elsewhere.test/a, which is another origin, is not followed",
         ),
+        (307, "http://[bad", "to an address that is none, which leads nowhere, is not followed"),
+        (308, "//[bad/a?key=1", "to an address that is none, which leads nowhere, is not followed"),
         (302, "/login?next=1", "/login, which would not keep the request, is not followed"),
     ],
 )

@@ -496,22 +496,38 @@ def test_silence_before_the_first_event_and_between_events_has_a_limit(twin):
             twin.result(twin.client(server.url, timeouts=limits).thread().run("Hi"))
 
 
-def test_a_stream_left_open_after_its_run_is_not_waited_for(twin, monkeypatch):
-    monkeypatch.setattr("aguila.client.exchange._LINGER", 0.05)
+def test_a_stream_left_open_after_its_run_is_waited_for_as_long_as_the_limit_says(twin):
     never = threading.Event()
 
     def lingers(asked):
         return Answer([*run_of(*text("m", "x"))(asked).pieces, never])
 
     with ScriptedServer(lingers) as server:
-        limits = Timeouts(idle=0.1)  # for the sync twin, whose transport has one limit for all reads
+        limits = Timeouts(linger=0.05)
         result = twin.result(twin.client(server.url, timeouts=limits).thread().run("Hi"))
         assert result.outcome == "success"
+        assert server.requests[0].closed.wait(10), "it is the client that hangs up"
 
 
-def test_comments_do_not_hold_a_run_that_is_over_in1(twin, monkeypatch):
-    monkeypatch.setattr("aguila.client.exchange._LINGER", 0.05)
+def test_a_late_failure_is_waited_for_as_long_as_the_limit_says_life15(twin):
+    told = threading.Event()
 
+    def fails_late(asked):
+        late = frame({"type": "RUN_ERROR", "message": "after all"})
+        return Answer([*run_of(*text("m", "x"))(asked).pieces, told, late])
+
+    def follow(limits):
+        told.clear()
+        run = twin.client(server.url, timeouts=limits).thread().run("Hi")
+        return twin.events(run, lambda event: told.set() if event.type == "RUN_FINISHED" else False)
+
+    with ScriptedServer(fails_late, fails_late) as server:
+        for limit in (None, 10.0):
+            with pytest.raises(RunFailed, match="after all"):
+                follow(Timeouts(linger=limit))
+
+
+def test_comments_do_not_hold_a_run_that_is_over_in1(twin):
     def pings(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
         late = frame({"type": "RUN_ERROR", "message": "somebody was still listening"})
@@ -520,7 +536,9 @@ def test_comments_do_not_hold_a_run_that_is_over_in1(twin, monkeypatch):
         return Answer(chain([frames([started(run, thread), finished(run, thread)])], comments, [late]))
 
     with ScriptedServer(pings) as server:
-        assert twin.result(twin.client(server.url).thread().run("Hi")).outcome == "success"
+        assert (
+            twin.result(twin.client(server.url, timeouts=Timeouts(linger=0.05)).thread().run("Hi")).outcome == "success"
+        )
 
 
 def test_replayed_runs_before_the_requested_one_are_history(twin):

@@ -54,9 +54,6 @@ LARGE = 1 << 20
 _MAX_BODY = 1 << 20  # of an answer that is no stream
 _IDLE: Limit = "idle"
 _FIRST_EVENT: Limit = "first_event"
-_LINGER = 5.0
-"""Seconds that a stream may stay open after its run has ended: a late RUN_ERROR may come (LIFE-15), or nothing."""
-
 _WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_NOW = frozenset({429, 503})  # the request was not carried out, and Retry-After says when it may be
 
@@ -232,7 +229,7 @@ class Exchange:
         deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
         wait, limit = timeouts.idle, _IDLE
         unread = bytearray()  # of an answer that may be no stream at all
-        end: float | None = None  # of waiting for a late RUN_ERROR, whatever else comes
+        end: float | None = None  # of waiting for a late RUN_ERROR (LIFE-15), whatever else comes
         while True:
             if end is not None:
                 wait = end - clock() if timeouts.idle is None else min(end - clock(), timeouts.idle)
@@ -275,7 +272,7 @@ class Exchange:
                     yield Close()
                     return None
                 wait, limit = timeouts.idle, _IDLE
-                end = clock() + _LINGER if self._is_lingering else None
+                end = None if timeouts.linger is None or not self._is_lingering else clock() + timeouts.linger
             if reader.error is not None:
                 raise reader.error
             if not data:

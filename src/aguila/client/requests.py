@@ -52,10 +52,14 @@ def open_answer(settings: Settings, request: Request, limit: Limit) -> Program[H
         location = head.headers.get("location")
         if not 300 <= head.status < 400 or location is None:
             return head
-        target = urljoin(request.url, location)
+        try:
+            target = urljoin(request.url, location)
+            is_elsewhere = urlsplit(target)[:2] != urlsplit(request.url)[:2]
+        except ValueError:
+            return _not_followed(head, location, "which leads nowhere")
         if head.status not in (307, 308):
             return _not_followed(head, target, "which would not keep the request")
-        if urlsplit(target)[:2] != urlsplit(request.url)[:2]:
+        if is_elsewhere:
             # Credentials are for the origin they were meant for.
             return _not_followed(head, target, "which is another origin")
         request = msgspec.structs.replace(request, url=target)

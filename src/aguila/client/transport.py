@@ -26,13 +26,15 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait, in seconds; None is for ever.
 
     ``connect`` is for the connection, ``first_event`` for the first event after the request was sent, ``idle`` for the
-    next bytes of a stream, be they a keep-alive comment. ``answer`` is for requests that are not streams.
+    next bytes of a stream, be they a keep-alive comment. ``answer`` is for requests that are not streams. ``linger`` is
+    for a server that leaves its stream open when the run has finished: it may still say that it failed after all.
     """
 
     connect: float | None = 10.0
     first_event: float | None = 120.0
     idle: float | None = 300.0
     answer: float | None = 60.0
+    linger: float | None = 1.0
 
 
 class AsyncResponse(Protocol):
