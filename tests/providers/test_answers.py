@@ -176,6 +176,35 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
     assert "halves of characters" in caplog.text
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_arguments_that_the_user_edited_are_told_to_the_model_and_to_nobody_else(
+    answering: Start, provider: str
+) -> None:
+    answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."})
+    desk, recorded = answering(provider, *answers, tools=[pay])
+    events = resumed(desk, desk.said("Hi"), payload={"approved": True, "editedArgs": {"amount": 10}})
+    assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["paid 10"]
+    told = json.dumps(recorded.requests[1]).replace("\\", "")
+    assert 'The user changed the arguments to {"amount":10}' in told
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_an_answer_with_nothing_in_it_is_told(answering: Start, provider: str) -> None:
+    desk, _ = answering(provider, {"text": ""})
+    events = desk.said("Hi")
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["empty"]
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
+def test_no_key_is_a_matter_of_credentials(desk_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from anthropic import AsyncAnthropic
+
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    agent = anthropic.agent(AsyncAnthropic(base_url="http://127.0.0.1:9", max_retries=0), model="m")
+    assert desk_for(agent).said("Hi")[-1]["code"] == "provider_auth"
+
+
 # Anthropic's blocks
 
 

@@ -56,6 +56,8 @@ _SDKS = ("openai", "anthropic", "google.genai", "httpx", "httpx2", "httpcore", "
 
 def failure_of(error: Exception) -> RunFailed | None:
     """The failure to report for an error of an SDK before there was an answer; None if it is not one of theirs."""
+    if isinstance(error, TypeError) and "authentication method" in str(error):  # Anthropic's word for no key at all
+        return _failed(_AUTH)
     if not _is_of_an_sdk(error):
         return None
     status = _status_of(error)
@@ -137,4 +139,5 @@ _PROBLEMS = {
     "refusal": "The model refused to answer.",
     "malformed_call": "The model made a call that could not be read.",
     "other": "The model stopped for a reason that is not known.",
+    "empty": "The model answered nothing.",
 }

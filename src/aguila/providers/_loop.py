@@ -82,6 +82,7 @@ class _Rounds:
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._ids = CallIds(run)
         self._remembers = toolbox.may_ask
+        self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id
 
     async def go(self, max_rounds: int) -> None:
         """Ask and call until the model has nothing more to call."""
@@ -143,12 +144,18 @@ class _Rounds:
             raise truncated()
         problem = FinishProblem.of(turn.finish_reason)
         if problem is None:
+            if not turn.items and turn.finish_reason != "pause":  # it may have nothing to add, but nobody can see that
+                await self._tell_problem(FinishProblem.of("empty"))
             return
         if not turn.items or not all(call.is_complete for call in turn.calls):
             raise RunFailed(problem.message, code=problem.reason)
         if problem.reason == "other" and turn.calls:
             return  # who calls has a reason to stop
-        await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
+        await self._tell_problem(problem)
+
+    async def _tell_problem(self, problem: FinishProblem | None) -> None:
+        if problem is not None:
+            await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
 
     # Its calls
 
@@ -177,7 +184,7 @@ class _Rounds:
             if isinstance(item, Text) and item.is_held:
                 await tell_artefact(self._run, item)
         messages += [
-            ChatMessage("tool", [results[call.call_id].as_content(call.call_id)])
+            ChatMessage("tool", [results[call.call_id].as_content(call.call_id, self._edited.get(call.call_id))])
             for call in turn.calls
             if call.call_id in results
         ]
@@ -235,8 +242,10 @@ class _Rounds:
             ]
         )
         jobs: list[Awaitable[None]] = []
-        for (call, tool, _), approval in zip(gated, approvals, strict=True):
+        for (call, tool, asked), approval in zip(gated, approvals, strict=True):
             if approval.approved:
+                if approval.arguments != asked:
+                    self._edited[call.call_id] = approval.arguments
                 jobs.append(self._call(call, tool, approval.arguments, results))
             else:
                 why = "" if approval.reason is None else f" Reason: {approval.reason}"
