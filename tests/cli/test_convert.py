@@ -129,5 +129,37 @@ def test_the_exit_status_tells_a_bad_stream_from_a_bad_call(tmp_path: Path) -> N
         assert done.stderr.startswith(b"aguila convert: ")
 
 
+@pytest.mark.parametrize("command", ["convert", "compact"])
+def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, command: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", unexpected))
+    (tmp_path / "b.sse").write_bytes(b"mine")
+    done = aguila(command, "a.jsonl", "b.sse", folder=tmp_path)
+    assert (done.returncode, (tmp_path / "b.sse").read_bytes()) == (2, b"mine")
+    assert b"there is a file b.sse already; --force replaces it" in done.stderr
+    assert aguila(command, "a.jsonl", "b.sse", "--force", folder=tmp_path).returncode == 0
+    assert detect((tmp_path / "b.sse").read_bytes()) == "sse"
+
+
+@pytest.mark.parametrize("command", ["convert", "compact"])
+def test_a_dash_is_the_standard_output(tmp_path: Path, command: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", unexpected))
+    done = aguila(command, "a.jsonl", "-", "--to", "sse", folder=tmp_path)
+    assert done.returncode == 0
+    assert detect(done.stdout) == "sse"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+@pytest.mark.parametrize("command", [("convert", "--to", "sse"), ("compact",), ("check",)], ids=lambda words: words[0])
+def test_utf_16_is_named(tmp_path: Path, command: tuple[str, ...], encoding: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", unexpected).decode().encode(encoding))
+    done = aguila(*command, "a.jsonl", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert (
+        done.stderr
+        == f"aguila {command[0]}: a.jsonl is UTF-16, and streams are UTF-8: write it again as that\n".encode()
+    )
+
+
 def test_errors_are_of_the_one_tree() -> None:
     assert issubclass(CannotConvert, AguilaError)

@@ -6,7 +6,9 @@ into the answer.
 
 from __future__ import annotations
 
+import sys
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,16 @@ def read_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise CannotRun(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_stream(path: str | Path) -> bytes:
+    """A stream that was kept; ``-`` is the standard input. Raises ``CannotRun``."""
+    data = sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
+    # Some shells write what is redirected as UTF-16. Without a mark it is told by the zeros of ASCII, which no form has
+    # there: a frame of protobuf begins with one.
+    if data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) or (data[:1] != b"\0" and data[1:4:2] == b"\0\0"):
+        raise CannotRun(f"{path} is UTF-16, and streams are UTF-8: write it again as that")
+    return data
 
 
 def make_input(message: str | None, input_file: Path | None, thread_id: str | None = None) -> dict[str, Any]:

@@ -6,14 +6,13 @@ Above: ``stream_commands``. Below: ``calling`` brings the bytes, ``aguila.testin
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from aguila.cli.calling import Caller, CannotRun, headers_of, is_url, make_input, read_bytes
+from aguila.cli.calling import Caller, CannotRun, headers_of, is_url, make_input, read_stream
 from aguila.cli.report import Checked
 from aguila.codec import decode
 from aguila.codec.formats import Format, detect
@@ -71,7 +70,7 @@ def _about_type(status: int, content_type: str) -> list[Finding]:
 
 def check_file(path: str, *, format_: Format | None, input_file: Path | None) -> Checked:
     """Judge a stream that was kept; ``-`` is the standard input. Raises ``CannotRun``."""
-    data = sys.stdin.buffer.read() if path == "-" else read_bytes(path)
+    data = read_stream(path)
     found = format_ or detect(data, path)
     streams = read_streams(data, found)
     if input_file is not None:

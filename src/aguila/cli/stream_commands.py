@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 import typer
 
@@ -23,7 +23,7 @@ _Input = Annotated[
     Path | None, typer.Option("--input", help="A file with the RunAgentInput to send; ids it lacks are made up.")
 ]
 _Append = Annotated[bool, typer.Option("--append", help="Add to the recording, if there is a file already.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace the recording, if there is a file already.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one already.")]
 _Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the next bytes.", min=0.1)]
 
 
@@ -176,13 +176,13 @@ def replay(
     request's thread and run ids.
     """
     from aguila.cli import replay as replaying
-    from aguila.cli.calling import CannotRun, read_bytes
+    from aguila.cli.calling import CannotRun, read_stream
     from aguila.cli.serve import CannotServe
     from aguila.codec.formats import detect
     from aguila.testing.stored import read_streams
 
     try:
-        data = read_bytes(file)
+        data = read_stream(file)
         found = source or detect(data, file.name)
         runs = replaying.runs_of(read_streams(data, found), found)
         if not any(run.events for run in runs):
@@ -195,11 +195,12 @@ def replay(
 
 def compact(
     file: Annotated[Path, typer.Argument(help="A stream in any form.")],
-    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise.")] = None,
+    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise, and for -.")] = None,
     to: Annotated[_Format | None, typer.Option("--to", help="The form; by name, or as it was.")] = None,
     source: Annotated[
         _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
     ] = None,
+    force: _Force = False,
 ) -> None:
     """Write the shortest stream that means the same: one start, content and end for each item.
 
@@ -208,7 +209,7 @@ def compact(
     """
     from aguila.cli import convert as converting
 
-    data, found, target = _source("compact", file, out, source, to, is_default_same=True)
+    data, found, target = _source("compact", file, out, source, to, force=force, is_default_same=True)
     try:
         result, before, after = converting.compacted(data, found, target, warn=_warn)
     except converting.CannotConvert as error:
@@ -220,11 +221,12 @@ def compact(
 
 def convert(
     file: Annotated[Path, typer.Argument(help="A stream in any form.")],
-    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise.")] = None,
+    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise, and for -.")] = None,
     to: Annotated[_Format | None, typer.Option("--to", help="The form, if the name does not say it.")] = None,
     source: Annotated[
         _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
     ] = None,
+    force: _Force = False,
 ) -> None:
     """Write a stream in another form: .sse, .jsonl, .json (an array) or .pb (protobuf frames).
 
@@ -232,7 +234,7 @@ def convert(
     """
     from aguila.cli import convert as converting
 
-    data, found, target = _source("convert", file, out, source, to, is_default_same=False)
+    data, found, target = _source("convert", file, out, source, to, force=force, is_default_same=False)
     try:
         result = converting.convert(data, found, target, warn=_warn)
     except converting.CannotConvert as error:
@@ -241,13 +243,22 @@ def convert(
 
 
 def _source(
-    command: str, file: Path, out: Path | None, source: _Format | None, to: _Format | None, *, is_default_same: bool
+    command: str,
+    file: Path,
+    out: Path | None,
+    source: _Format | None,
+    to: _Format | None,
+    *,
+    force: bool,
+    is_default_same: bool,
 ) -> tuple[bytes, _Format, _Format]:
-    from aguila.cli.calling import CannotRun, read_bytes
+    from aguila.cli.calling import CannotRun, read_stream
     from aguila.codec.formats import detect, format_of
 
+    if _is_file(out) and out.is_file() and not force:
+        raise _failed(command, f"there is a file {out} already; --force replaces it")
     try:
-        data = sys.stdin.buffer.read() if str(file) == "-" else read_bytes(file)
+        data = read_stream(file)
     except CannotRun as error:
         raise _failed(command, error) from None
     found = source or detect(data, file.name)
@@ -257,8 +268,13 @@ def _source(
     return data, found, target
 
 
+def _is_file(out: Path | None) -> TypeGuard[Path]:
+    """Whether the result goes into a file, rather than to the standard output."""
+    return out is not None and str(out) != "-"
+
+
 def _write(command: str, out: Path | None, data: bytes) -> None:
-    if out is None:
+    if not _is_file(out):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
