@@ -282,6 +282,11 @@ def test_a_type_without_a_schema_is_refused_with_what_there_is_instead() -> None
     with pytest.raises(TypeError, match="unions in which at most one type is an object"):
         function_schema(f)
 
+    def g(x: complex) -> None: ...
+
+    with pytest.raises(TypeError, match="complex'> is no type of JSON"):
+        function_schema(g)
+
 
 def test_a_partial_is_described_by_its_function() -> None:
     tool = function_schema(functools.partial(weather, unit=Unit.CELSIUS))

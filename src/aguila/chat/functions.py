@@ -181,7 +181,7 @@ def _with_description(schema: dict[str, Any], description: str | None) -> dict[s
 def _schema_of_path(type_: Any) -> dict[str, Any]:
     if type_ in _PATHS:
         return {"type": "string", "format": "path"}
-    raise NotImplementedError
+    raise TypeError(f"{type_} is no type of JSON")
 
 
 def _read_path(type_: Any, value: Any) -> Any:
