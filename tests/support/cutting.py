@@ -93,9 +93,21 @@ class CuttingProxy:
             writer.transport.abort()
             return
         above, below = await asyncio.open_connection(*self._target)
-        below.write(first)
-        await below.drain()
+        try:
+            below.write(first)
+            await below.drain()
+            await self._both_ways(reader, writer, above, below, budget)
+        finally:
+            await _closed(below)
 
+    async def _both_ways(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        above: asyncio.StreamReader,
+        below: asyncio.StreamWriter,
+        budget: int | None,
+    ) -> None:
         async def up() -> None:
             while data := await reader.read(65536):
                 below.write(data)
@@ -123,7 +135,6 @@ class CuttingProxy:
             for task in (upward, downward):
                 task.cancel()
             await asyncio.gather(upward, downward, return_exceptions=True)
-            await _closed(below)
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
