@@ -18,7 +18,7 @@ from aguila.client.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
 from aguila.client.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
 from aguila.codec import decode_event
 from aguila.codec.formats import FORMATS
-from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
+from aguila.errors import AguilaError, HTTPRejected, StreamTruncated, TransportFailed
 
 
 async def echo(run):
@@ -313,3 +313,36 @@ def test_a_recording_is_read_by_its_content_whatever_its_name(twin, form, tmp_pa
 def test_a_threaded_transport_that_was_never_used_can_be_closed():
     with Client("http://x", transport=ThreadedTransport(AiohttpTransport), reconnect=Reconnect(attempts=0)):
         pass
+
+
+# Compression
+
+
+def compressed(encoding, status=200):
+    return Answer([b"\x8b\x03\x80garbage"], status, headers={"Content-Encoding": encoding})
+
+
+@pytest.mark.parametrize("encoding", ["br", "GZIP, x-new"])
+@pytest.mark.parametrize("transport", ["httpx2", "aiohttp"])
+def test_a_compression_that_cannot_be_decoded_is_named(twin, transport, encoding):
+    def client(server):
+        if transport == "aiohttp":
+            return twin.over(AiohttpTransport, server.url, reconnect=None)
+        return twin.client(server.url, reconnect=None)
+
+    name = r"\bbr\b" if encoding == "br" else "x-new"
+    with ScriptedServer(compressed(encoding), compressed(encoding)) as server:
+        with pytest.raises(AguilaError, match=name):
+            twin.result(client(server).thread().run("x"))
+        asked = server.requests[0].headers["accept-encoding"]
+        assert "gzip" in asked
+        assert "x-new" not in asked
+        with pytest.raises(AguilaError, match=name):
+            twin.wait(client(server).upload(b"x", mime_type="text/plain"))
+
+
+def test_a_refusal_whose_body_cannot_be_decoded_is_still_one(twin):
+    with ScriptedServer(compressed("x-new", 403)) as server:
+        with pytest.raises(HTTPRejected, match="content encoding 'x-new'") as caught:
+            twin.result(twin.client(server.url).thread().run("x"))
+        assert caught.value.status == 403

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from aguila.client.transport import Request, Timeouts
+from aguila.client.transport import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
 
 try:
@@ -78,6 +78,9 @@ class _Response:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
         self._failure: TransportFailed | None = None
+        problem = unreadable(self.headers, _DECODED)
+        if problem is not None:  # aiohttp would hand the bytes on as they are
+            self._failure = TransportFailed(problem)
 
     async def read(self) -> bytes:
         if self._failure is not None:
@@ -100,6 +103,10 @@ class _Response:
             self._response.release()
         else:
             self._response.close()
+
+
+_DECODED = ("gzip", "x-gzip", "deflate", "br", "zstd")
+"""What aiohttp decodes, or says which package it lacks for it."""
 
 
 def _failed(error: Exception) -> TransportFailed:

@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from typing import Any
 from weakref import WeakSet
 
-from aguila.client.transport import Request, Timeouts
+from aguila.client.transport import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
 
 try:
     import httpx2
+    from httpx2._decoders import SUPPORTED_DECODERS  # no public name says it without making a client
 
     from aguila.client.http11 import AsyncBody, Body, busy_connections_of, connection_of, failed, hang_up
 except ModuleNotFoundError as error:
@@ -66,6 +67,10 @@ class _AsyncResponse:
         connection = connection_of(response) if is_plain else None
         if connection is not None:
             self.read = AsyncBody(connection, response.headers).read
+            return
+        problem = unreadable(response.headers, _DECODED)
+        if problem is not None:  # httpx2 would hand the bytes on as they are
+            self._next = _instead_async(problem, response.status_code).__anext__
             return
         pieces: AsyncIterator[bytes] = response.aiter_raw() if is_plain else response.aiter_bytes()
         self._next = pieces.__anext__
@@ -134,7 +139,8 @@ class _Response:
         self._request = request
         self._idle = idle
         self._is_plain = "content-encoding" not in response.headers
-        self._pieces: Iterator[bytes] | None = None
+        problem = unreadable(response.headers, _DECODED)
+        self._pieces: Iterator[bytes] | None = None if problem is None else _instead(problem, response.status_code)
         self.connection = connection_of(response)
         if self.connection is not None and self._is_plain:
             self.read = Body(self.connection, response.headers).read
@@ -157,6 +163,18 @@ class _Response:
         self._response.close()
 
 
+def _instead(problem: str, status: int) -> Iterator[bytes]:
+    """In place of a body that cannot be read: a failure, or, where the status says enough, the reason."""
+    if 200 <= status < 300:
+        raise TransportFailed(problem)
+    yield problem.encode()
+
+
+async def _instead_async(problem: str, status: int) -> AsyncIterator[bytes]:
+    for piece in _instead(problem, status):
+        yield piece
+
+
 def _available(options: dict[str, Any]) -> dict[str, Any]:
     """The options. Raises ``MissingExtra`` if HTTP/2 is asked for and is not here."""
     if options.get("http2") and find_spec("h2") is None:
@@ -174,6 +192,7 @@ def _not_answered(error: Exception, seconds: float | None) -> TransportFailed:
     return failure
 
 
+_DECODED = frozenset(SUPPORTED_DECODERS)
 _LASTING = (httpx2.InvalidURL, httpx2.UnsupportedProtocol)
 _UNSENT = (
     *_LASTING,

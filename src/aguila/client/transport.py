@@ -7,7 +7,7 @@ moves bytes and judges nothing: no status is an error to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     headers: Mapping[str, str]
     body: bytes | None = None
+
+
+def unreadable(headers: Mapping[str, str], known: Collection[str]) -> str | None:
+    """Why a body cannot be read, if it is compressed in a way that is not among those; nobody had asked for that."""
+    told = (each.strip().lower() for each in headers.get("content-encoding", "").split(","))
+    unknown = [each for each in told if each and each != "identity" and each not in known]
+    return f"the answer has the content encoding {unknown[0]!r}, which cannot be decoded here" if unknown else None
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
