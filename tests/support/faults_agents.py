@@ -203,9 +203,9 @@ async def goes_on_after_its_own_end(run: Any) -> Any:
     yield RunErrorEvent(message="and more")
 
 
-@bad("any")
+@bad("own_words")  # an error of its own stays, whatever comes after it
 async def fails_and_finishes(run: Any) -> Any:
-    yield RunErrorEvent(message="failed")
+    yield RunErrorEvent(message="failed", code="own_words")
     yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id)
 
 
