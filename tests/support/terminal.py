@@ -101,4 +101,6 @@ def _take_terminal(slave: int) -> None:
     import fcntl
     import termios
 
+    # A runner in the background ignores SIGINT, and so would the command: a person's terminal does not.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
