@@ -21,7 +21,7 @@ import pytest
 from large_kit import MIB, SIZE, Measured
 
 HELD = 0.25
-"""Seconds of the loop's thread that show large work where it must not be; the 50 ms that we want are in ``make bench``."""
+"""Seconds of the loop's thread that show large work where it must not be; the 50 ms wanted are in ``make bench``."""
 SLACK = 8 * MIB
 """What a process grows by for other reasons: threads, buffers of sockets, pages of the database."""
 TEXT = SIZE * 4 // 3
