@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from inspect import iscoroutinefunction
@@ -88,7 +89,7 @@ class Settings(msgspec.Struct, kw_only=True):
         return f"{PROTOBUF_MEDIA_TYPE}, {SSE_MEDIA_TYPE}" if self.protobuf else SSE_MEDIA_TYPE
 
 
-class ClientBase(Generic[TransportT]):
+class ClientBase(ABC, Generic[TransportT]):
     """The parameters of a client.
 
     ``url`` is the agent's endpoint: runs are POSTed to exactly this address, our server's other routes are below it.
@@ -173,8 +174,8 @@ class ClientBase(Generic[TransportT]):
         )
         self._transport: TransportT = self._default_transport(options or {}) if transport is None else transport
 
-    def _default_transport(self, options: Mapping[str, Any]) -> TransportT:
-        raise NotImplementedError
+    @abstractmethod
+    def _default_transport(self, options: Mapping[str, Any]) -> TransportT: ...
 
     def _check_open(self, error: Exception | None = None) -> None:
         """Raise ``TransportFailed`` if the client was closed: then that is why something failed, whatever it was."""

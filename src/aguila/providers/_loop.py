@@ -52,6 +52,16 @@ class Model(Protocol):
         ...
 
 
+class SDKModel:
+    """What a ``Model`` that asks through an SDK has at hand. ``options`` go with every request."""
+
+    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
+        self._client = client
+        self._model = model
+        self._provider = provider
+        self._options = options
+
+
 def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instructions, max_rounds: int) -> Agent:
     """An agent for ``App``. Raises ``ValueError`` for two tools of one name, or for no rounds at all."""
     if max_rounds < 1:

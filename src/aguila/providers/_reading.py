@@ -1,19 +1,21 @@
 """Layer: providers. What an SDK streams, read to its end, whichever end that is.
 
-Below: ``_failure``. Above: ``updates`` of every provider, whose reader knows the provider's events. Tokens that were
-told of are paid for, also where the stream breaks off (USE-1, P27): who reads on gets them at the end or with the
-error, and who stops in the middle has them so far, as a property of the updates.
+Below: ``_failure``, ``_prompt``. Above: ``updates`` of every provider, whose reader knows the provider's events. Tokens
+that were told of are paid for, also where the stream breaks off (USE-1, P27): who reads on gets them at the end or with
+the error, and who stops in the middle has them so far, as a property of the updates.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from aguila.chat import ChatUpdate, Content, UsageContent
 from aguila.codec.notice import Notice, log_notice
 from aguila.protocol import TokenUsage, replace
 from aguila.providers._failure import stream_failure_of
+from aguila.providers._prompt import View
 
 FINISH_REASON = "finish_reason"
 """The additional property of an update that tells why the model stopped."""
@@ -21,17 +23,32 @@ USAGE_SO_FAR = "usage_so_far"
 """The additional property of an update that has the usage of this answer until now: each takes the former's place."""
 
 
-class Reader(Protocol):
-    """Reads the events of one provider."""
+class Reader(ABC):
+    """Reads the events of one answer of a provider. ``view`` is the request's, to read the names of tools by."""
 
-    usage: TokenUsage | None
-    """What was used, as far as the provider has said: another object whenever that changes."""
-    finish: str | None
-    """Why the model stopped, once the provider has said so."""
+    def __init__(self, model: str, provider: str, view: View | None) -> None:
+        self.usage: TokenUsage | None = None
+        """What was used, as far as the provider has said: another object whenever that changes."""
+        self.finish: str | None = None
+        """Why the model stopped, once the provider has said so."""
+        self._model = model
+        self._provider = provider
+        self._view = view
+        self._left_out: set[str] = set()
 
+    @abstractmethod
     def read(self, event: Any, /) -> ChatUpdate | None:
         """What an event adds, or None. Raises ``RunFailed`` for an error that it tells of."""
-        ...
+
+    def _own_name(self, name: str) -> str:
+        """The name that a tool has here, of the one that the provider was told."""
+        return name if self._view is None else self._view.own_name(name)
+
+    def _leave_out(self, what: str, how: str) -> None:
+        """Say once what becomes of something that the model answered with and nobody is shown."""
+        if what not in self._left_out:
+            self._left_out.add(what)
+            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
 
 async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterator[ChatUpdate]:

@@ -42,7 +42,7 @@ from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
 from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
-from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -59,7 +59,7 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, request_of, with_options
-from aguila.providers._reading import FINISH_REASON, known_finish, read_stream
+from aguila.providers._reading import FINISH_REASON, Reader, known_finish, read_stream
 from aguila.providers._schema import standard_schema
 from aguila.providers._tools import AnyTool
 from aguila.providers._usage import added, count, token_usage
@@ -119,13 +119,7 @@ def _client(client: Any) -> Any:
     return AsyncAnthropic()
 
 
-class _Messages:
-    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
-        self._client = client
-        self._model = model
-        self._provider = provider
-        self._options = options
-
+class _Messages(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, RULES, warn)
         made = await request_of(request, prompt, model=self._model, warn=warn, view=view)
@@ -340,18 +334,13 @@ class _Call:
         self.pieces: list[str] = []
 
 
-class _Reader:
+class _Reader(Reader):
     def __init__(self, model: str, provider: str, view: View | None) -> None:
-        self.usage: TokenUsage | None = None
-        self.finish: str | None = None
-        self._model = model
-        self._provider = provider
-        self._view = view
+        super().__init__(model, provider, view)
         self._message_id: str | None = None
         self._counts: dict[str, int] = {}
         self._calls: dict[int, _Call] = {}  # by place
         self._own: dict[int, tuple[Block, list[str]]] = {}  # blocks of the provider's own tools, and their input
-        self._left_out: set[str] = set()
 
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
@@ -382,7 +371,7 @@ class _Reader:
             case "text":
                 return [TextContent(block.text)] if block.text != "" else []
             case "tool_use":
-                name = block.name if self._view is None else self._view.own_name(block.name)
+                name = self._own_name(block.name)
                 self._calls[index] = _Call(block.id, name)
                 return [FunctionCallContent(block.id, name, is_complete=False)]
             case "thinking":
@@ -429,11 +418,6 @@ class _Reader:
             artefact = pack(BLOCK, block=encode(block).decode())
             return [ReasoningContent("", artefact, additional_properties=_of(index, BLOCK))]
         return []
-
-    def _leave_out(self, what: str, how: str) -> None:
-        if what not in self._left_out:
-            self._left_out.add(what)
-            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
     def _count(self, usage: Any) -> None:
         """Counts are cumulative: those of the end take the place of those of the beginning."""

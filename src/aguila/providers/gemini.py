@@ -40,12 +40,12 @@ from aguila.chat.content import OCTET_STREAM
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
 from aguila.protocol import TokenUsage, replace
 from aguila.providers._artefact import Place, pack, read_json, unpack
-from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
 from aguila.providers._media import (
     Block,
     File,
@@ -59,7 +59,7 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, request_of, with_options
-from aguila.providers._reading import known_finish, read_stream
+from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import gemini_schema
 from aguila.providers._tools import AnyTool
 from aguila.providers._usage import added, count, token_usage
@@ -136,13 +136,7 @@ def _client(client: Any) -> Any:
     return genai.Client()
 
 
-class _Gemini:
-    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
-        self._client = client
-        self._model = model
-        self._provider = provider
-        self._options = options
-
+class _Gemini(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = _view(prompt, warn)
         made = await request_of(request, prompt, model=self._model, warn=warn, view=view)
@@ -360,16 +354,11 @@ async def updates(
         yield update
 
 
-class _Reader:
+class _Reader(Reader):
     def __init__(self, model: str, provider: str, view: View | None) -> None:
-        self.usage: TokenUsage | None = None
-        self.finish: str | None = None
-        self._model = model
-        self._provider = provider
-        self._view = view
+        super().__init__(model, provider, view)
         self._calls = 0
         self._thoughts = 0
-        self._left_out: set[str] = set()
 
     def read(self, response: Any) -> ChatUpdate | None:
         """What a response adds, or None."""
@@ -430,18 +419,13 @@ class _Reader:
         properties: dict[str, Any] = {CONTENT_ID: f"thought-{self._thoughts}"}
         return properties if kind is None else {**properties, ENCRYPTED_VALUE_TYPE: kind}
 
-    def _leave_out(self, what: str, how: str) -> None:
-        if what not in self._left_out:
-            self._left_out.add(what)
-            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
-
     def _call(self, call: Any, properties: dict[str, Any]) -> FunctionCallContent:
         self._calls += 1
         given = getattr(call, "id", None)
         name = call.name or ""
         return FunctionCallContent(
             given if isinstance(given, str) and given != "" else f"call_{self._calls}",
-            name if self._view is None else self._view.own_name(name),
+            self._own_name(name),
             encode(call.args or {}).decode(),
             additional_properties=properties,
         )

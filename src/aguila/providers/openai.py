@@ -20,7 +20,7 @@ from aguila.chat import ChatUpdate
 from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
-from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
 from aguila.providers._prompt import Prompt, View, request_of, with_options
 from aguila.providers._tools import AnyTool
 
@@ -63,13 +63,7 @@ def _client(client: Any) -> Any:
     return AsyncOpenAI()
 
 
-class _Chat:
-    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
-        self._client = client
-        self._model = model
-        self._provider = provider
-        self._options = options
-
+class _Chat(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, openai_chat.RULES, warn)
         make = partial(openai_chat.request, provider=self._provider)
@@ -80,7 +74,7 @@ class _Chat:
                 yield update
 
 
-class _Responses(_Chat):
+class _Responses(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = View(prompt, openai_responses.RULES, warn)
         made = await request_of(openai_responses.request, prompt, model=self._model, warn=warn, view=view)

@@ -51,7 +51,7 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
-from aguila.providers._reading import known_finish, read_stream
+from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import standard_schema
 from aguila.providers._usage import count, token_usage
 
@@ -272,13 +272,9 @@ async def updates(
         yield update
 
 
-class _Reader:
+class _Reader(Reader):
     def __init__(self, model: str, provider: str, view: View | None) -> None:
-        self.usage: TokenUsage | None = None
-        self.finish: str | None = None
-        self._model = model
-        self._provider = provider
-        self._view = view
+        super().__init__(model, provider, view)
         self._calls: dict[int, str] = {}  # by place, the id
         self._given: dict[int, str] = {}  # by place, the id that the server gave
         self._names: dict[str, str] = {}
@@ -403,7 +399,7 @@ class _Reader:
         if known is None:
             if name == "":
                 return None  # nothing can be called by no name
-            known = self._names[call_id] = name if self._view is None else self._view.own_name(name)
+            known = self._names[call_id] = self._own_name(name)
         extra = getattr(piece, "extra_content", None)
         kept: dict[str, Any] = {}
         if is_object(extra) and extra and call_id not in self._extra:

@@ -30,9 +30,8 @@ from aguila.chat import (
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
-from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._failure import told_failure
 from aguila.providers._media import (
@@ -52,7 +51,7 @@ from aguila.providers._media import (
     text_of_file,
 )
 from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
-from aguila.providers._reading import known_finish, read_stream
+from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import standard_schema
 from aguila.providers._usage import count, token_usage
 
@@ -294,16 +293,11 @@ async def updates(
         yield update
 
 
-class _Reader:
+class _Reader(Reader):
     def __init__(self, model: str, provider: str, view: View | None) -> None:
-        self.usage: TokenUsage | None = None
-        self.finish: str | None = None
-        self._model = model
-        self._provider = provider
-        self._view = view
+        super().__init__(model, provider, view)
         self._calls: dict[Any, tuple[str, str]] = {}  # by the item's place: the id and the name
         self._told: dict[Any, int] = {}  # by the item's place: how much of the arguments
-        self._left_out: set[str] = set()
         self._shown: dict[str, str] = {}  # how much of a thought was shown, by the item's id
         self._refused = False
 
@@ -345,7 +339,7 @@ class _Reader:
         return ChatUpdate(contents=contents, raw_representation=event) if contents else None
 
     def _begin(self, event: Any) -> FunctionCallContent:
-        name = event.item.name if self._view is None else self._view.own_name(event.item.name)
+        name = self._own_name(event.item.name)
         self._calls[event.output_index] = (event.item.call_id, name)
         return FunctionCallContent(event.item.call_id, name, is_complete=False)
 
@@ -387,11 +381,6 @@ class _Reader:
         artefact = pack(ITEM, item=encode(whole).decode())
         properties = {CONTENT_ID: f"item-{whole.get('id')}", ENCRYPTED_VALUE_TYPE: ITEM}
         return [ReasoningContent("", artefact, additional_properties=properties), *file]
-
-    def _leave_out(self, what: str, how: str) -> None:
-        if what not in self._left_out:
-            self._left_out.add(what)
-            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
 
     def _end_thought(self, item: Any) -> list[Content]:
         encrypted = getattr(item, "encrypted_content", None)
