@@ -957,6 +957,9 @@ def test_only_a_clear_yes_is_an_approval(
     assert second.types == ["RUN_STARTED", "TOOL_CALL_RESULT", "RUN_FINISHED"]
     assert second.events[1].tool_call_id == interrupt.tool_call_id
     assert second.events[1].content == (f"deleted {path}" if approved else "refused")
+    # The call stays as it was shown, so its result says what was done instead.
+    told = {"aguila": {"arguments": {"path": path}}} if path != "/a" else None
+    assert [one.metadata for one in thread.conversation.messages if one.role == "tool"] == [told]
     calls = [call for message in thread.conversation.messages for call in getattr(message, "tool_calls", None) or ()]
     assert [call.function.arguments for call in calls] == ['{"path":"/a"}']
 

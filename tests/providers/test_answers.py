@@ -58,9 +58,24 @@ def history(events: list[Json], said: str = "Hi") -> list[Json]:
     return json.loads(encode(consume(events, messages=[first]).messages))
 
 
-def next_turn(desk: Any, before: list[Json], **members: Any) -> list[Json]:
+def next_turn(desk: Any, before: list[Json], run_id: str = "r2", **members: Any) -> list[Json]:
     messages = [*history(before), {"id": "m9", "role": "user", "content": "Go on"}]
-    return desk.events(run_id="r2", messages=messages, **members)
+    return desk.events(run_id=run_id, messages=messages, **members)
+
+
+def result_in(provider: str, sent: Json) -> Any:
+    """The results of tools in a request, as the provider is given them."""
+    match provider:
+        case "openai chat":
+            return [one["content"] for one in sent["messages"] if one["role"] == "tool"]
+        case "openai responses":
+            return [one["output"] for one in sent["input"] if one.get("type") == "function_call_output"]
+        case "anthropic":
+            blocks = [block for message in sent["messages"] for block in message["content"]]
+            return [block for block in blocks if block["type"] == "tool_result"]
+        case _:
+            found = [part for content in sent["contents"] for part in content["parts"]]
+            return [part["functionResponse"] for part in found if "functionResponse" in part]
 
 
 # Tools that ran before a question
@@ -177,15 +192,62 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_arguments_that_the_user_edited_are_told_to_the_model_and_to_nobody_else(
+def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in_all_later_ones(
     answering: Start, provider: str
 ) -> None:
-    answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."})
+    """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
+    answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."}, {"text": "Bye."})
     desk, recorded = answering(provider, *answers, tools=[pay])
-    events = resumed(desk, desk.said("Hi"), payload={"approved": True, "editedArgs": {"amount": 10}})
-    assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["paid 10"]
-    told = json.dumps(recorded.requests[1]).replace("\\", "")
-    assert 'The user changed the arguments to {"amount":10}' in told
+    first = desk.said("Hi")
+    second = resumed(desk, first, payload={"approved": True, "editedArgs": {"amount": 10}})
+    (answer,) = of_type(second, "TOOL_CALL_RESULT")
+    assert (answer["content"], answer["metadata"]) == ("paid 10", {"aguila": {"arguments": {"amount": 10}}})
+    next_turn(desk, [*first, *second], run_id="r3")
+    _, within, later = [json.dumps(result_in(provider, sent)).replace("\\", "") for sent in recorded.requests]
+    assert 'The user changed the arguments to {"amount":10}' in within
+    assert later == within
+    assert "900" in json.dumps(recorded.requests[2])  # the call stays as the model made it
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments(
+    answering: Start, provider: str
+) -> None:
+    calls = [("c1", "pay", {"amount": 900}), ("c2", "pay", {"amount": 7})]
+    desk, recorded = answering(provider, {"calls": calls}, {"text": "Paid."}, tools=[pay])
+    first = desk.said("Hi")
+    payloads = [{"approved": True, "editedArgs": {"amount": 900}}, {"approved": False, "editedArgs": {"amount": 1}}]
+    answers = [
+        {"interruptId": one["id"], "status": "resolved", "payload": payload}
+        for one, payload in zip(first[-1]["outcome"]["interrupts"], payloads, strict=True)
+    ]
+    second = desk.events(run_id="r2", messages=[], resume=answers)
+    assert ["metadata" in one for one in of_type(second, "TOOL_CALL_RESULT")] == [False, False]
+    assert "changed the arguments" not in json.dumps(recorded.requests[1])
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "gemini"])
+def test_the_error_of_a_result_is_one_in_the_next_turn_too(answering: Start, provider: str) -> None:
+    answers = ({"calls": [("c1", "pay", {"amount": "x"})]}, {"text": "Sorry."}, {"text": "Bye."})
+    desk, recorded = answering(provider, *answers, tools=[pay])
+    next_turn(desk, desk.said("Hi"))
+    _, within, later = [json.dumps(result_in(provider, sent)) for sent in recorded.requests]
+    assert ('"is_error": true' if provider == "anthropic" else '"error": "The arguments do not fit') in within
+    assert later == within
+
+
+@pytest.mark.parametrize("own", [None, 3, [], {"arguments": [1], "error": 7}, {"arguments": None}])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_metadata_of_ours_that_is_not_ours_changes_nothing(answering: Start, provider: str, own: Any) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount":1}'}}
+    told = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid 1"}
+    sent: list[Json] = []
+    for answer in (told, {**told, "metadata": {"aguila": own}}):
+        desk, recorded = answering(provider, {"text": "Done."}, tools=[pay])
+        said = {"id": "m1", "role": "user", "content": "Hi"}
+        desk.events(messages=[said, {"id": "a1", "role": "assistant", "toolCalls": [call]}, answer])
+        sent += recorded.requests
+    assert sent[0] == sent[1]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

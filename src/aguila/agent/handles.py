@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 from aguila.agent.output import Output
 from aguila.agent.questions import interrupts_in
+from aguila.chat.own_metadata import with_own
 from aguila.codec.json import encode
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
@@ -133,9 +134,13 @@ class ReasoningHandle(Opened):
 
 
 class ToolCallHandle(Opened):
-    """A tool call. ``id`` and ``name`` are the call's; ``is_frontend`` whether the client is to answer it."""
+    """A tool call. ``id`` and ``name`` are the call's; ``is_frontend`` whether the client is to answer it.
 
-    __slots__ = ("_opening", "_out", "_owner", "id", "is_frontend", "name")
+    ``edited`` are the arguments that it is made with, if a user edited them: the result says so, in its
+    ``metadata["aguila"]["arguments"]``, as the call that was shown stays as it is.
+    """
+
+    __slots__ = ("_opening", "_out", "_owner", "edited", "id", "is_frontend", "name")
 
     def __init__(
         self,
@@ -151,6 +156,7 @@ class ToolCallHandle(Opened):
         self.name = name
         self.id = output.ids.mint("call") if call_id is None else call_id
         self.is_frontend = is_frontend
+        self.edited: dict[str, Any] | None = None
         self._owner = owner
         self._opening = {"parent_message_id": parent_message_id, "subagent": owner, "metadata": metadata}
 
@@ -185,7 +191,7 @@ class ToolCallHandle(Opened):
             answer,
             message_id=self._out.ids.mint("tool") if message_id is None else message_id,
             subagent=self._owner,
-            metadata=metadata,
+            metadata=with_own(metadata, arguments=self.edited),
         )
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word

@@ -196,7 +196,8 @@ class Writing:
         """Show a tool call and ask whether it may be made; the user may edit the arguments.
 
         The call is the agent's to make and to answer, also one of a tool of the input: with ``result`` of the
-        approval's ``call``. Giving up answering is a refusal. Other arguments are another question.
+        approval's ``call``, which also says with which arguments, if they were edited. Giving up answering is a
+        refusal. Other arguments are another question.
         """
         proposed: ProposedCall[ToolCallHandle] = ProposedCall(
             tool_name=tool_name, args=args, message=message, key=key, expires_at=expires_at, metadata=metadata
@@ -231,10 +232,13 @@ class Writing:
             asked.append(replace(interrupt, tool_call_id=call.id))
             shown.append(call)
         answers = await self._questions.answers(asked)
-        return [
-            read_approval(answer, own_json(proposed.args), call)
-            for answer, proposed, call in zip(answers, calls, shown, strict=True)
-        ]
+        approvals: list[Approval[ToolCallHandle]] = []
+        for answer, proposed, call in zip(answers, calls, shown, strict=True):
+            approval = read_approval(answer, own_json(proposed.args), call)
+            if approval.approved and approval.arguments != own_json(proposed.args):
+                call.edited = approval.arguments
+            approvals.append(approval)
+        return approvals
 
     def new_id(self, kind: str) -> str:
         """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""

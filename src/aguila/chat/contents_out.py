@@ -29,6 +29,7 @@ from aguila.chat.hooks import Preview
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_out import result_content
+from aguila.chat.own_metadata import with_own
 from aguila.chat.partial_json import read_partial
 from aguila.chat.sent_calls import SentCall, SentCalls
 from aguila.codec.notice import Notice, Warn
@@ -36,9 +37,6 @@ from aguila.codec.values import is_object
 from aguila.errors import EncodeError
 from aguila.protocol import Event, Interrupt, Message, ReasoningEncryptedValueSubtype, replace
 from aguila.stream import EventWriter
-
-RESULT_ERROR = "aguila"
-"""Where a result's error travels, as ``metadata["aguila"]["error"]``: the event has no member for it."""
 
 _TEXT_ROLES = frozenset({"developer", "system", "assistant", "user"})
 
@@ -238,7 +236,7 @@ class ContentWriter:
         result, metadata = result_content(content, self._warn), _metadata(content)
         if content.error is not None:
             result = content.error if result == "" else result
-            metadata = {**(metadata or {}), RESULT_ERROR: {"error": content.error}}
+            metadata = with_own(metadata, error=content.error)
         self._out += self._writer.tool_result(
             call_id, result, message_id=self._id(update.message_id), subagent=subagent, metadata=metadata
         )

@@ -21,16 +21,15 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
-from aguila.chat.contents_out import RESULT_ERROR
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.interrupts import read_interrupt
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE, METADATA, RUN_ID, SUBAGENT_RUN_ID, THREAD_ID
 from aguila.chat.media import read_parts
 from aguila.chat.message import ChatUpdate
+from aguila.chat.own_metadata import own_of
 from aguila.codec import EventDecoder, encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.official import from_official, is_official
-from aguila.codec.values import is_object
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -228,8 +227,7 @@ def _item_of(event: Any) -> tuple[Any, ...]:
 
 
 def _error_of(event: ToolCallResultEvent) -> str | None:
-    kept = (event.metadata or {}).get(RESULT_ERROR)
-    error = kept.get("error") if is_object(kept) else None
+    error = own_of(event.metadata).get("error")
     return error if isinstance(error, str) else None
 
 

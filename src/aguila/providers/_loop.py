@@ -24,7 +24,8 @@ import msgspec
 from aguila.agent.questions import Interrupt, ProposedCall
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
-from aguila.chat.contents_out import RESULT_ERROR
+from aguila.chat.keys import METADATA
+from aguila.chat.own_metadata import with_own
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
 from aguila.errors import RunFailed
@@ -194,7 +195,11 @@ class _Rounds:
             if isinstance(item, Text) and item.is_held:
                 await tell_artefact(self._run, item)
         messages += [
-            ChatMessage("tool", [results[call.call_id].as_content(call.call_id, self._edited.get(call.call_id))])
+            ChatMessage(
+                "tool",
+                [results[call.call_id].as_content(call.call_id)],
+                additional_properties={METADATA: with_own(None, arguments=self._edited.get(call.call_id))},
+            )
             for call in turn.calls
             if call.call_id in results
         ]
@@ -240,8 +245,9 @@ class _Rounds:
 
     async def _tell_result(self, call: Call, result: Result, results: dict[str, Result]) -> None:
         results[call.call_id] = result
-        metadata = None if result.error is None else {RESULT_ERROR: {"error": result.error}}
-        await handle_of(self._run, call).result(result.content, metadata=metadata)
+        handle = handle_of(self._run, call)
+        handle.edited = self._edited.get(call.call_id)
+        await handle.result(result.content, metadata=with_own(None, error=result.error))
 
     async def _ask(self, gated: list[Planned], results: dict[str, Result]) -> None:
         """Ask about all of these calls at once, and make those that may be made."""
@@ -252,10 +258,10 @@ class _Rounds:
             ]
         )
         jobs: list[Awaitable[None]] = []
-        for (call, tool, asked), approval in zip(gated, approvals, strict=True):
+        for (call, tool, _), approval in zip(gated, approvals, strict=True):
             if approval.approved:
-                if approval.arguments != asked:
-                    self._edited[call.call_id] = approval.arguments
+                if approval.call.edited is not None:
+                    self._edited[call.call_id] = approval.call.edited
                 jobs.append(self._call(call, tool, approval.arguments, results))
             else:
                 why = "" if approval.reason is None else f" Reason: {approval.reason}"

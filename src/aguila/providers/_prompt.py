@@ -27,6 +27,7 @@ from aguila.chat import (
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import Context, Tool, replace
+from aguila.providers._said import as_said
 
 BEGIN = "(The user has not said anything yet.)"
 """What stands for the user where a provider demands that the user speaks first."""
@@ -124,7 +125,7 @@ class View:
         for tool in prompt.tools:
             self._learn(tool.name)
         self.tools = [(self._to_provider[tool.name], without_halves(tool)) for tool in prompt.tools]
-        history = provider_history(prompt.messages)
+        history = provider_history(as_said(message, warn) for message in prompt.messages)
         for repair in history.repairs:
             of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
             message = f"the provider's view of the history has a repair: {repair.kind}{of}"

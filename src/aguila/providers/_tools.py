@@ -20,11 +20,10 @@ from aguila.chat import Content, FunctionCallContent, FunctionResultContent
 from aguila.chat.functions import function_schema, read_arguments
 from aguila.chat.messages_out import result_content
 from aguila.chat.pydantic_types import as_json
-from aguila.codec.json import encode
 from aguila.codec.notice import log_notice
 from aguila.codec.records import members
 from aguila.errors import AguilaError, DecodeError, EncodeError
-from aguila.protocol import ContentPart, TextPart, Tool, replace
+from aguila.protocol import ContentPart, Tool, replace
 
 _log = logging.getLogger("aguila")
 
@@ -168,13 +167,9 @@ class Result(msgspec.Struct, frozen=True):
         """Word that it failed; in the content too, as most models are shown nothing else."""
         return cls(error, error)
 
-    def as_content(self, call_id: str, edited: dict[str, Any] | None = None) -> FunctionResultContent:
-        """The answer as the model is shown it, with word of arguments that the user edited: it knows only its own."""
-        content: Any = self.content
-        if edited is not None:
-            note = f"(The user changed the arguments to {encode(edited).decode()}.)"
-            content = f"{content}\n{note}" if isinstance(content, str) else [*content, TextPart(text=note)]
-        return FunctionResultContent(call_id, content, self.error)
+    def as_content(self, call_id: str) -> FunctionResultContent:
+        """The answer as it stands in the chat."""
+        return FunctionResultContent(call_id, self.content, self.error)
 
 
 AnyTool = FunctionTool | Callable[..., Any]
