@@ -108,7 +108,7 @@ async def _wait(task: asyncio.Task[BaseException | None], output: Output, grace:
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
     try:
-        await asyncio.wait((task,))
+        await _ended(task)
     except asyncio.CancelledError:
         waiting.uncancel()  # it is answered here: the caller's own scopes must not take it for theirs
         if task.done():
@@ -121,6 +121,21 @@ async def _wait(task: asyncio.Task[BaseException | None], output: Output, grace:
             waiting.uncancel()  # asked twice: no more patience
         return True
     return False
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Return when a task has, however; as ``asyncio.wait`` does, in a third of the room: a run waits here."""
+    waiter: asyncio.Future[None] = task.get_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    task.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        task.remove_done_callback(wake)
 
 
 class _End:

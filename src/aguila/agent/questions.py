@@ -146,7 +146,7 @@ class Questions:
         replay = context.replay
         self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
         self._current: frozenset[str] = frozenset() if replay is None else replay.current
-        self._settled: set[str] = set()
+        self._settled: dict[str, None] = {}  # as a set that takes no room while it is empty
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._ordinal = 0
@@ -189,7 +189,7 @@ class Questions:
         used = [id_ for id_ in ids if id_ in self._current and id_ not in self._settled]
         if used:
             await self._services.settle(used)
-            self._settled.update(used)
+            self._settled.update(dict.fromkeys(used))
         replaying = self._output.replaying
         missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
         if missing:

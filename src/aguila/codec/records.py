@@ -2,29 +2,35 @@
 
 A record's ``event`` is what happened, its ``fields`` are the members: ``thread`` and ``run`` of what it belongs to, and
 what else there is to know (``reference``, ``code``, ``rule``, ``path``). The names are not attributes of the record
-itself: ``thread`` is one already. ``of_run`` says for whom a task works, so that whatever is noticed in it, however far
+itself: ``thread`` is one already. ``OfRun`` says for whom a task works, so that whatever is noticed in it, however far
 below, names its run. Above: whoever logs. It decides nothing about formats, levels or where lines go.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from typing import Any
 
 _run: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
 
 
-@contextmanager
-def of_run(thread_id: str, run_id: str) -> Generator[None]:
+class OfRun:
     """What this task, and those it starts, log meanwhile belongs to this run."""
-    token = _run.set({"thread": thread_id, "run": run_id})
-    try:
-        yield
-    finally:
-        _run.reset(token)
+
+    __slots__ = ("_run", "_token")
+
+    def __init__(self, thread_id: str, run_id: str) -> None:
+        self._run = {"thread": thread_id, "run": run_id}
+        self._token: Token[Mapping[str, str] | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _run.set(self._run)
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _run.reset(self._token)
 
 
 def members(**more: Any) -> dict[str, Any]:

@@ -84,6 +84,11 @@ class Share:
         self._received = 0
         self._began = 0.0
 
+    @property
+    def is_none(self) -> bool:
+        """Whether it has taken nothing: then nothing about the body has to be watched."""
+        return not self._size
+
     async def take(self, size: int) -> None:
         """Wait until so many bytes may come in."""
         await self._admission.enter(size)
@@ -93,8 +98,6 @@ class Share:
 
     async def receive(self, receive: Receive) -> Message:
         """The next piece of the body. Raises ``Rejected`` (408) if others wait and it comes too slowly."""
-        if not self._size:
-            return await receive()
         while True:
             try:
                 async with asyncio.timeout(_GRACE):

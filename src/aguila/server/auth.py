@@ -39,11 +39,13 @@ class Request:
         self.method: str = asgi["method"]
         self.path = path
         """The path below the place where the app is mounted, without a trailing slash; ``/`` for its root."""
-        self.headers: dict[str, str] = {}
-        for name, value in asgi["headers"]:
-            text = value.decode("latin-1")
-            key = name.decode("latin-1").lower()
-            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        pairs = asgi["headers"]
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
+        if len(self.headers) < len(pairs):  # what was sent several times is one list
+            self.headers.clear()
+            for name, value in pairs:
+                key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+                self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
         self._query: dict[str, str] | None = None
 
     @property

@@ -133,6 +133,8 @@ def is_large_event(event: Event) -> bool:
 
 async def checked_apart(events: Sequence[Event]) -> list[bytes]:
     """What ``checked`` gives for each of these events; the event loop is not held by large ones."""
+    if not any(map(is_large_event, events)):
+        return [checked(event, STORED) for event in events]
     return [
         await apart(checked, event, STORED) if is_large_event(event) else checked(event, STORED) for event in events
     ]

@@ -69,8 +69,12 @@ async def prepare(
     Raises ``Rejected`` as ``check_parent`` does, and ``StoreUnavailable``.
     """
     view: Projection | None = None
-    lost = await check_parent(input, projections.store, scope)
-    if history == "server" or _needs_the_log(input, allow_system_messages):
+    lost = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
+    needs_the_log = _needs_the_log(input, allow_system_messages)
+    if history == "client" and not needs_the_log and not _has_doubles(input.messages):
+        # As combine would, having looked at every message again.
+        return Prepared(input=input, sent=input, notices=lost, is_hydration=False, prelude=[])
+    if history == "server" or needs_the_log:
         try:
             view = await projections.of(scope, input.thread_id, input.parent_run_id)
         except NotFound:
@@ -134,7 +138,7 @@ def combine(
         messages = [message for message in messages if message.role != "activity"]
     else:
         messages = input.messages
-        if len({message.id for message in messages}) < len(messages):
+        if _has_doubles(messages):
             notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
@@ -179,6 +183,10 @@ def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: lis
         text = f"several messages of one id; the first one counts: {list_ids(doubled)}"
         notices.append(Notice(rule="ENV-12", message=text, path="/messages"))
     return list(new.values())
+
+
+def _has_doubles(messages: Sequence[Message]) -> bool:
+    return len({message.id for message in messages}) < len(messages)
 
 
 def _doubled(messages: Sequence[Message]) -> Notice:

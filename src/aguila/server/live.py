@@ -21,7 +21,7 @@ from aguila.agent.apart import apart
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
-from aguila.codec.records import of_run, tell
+from aguila.codec.records import OfRun, tell
 from aguila.codec.text import MAX_SIZE, SHORT
 from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
@@ -102,6 +102,7 @@ class LiveRun:
         claims: Sequence[str] = (),
         max_event: int = MAX_SIZE,
         outage: Outage | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.lease = lease
         self._outage = Outage() if outage is None else outage
@@ -109,7 +110,7 @@ class LiveRun:
         self.viewers = Viewers()
         self.task: asyncio.Task[None] | None = None
         self.watch: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop() if loop is None else loop
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more will be written by this process."""
         self._store = store
@@ -318,8 +319,10 @@ class LiveRun:
 
     async def drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         """Run the agent to its end and close the run. ``load`` gives what it needs to know."""
-        with of_run(self.lease.thread_id, self.lease.run_id):
-            await self._drive(agent, load, cancel_grace)
+        with OfRun(self.lease.thread_id, self.lease.run_id):
+            driving = self._drive(agent, load, cancel_grace)
+            del load  # and the request with it: this lasts as long as the run
+            await driving
 
     async def _drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         ending: Ending | None = None
@@ -327,7 +330,7 @@ class LiveRun:
         self._tell("run started")
         try:
             context = await load()
-            del load  # and the request with it
+            del load
             self._is_driving = True
             if self._cancelling and self._refusal is None:  # before it began: the agent is not called at all
                 self.put(context.writer.cancel())

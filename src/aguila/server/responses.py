@@ -209,8 +209,13 @@ def framing_for(media_type: str, declared: str | None = None) -> Framing:
 
     Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
     """
-    framing = ProtobufFraming if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf() else SSEFraming
-    return framing(older_peer(declared))
+    peer = older_peer(declared)
+    if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
+        return ProtobufFraming(peer)
+    return _SSE if peer is None else SSEFraming(peer)
+
+
+_SSE = SSEFraming()  # for all who read our own version: it has nothing to remember about them
 
 
 # Streams
@@ -241,8 +246,9 @@ class Streams:
     """
 
     def __init__(self, heartbeat: float) -> None:
-        self._heartbeat = heartbeat
+        self.loop = asyncio.get_running_loop()
         self.has_ended = False
+        self._heartbeat = heartbeat
         self._open: set[EventStream] = set()
         self._emptied: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -252,7 +258,7 @@ class Streams:
         """A stream begins."""
         self._open.add(stream)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._heartbeat / 4, self._beat)
+            self._timer = self.loop.call_later(self._heartbeat / 4, self._beat)
 
     def discard(self, stream: EventStream) -> None:
         """A stream has ended."""
@@ -264,7 +270,7 @@ class Streams:
         """Let them end by themselves for this long, then break them off; no more are to be added."""
         self.has_ended = True
         if self._open:
-            self._emptied = asyncio.get_running_loop().create_future()
+            self._emptied = self.loop.create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
         for stream in list(self._open):
             stream.break_off(None)
@@ -275,16 +281,13 @@ class Streams:
             self._emptied.set_result(None)
 
     def _beat(self) -> None:
-        loop = asyncio.get_running_loop()
-        silent_since = loop.time() - self._heartbeat * 0.75
+        silent_since = self.loop.time() - self._heartbeat * 0.75
         for stream in self._open:
             if stream.is_silent(silent_since):
-                task = loop.create_task(
-                    stream.beat()
-                )  # not awaited: one that is stuck must not keep the others waiting
+                task = self.loop.create_task(stream.beat())  # not awaited: one may be stuck, the others must not wait
                 self._beating.add(task)
                 task.add_done_callback(self._beating.discard)
-        self._timer = loop.call_later(self._heartbeat / 4, self._beat) if self._open else None
+        self._timer = self.loop.call_later(self._heartbeat / 4, self._beat) if self._open else None
 
 
 _NOTHING = Batch(0, ())
@@ -336,7 +339,7 @@ class EventStream:
         self._headers = headers
         self._watched = watched
         self._grace = grace
-        self._loop = asyncio.get_running_loop()
+        self._loop = streams.loop
         self._is_broken = False
         self._is_complete = False
         self._is_sending = False
@@ -353,7 +356,7 @@ class EventStream:
     async def __call__(self, receive: Receive, send: Send) -> None:
         """Send the head, the events, and the end; returns early when the client hangs up."""
         self._send = send
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)
         self._streams.add(self)
         listening: asyncio.Task[None] | None = None
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aguila.agent.apart import apart
-from aguila.codec.records import of_run
+from aguila.codec.records import OfRun
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
@@ -70,7 +70,7 @@ async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[Ru
     outline = body.outline
     if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
         return await _decode_and_start(service, exchange, share, body)
-    with of_run(outline.thread_id, outline.run_id):
+    with OfRun(outline.thread_id, outline.run_id):
         return await _decode_and_start(service, exchange, share, body)
 
 

@@ -106,6 +106,7 @@ class Runs:
         self.owner = str(uuid7())
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}
+        self._loop = asyncio.get_running_loop()  # once: before Python 3.12 each of these is a system call
         self._remote = RemoteRuns(store, self.owner, settings.lease)
         self._agent = agent
         self._settings = settings
@@ -142,7 +143,7 @@ class Runs:
     async def _emptied(self, seconds: float) -> None:
         """Wait until no run is left, and none that was let in and is about to begin; but no longer than this."""
         if self._total:
-            self._empty = asyncio.get_running_loop().create_future()
+            self._empty = self._loop.create_future()
             await asyncio.wait([self._empty], timeout=min(seconds, MOMENT) if self.is_hurried else seconds)
 
     def hurry(self) -> None:
@@ -355,6 +356,7 @@ class Runs:
             claims=claims,
             max_event=settings.limits.event,
             outage=self.outage,
+            loop=self._loop,
         )
         principal, headers = asked.principal, asked.headers  # and not the body, which may be large, for the whole run
 
@@ -392,15 +394,15 @@ class Runs:
         key = (scope, thread_id, run_id)
         self.live[key] = live
         # In the next round of the event loop: its first event can be sent in this one.
-        asyncio.get_running_loop().call_soon(self._drive, key, live, load)
+        self._loop.call_soon(self._drive, key, live, load)
         return Started(live=live, first=first)
 
     def _drive(self, key: Key, live: LiveRun, load: Callable[[], Awaitable[RunContext]]) -> None:
-        task = asyncio.create_task(live.drive(self._agent, load, self._settings.cancel_grace), name=f"run {key[2]}")
-        live.task = task
+        driving = live.drive(self._agent, load, self._settings.cancel_grace)
+        live.task = task = self._loop.create_task(driving, name=f"run {key[2]}")
         task.add_done_callback(lambda task: self._forget(key, task))
         if not isinstance(self.store, MemoryStore):  # which no other process can write a cancel request to
-            live.watch = asyncio.create_task(self._watch(live))
+            live.watch = self._loop.create_task(self._watch(live))
 
     def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
         del self.live[key]

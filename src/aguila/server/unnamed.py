@@ -30,7 +30,10 @@ _BY_PLACE: Final = "legacy-message-"
 
 def has_unnamed(messages: Sequence[Message]) -> bool:
     """Whether some of these messages may have come without an id."""
-    return any(message.id.startswith(_BY_PLACE) for message in messages)
+    for message in messages:  # noqa: SIM110 - a generator would cost more than all the rest
+        if message.id.startswith(_BY_PLACE):
+            return True
+    return False
 
 
 def named(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # noqa: A002 - the protocol's word for it

@@ -45,7 +45,7 @@ class Viewers:
     __slots__ = ("_all", "_waiting")
 
     def __init__(self) -> None:
-        self._all: set[Viewer] = set()
+        self._all: dict[Viewer, None] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
@@ -56,11 +56,11 @@ class Viewers:
 
     def add(self, viewer: Viewer) -> None:
         """Somebody watches."""
-        self._all.add(viewer)
+        self._all[viewer] = None
 
     def discard(self, viewer: Viewer) -> None:
         """Somebody went away."""
-        self._all.discard(viewer)
+        self._all.pop(viewer, None)
         if self._all:
             return
         waiting, self._waiting = self._waiting, []

@@ -14,7 +14,6 @@ is still the same.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -37,16 +36,16 @@ class Signal:
 
     def __init__(self) -> None:
         self.version = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[None]] | None = None  # most signals are never waited for
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return 0 if self._waiters is None else len(self._waiters)
 
     def wake(self) -> None:
         """Count a change and wake everyone."""
         self.version += 1
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -55,11 +54,14 @@ class Signal:
         if self.version != seen:
             return
         waiter = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = set()
         self._waiters.add(waiter)
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            if self._waiters is not None:
+                self._waiters.discard(waiter)
 
 
 class Channel:
@@ -95,7 +97,7 @@ class Channel:
         self.users = 0
         self.stamp: Sequence[object] | None = None
         """What a polling store saw last of the thread; the first of it stays the same until the thread is deleted."""
-        self.ring: deque[tuple[Batch, int]] = deque()
+        self.ring: list[tuple[Batch, int]] = []  # a deque would take more room than all the rest of an idle run's
         self.ring_bytes = 0
         self.ring_limit = ring_limit
         self.loading: asyncio.Lock | None = None
@@ -140,7 +142,7 @@ class Channel:
         self.ring_bytes += size
         # The newest stays, however large, for those who wait for it: each would read it again from the store.
         while self.ring_bytes > self.ring_limit and len(self.ring) > (len(self.log) > 0):
-            self.ring_bytes -= self.ring.popleft()[1]
+            self.ring_bytes -= self.ring.pop(0)[1]
 
     def clear(self) -> None:
         """Empty the ring."""

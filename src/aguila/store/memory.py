@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
@@ -73,7 +72,7 @@ class MemoryStore(Store):
         self._files = Files()
         self._raised: dict[Key, dict[str, None]] = {}  # scope and interrupt -> the threads it is of, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
-        self._running: Counter[str] = Counter()  # scope -> how many of its threads have a run that is on
+        self._running: dict[str, int] = {}  # scope -> how many of its threads have a run that is on
         self._bytes = 0  # of the threads, without files
 
     async def open(self) -> None:
@@ -132,8 +131,9 @@ class MemoryStore(Store):
                 raise RunExists(f"run {run_id!r} exists", run=thread.record_of(run_id))
             if thread.running is not None:
                 raise ThreadBusy(f"thread {thread_id!r} is busy", run=thread.record_of(thread.running))
-        if max_running is not None and self._running[scope] >= max_running:
-            raise TooManyRuns(f"{self._running[scope]} runs of this scope are on")
+        running = self._running.get(scope, 0)
+        if max_running is not None and running >= max_running:
+            raise TooManyRuns(f"{running} runs of this scope are on")
         if thread is not None and waiting is not None:
             for record in thread.interrupts.values():
                 if record.status == "open" and record.interrupt_id not in waiting:
@@ -150,7 +150,7 @@ class MemoryStore(Store):
             first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2 if self._removed else 1
             thread = self._threads[key] = Thread(key, now, first)
         thread.running = run_id
-        self._running[scope] += 1
+        self._running[scope] = running + 1
         thread.lease_seconds = lease_seconds
         thread.runs[run_id] = RunRecord(
             scope=scope,

@@ -76,13 +76,14 @@ class Duties:
         self.run_id: str | None = None
         self.activity_types: dict[str, str] = {}
         """The type of every activity that has a baseline, by message id."""
-        self._run_ids: set[str] = set()
+        # Dicts as sets: these take no room while they are empty, and there is one of each for every run.
+        self._run_ids: dict[str, None] = {}
         self._messages: dict[str, _Message] = {}
         self._calls: dict[str, _Call] = {}
         # of the current run
         self._started: dict[str, None] = {}  # a dict: call order matters (FT-3)
-        self._answered: set[str] = set()
-        self._tags: set[str] = set()
+        self._answered: dict[str, None] = {}
+        self._tags: dict[str, None] = {}
 
     @property
     def pending_tool_call_ids(self) -> list[str]:
@@ -98,7 +99,7 @@ class Duties:
         """Remember an event, whether or not a duty was broken."""
         tag: Owner = getattr(event, "subagent_run_id", None)
         if tag is not None:
-            self._tags.add(tag)
+            self._tags[tag] = None
         note = _NOTES.get(event.__class__)
         if note is not None:
             note(self, event)
@@ -123,7 +124,7 @@ class Duties:
         if self.thread_id is None:
             self.thread_id = event.thread_id
         self.run_id = event.run_id
-        self._run_ids.add(event.run_id)
+        self._run_ids[event.run_id] = None
         self._started.clear()
         self._answered.clear()
         self._tags.clear()
@@ -252,7 +253,7 @@ class Duties:
             yield self._reused(event.message_id, known)
 
     def _note_result(self, event: ToolCallResultEvent) -> None:
-        self._answered.add(event.tool_call_id)
+        self._answered[event.tool_call_id] = None
         self._messages[event.message_id] = _Message("tool message", event.subagent_run_id, "tool")
 
     # activities and subagents

@@ -115,7 +115,7 @@ class Verifier:
         self._collect = collect
         self._duties = Duties() if producer else None
         self._open: dict[Item, dict[_Key, _Opened]] = {item: {} for item in ITEMS}
-        self._ended: set[str] = set()  # subagents announced and closed in this run
+        self._ended: dict[str, None] = {}  # subagents announced and closed in this run
         self._owners: dict[Bucket, dict[str, Owner]] = {bucket: {} for bucket in get_args(Bucket)}
         self._enter(RunState.NEW)
 
@@ -465,7 +465,7 @@ def _closes(item: Item) -> _Handler:
             v._check_owner(item.bucket, item_id, event)
         del v._open[item][key]
         if item is SUBAGENT:
-            v._ended.add(item_id)
+            v._ended[item_id] = None
 
     return close_item
 

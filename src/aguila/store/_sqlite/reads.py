@@ -30,6 +30,8 @@ SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {column("i.body")}, r.fi
 FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
 """  # noqa: S608 - our own names
 
+_OPEN = "r.key IN (SELECT running FROM threads INDEXED BY threads_running WHERE running IS NOT NULL)"
+
 _SUMMARY = """
 SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running,
   t.touched
@@ -109,23 +111,24 @@ def expired(db: sqlite3.Connection, now: float, is_gone: IsGone) -> tuple[Sequen
     """Open runs whose lease has run out or whose owner is gone, and whether a clock set back has made a lease or a note
     too long.
     """
-    rows = db.execute(f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
+    rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
     found = [_run_record(db, row) for row in rows]
     owners = db.execute(
-        "SELECT DISTINCT owner, lock FROM runs WHERE outcome IS NULL AND lease_until > ? AND lock IS NOT NULL", (now,)
+        f"SELECT DISTINCT r.owner, r.lock FROM runs r WHERE {_OPEN} AND r.lease_until > ? AND r.lock IS NOT NULL",  # noqa: S608
+        (now,),
     )
     for owner, lock in owners.fetchall():
         if is_gone(owner, lock):
             rows = db.execute(
-                f"{_RUN} WHERE r.outcome IS NULL AND r.lease_until > ? AND r.owner = ? AND r.lock = ?",
+                f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?",
                 (now, owner, lock),
             )
             found += [_run_record(db, row) for row in rows]
     longest = db.execute(
-        """
-        SELECT 1 FROM runs WHERE outcome IS NULL AND lease_until > ? + lease_seconds
+        f"""
+        SELECT 1 FROM runs r WHERE {_OPEN} AND r.lease_until > ? + r.lease_seconds
         UNION ALL SELECT 1 FROM viewers WHERE until > ? + seconds LIMIT 1
-        """,
+        """,  # noqa: S608
         (now, now),
     ).fetchone()
     return found, longest is not None
@@ -287,12 +290,15 @@ def _blob(row: Sequence[Any]) -> Blob:
 
 
 def stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
-    """What a follower must notice of each thread: (last, key, open run, its epoch, owner, whether to cancel it)."""
+    """What a follower must notice of each thread: (last, first, open run, its epoch, owner, whether to cancel it).
+
+    No thread has the first number of one that had its id before it.
+    """
     found: dict[Key, tuple[Any, ...]] = {}
     for key in keys:
         row = db.execute(
             """
-            SELECT t.last, t.key, r.run_id, r.epoch, r.owner, r.cancel_requested
+            SELECT t.last, t.first, r.run_id, r.epoch, r.owner, r.cancel_requested
             FROM threads t LEFT JOIN runs r ON r.key = t.running WHERE t.scope = ? AND t.thread_id = ?
             """,
             key,

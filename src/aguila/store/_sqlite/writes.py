@@ -49,7 +49,7 @@ def begin(
         """
         SELECT t.key, coalesce(t.last, 0), t.running,
           (SELECT count(*) FROM threads WHERE scope = ?1 AND running IS NOT NULL), EXISTS (SELECT 1 FROM removed),
-          (SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'runs')
+          (SELECT coalesce(max(key), 0) + 1 FROM runs)
         FROM (SELECT 1) LEFT JOIN threads t ON t.scope = ?1 AND t.thread_id = ?2
         """,
         (lease.scope, lease.thread_id),
@@ -171,7 +171,11 @@ def _settle(db: sqlite3.Connection, thread: int, run_id: str, interrupt_ids: Seq
 def shorten_leases(db: sqlite3.Connection, now: float) -> None:
     """After the clock was set back: one whole lease from now for each, or a dead process would hold on to it."""
     db.execute(
-        "UPDATE runs SET lease_until = ? + lease_seconds WHERE outcome IS NULL AND lease_until > ? + lease_seconds",
+        """
+        UPDATE runs SET lease_until = ? + lease_seconds
+        WHERE key IN (SELECT running FROM threads INDEXED BY threads_running WHERE running IS NOT NULL)
+          AND lease_until > ? + lease_seconds
+        """,
         (now, now),
     )
     db.execute("UPDATE viewers SET until = ? + seconds WHERE until > ? + seconds", (now, now))
