@@ -14,7 +14,7 @@ from contract import StoreContract
 from contract_support import DEADLINE, Clock, collect, events_of, finish, lines, start, statuses, whole
 
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store import Retention, SQLiteStore, Store
+from aguila.store import Retention, RunEnd, SQLiteStore, Store
 from aguila.store._sqlite import checkpoint, owners, reads, writer
 from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous
@@ -107,15 +107,27 @@ async def test_a_file_of_a_newer_aguila_is_refused_and_left_alone(path: Path):
 async def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path):
     with sqlite3.connect(path) as db:
         db.executescript((resources.files("aguila.store._sqlite") / "migrations" / "0001.sql").read_text())
-        db.execute("INSERT INTO threads VALUES (7, 'a', 't', 1, 1, 1, 1, 10, NULL)")
+        db.execute("INSERT INTO threads VALUES (7, 'a', 't', 1, 1, 1, 3, 10, 5)")
+        db.execute(
+            "INSERT INTO runs VALUES (5, 7, 'r', NULL, 'f', 1, NULL, NULL, 'gone', 1, 30, 2, 0, 1, NULL)",
+        )
+        db.execute("INSERT INTO inputs VALUES (5, x'7b7d')")
         db.execute("INSERT INTO log VALUES (7, 1, 1, ?)", (lines("started")[0],))
+        db.execute("INSERT INTO log VALUES (7, 2, 3, ?)", (b"\n".join(lines("one", "two")),))
+        db.execute("INSERT INTO log VALUES (8, 1, 1, ?)", (lines("another thread's")[0],))
         db.execute("INSERT INTO interrupts VALUES (3, 7, 'i1', 'r', 'open', NULL, x'7b7d')")
         db.execute("PRAGMA user_version = 1")
     db.close()
     store = SQLiteStore(path)
     await store.open()
-    assert events_of(await store.read("a", "t")) == lines("started")
+    assert events_of(await store.read("a", "t")) == lines("started", "one", "two")
+    assert events_of(await store.read("a", "t", 2)) == lines("two")
     assert await statuses(store) == {"i1": "open"}
+    (run,) = await store.expired()
+    assert (run.run_id, run.input, run.first, run.last) == ("r", b"{}", 1, 3)
+    lease = await store.take_over(run, owner="o", lease_seconds=30)
+    assert lease is not None
+    assert (await store.append(lease, lines("end"), end=RunEnd(outcome="error"))).last == 4
     assert await store.interrupt_thread("a", "i1") == "t"
     await store.close()
 

@@ -63,9 +63,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, input: RunAgentInput) -> None:  # noqa: A002 - the protocol's word for it
         """Raise ``Rejected`` (422) for an input with too much of something, or ids that cannot be any."""
-        for found, most, what in ((input.messages, self.messages, "messages"), (input.tools, self.tools, "tools")):
-            if found is not None and len(found) > most:
-                raise _too_many(len(found), most, what, f"/{what}")
+        if len(input.messages) > self.messages:
+            raise _too_many(len(input.messages), self.messages, "messages", "/messages")
+        if input.tools is not None and len(input.tools) > self.tools:
+            raise _too_many(len(input.tools), self.tools, "tools", "/tools")
         for value, path in (
             (input.thread_id, "/threadId"),
             (input.run_id, "/runId"),

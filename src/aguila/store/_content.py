@@ -21,6 +21,8 @@ def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
 
     Raises ``ValueError`` for an event that is not a single line: it is not compact JSON.
     """
+    if len(events) == 1:
+        return [(1, _line(events[0]))]
     if max(map(len, events), default=0) <= LARGE:
         return [(len(events), _joined(events))]
     rows: list[tuple[int, bytes]] = []
@@ -38,12 +40,10 @@ def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
 
 def size_of(rows: Sequence[tuple[int, bytes]]) -> int:
     """How many bytes the lines have."""
-    return sum([len(lines) for _, lines in rows])
+    return len(rows[0][1]) if len(rows) == 1 else sum([len(lines) for _, lines in rows])
 
 
 def _joined(events: Sequence[bytes]) -> bytes:
-    if len(events) == 1:
-        return _line(events[0])
     body = b"\n".join(events)
     if body.count(b"\n") != max(0, len(events) - 1):
         raise ValueError(_BROKEN)

@@ -39,7 +39,12 @@ FROM threads t
 """
 
 
-_LOG = f"SELECT first, {column('events')}, rowid FROM log WHERE thread = ? AND last > ? ORDER BY last"  # noqa: S608
+_LOG = f"SELECT first, {column('events')}, place FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
+
+
+def place_of(thread: int, last: int) -> int:
+    """The key of the row of the log that has this number of a thread for its last one."""
+    return (thread << 32) + last
 
 
 def _run_record(db: sqlite3.Connection, row: Sequence[Any]) -> RunRecord:
@@ -189,11 +194,11 @@ def log(
     found: list[Batch] = []
     count = size = 0
     if after < stop:
-        rows = db.execute(_LOG, (key, after))
-        for first, found_there, row in rows:
+        rows = db.execute(_LOG, (place_of(key, after), place_of(key + 1, 0)))
+        for first, found_there, place in rows:
             if first > stop or count >= limit or size >= READ_BYTES:
                 break
-            body = whole(db, found_there, "log", "events", row)
+            body = whole(db, found_there, "log", "events", place)
             batch = cut(Batch(first, split_events(body)), after, stop)
             found.append(batch)
             count += len(batch.events)

@@ -24,10 +24,10 @@ def insert(db: sqlite3.Connection, statement: str, values: tuple[Any, ...], data
         row = db.execute(f"{head}zeroblob(?){tail}", (*values, len(data))).lastrowid
         view = memoryview(data)
         table, column = _place(statement)
-        with db.blobopen(table, column, _known(row)) as blob:
+        with db.blobopen(table, column, known(row)) as blob:
             for at in range(0, len(view), _SLICE):
                 blob.write(view[at : at + _SLICE])
-    return _known(row)
+    return known(row)
 
 
 def column(name: str) -> str:
@@ -52,6 +52,7 @@ def _place(statement: str) -> tuple[str, str]:
     return target.split()[-1], columns.split(",")[-1].strip()
 
 
-def _known(row: int | None) -> int:
+def known(row: int | None) -> int:
+    """The id of a row that something was inserted into."""
     assert row is not None  # noqa: S101 - something was inserted
     return row

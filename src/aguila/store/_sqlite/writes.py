@@ -23,7 +23,7 @@ from aguila.errors import (
 )
 from aguila.store._content import ROOM, size_of, thread_hash
 from aguila.store._sqlite import reads
-from aguila.store._sqlite.slices import insert
+from aguila.store._sqlite.slices import insert, known
 from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
 from aguila.store.feed import Key
 
@@ -84,7 +84,7 @@ def begin(
         """,
         (lease.scope, lease.thread_id, now, batch.first, batch.last, size_of(rows) + len(body), run),
     ).lastrowid
-    thread = row if thread is None else thread
+    thread = known(row) if thread is None else thread
     db.execute(
         """
         INSERT INTO runs (key, thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds,
@@ -447,11 +447,11 @@ def _extend(
     return batch
 
 
-def _log(db: sqlite3.Connection, thread: int | None, last: int, rows: Sequence[tuple[int, bytes]]) -> None:
+def _log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[tuple[int, bytes]]) -> None:
     for count, lines in rows:
         if count:
-            values = (thread, last + 1, last + count)
-            insert(db, "INSERT INTO log (thread, first, last, events) VALUES (?, ?, ?, ?)", values, lines)
+            values = (reads.place_of(thread, last + count), last + 1)
+            insert(db, "INSERT INTO log (place, first, events) VALUES (?, ?, ?)", values, lines)
             last += count
 
 
@@ -483,7 +483,8 @@ def _unremove(db: sqlite3.Connection, scope: str, thread_id: str) -> int:
 
 def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
     db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
-    for table in ("runs", "log", "interrupts", "effects", "sessions"):
+    db.execute("DELETE FROM log WHERE place > ? AND place < ?", (reads.place_of(key, 0), reads.place_of(key + 1, 0)))
+    for table in ("runs", "interrupts", "effects", "sessions"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
         "INSERT OR REPLACE INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?",

@@ -1,6 +1,7 @@
 -- A run that begins writes as few pages as it can: its first event waits for them. So keys may come back (without
 -- AUTOINCREMENT there is no counter to write): what tells a thread from its predecessor is "first". And which runs are
--- open is told by "threads_running" alone; they are few.
+-- open is told by "threads_running" alone; they are few. And a row of the log has its place for a key, so that the log
+-- needs no index, and what belongs together is read together.
 CREATE TABLE threads_9 (
   key INTEGER PRIMARY KEY,
   scope TEXT NOT NULL,
@@ -46,3 +47,10 @@ SELECT key, thread, run_id, parent_run_id, fingerprint, first, last, outcome, ow
   cancel_requested, started_at, ended_at, lock FROM runs;
 DROP TABLE runs;
 ALTER TABLE runs_9 RENAME TO runs;
+
+-- The log: a row is a batch, its events as lines. "place" is the key of the thread, times 2^32, and the number of the
+-- last of these events.
+CREATE TABLE log_9 (place INTEGER PRIMARY KEY, first INTEGER NOT NULL, events BLOB NOT NULL);
+INSERT INTO log_9 (place, first, events) SELECT thread * 4294967296 + last, first, events FROM log ORDER BY 1;
+DROP TABLE log;
+ALTER TABLE log_9 RENAME TO log;
