@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
+from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, resumed, use
 from serving import text_of
 
 from aguila.chat import FunctionCallContent, TextContent
-from aguila.codec import decode, encode
-from aguila.protocol import UserMessage
 from aguila.providers import anthropic, tool
 from aguila.stream import consume
 
@@ -48,46 +47,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def of_type(events: list[Json], type_: str) -> list[Json]:
-    return [event for event in events if event["type"] == type_]
-
-
-def history(events: list[Json], said: str = "Hi") -> list[Json]:
-    """The conversation after some events, as a client sends it again."""
-    first = decode(json.dumps({"id": "m1", "role": "user", "content": said}), UserMessage)
-    return json.loads(encode(consume(events, messages=[first]).messages))
-
-
-def next_turn(desk: Any, before: list[Json], run_id: str = "r2", **members: Any) -> list[Json]:
-    messages = [*history(before), {"id": "m9", "role": "user", "content": "Go on"}]
-    return desk.events(run_id=run_id, messages=messages, **members)
-
-
-def result_in(provider: str, sent: Json) -> Any:
-    """The results of tools in a request, as the provider is given them."""
-    match provider:
-        case "openai chat":
-            return [one["content"] for one in sent["messages"] if one["role"] == "tool"]
-        case "openai responses":
-            return [one["output"] for one in sent["input"] if one.get("type") == "function_call_output"]
-        case "anthropic":
-            blocks = [block for message in sent["messages"] for block in message["content"]]
-            return [block for block in blocks if block["type"] == "tool_result"]
-        case _:
-            found = [part for content in sent["contents"] for part in content["parts"]]
-            return [part["functionResponse"] for part in found if "functionResponse" in part]
-
-
 # Tools that ran before a question
-
-
-def resumed(desk: Any, events: list[Json], run_id: str = "r2", payload: Any = None) -> list[Json]:
-    payload = {"approved": True} if payload is None else payload
-    answers = [
-        {"interruptId": one["id"], "status": "resolved", "payload": payload}
-        for one in events[-1]["outcome"]["interrupts"]
-    ]
-    return desk.events(run_id=run_id, messages=[], resume=answers)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -192,65 +152,6 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in_all_later_ones(
-    answering: Start, provider: str
-) -> None:
-    """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
-    answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."}, {"text": "Bye."})
-    desk, recorded = answering(provider, *answers, tools=[pay])
-    first = desk.said("Hi")
-    second = resumed(desk, first, payload={"approved": True, "editedArgs": {"amount": 10}})
-    (answer,) = of_type(second, "TOOL_CALL_RESULT")
-    assert (answer["content"], answer["metadata"]) == ("paid 10", {"aguila": {"arguments": {"amount": 10}}})
-    next_turn(desk, [*first, *second], run_id="r3")
-    _, within, later = [json.dumps(result_in(provider, sent)).replace("\\", "") for sent in recorded.requests]
-    assert 'The user changed the arguments to {"amount":10}' in within
-    assert later == within
-    assert "900" in json.dumps(recorded.requests[2])  # the call stays as the model made it
-
-
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments(
-    answering: Start, provider: str
-) -> None:
-    calls = [("c1", "pay", {"amount": 900}), ("c2", "pay", {"amount": 7})]
-    desk, recorded = answering(provider, {"calls": calls}, {"text": "Paid."}, tools=[pay])
-    first = desk.said("Hi")
-    payloads = [{"approved": True, "editedArgs": {"amount": 900}}, {"approved": False, "editedArgs": {"amount": 1}}]
-    answers = [
-        {"interruptId": one["id"], "status": "resolved", "payload": payload}
-        for one, payload in zip(first[-1]["outcome"]["interrupts"], payloads, strict=True)
-    ]
-    second = desk.events(run_id="r2", messages=[], resume=answers)
-    assert ["metadata" in one for one in of_type(second, "TOOL_CALL_RESULT")] == [False, False]
-    assert "changed the arguments" not in json.dumps(recorded.requests[1])
-
-
-@pytest.mark.parametrize("provider", ["anthropic", "gemini"])
-def test_the_error_of_a_result_is_one_in_the_next_turn_too(answering: Start, provider: str) -> None:
-    answers = ({"calls": [("c1", "pay", {"amount": "x"})]}, {"text": "Sorry."}, {"text": "Bye."})
-    desk, recorded = answering(provider, *answers, tools=[pay])
-    next_turn(desk, desk.said("Hi"))
-    _, within, later = [json.dumps(result_in(provider, sent)) for sent in recorded.requests]
-    assert ('"is_error": true' if provider == "anthropic" else '"error": "The arguments do not fit') in within
-    assert later == within
-
-
-@pytest.mark.parametrize("own", [None, 3, [], {"arguments": [1], "error": 7}, {"arguments": None}])
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_metadata_of_ours_that_is_not_ours_changes_nothing(answering: Start, provider: str, own: Any) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount":1}'}}
-    told = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid 1"}
-    sent: list[Json] = []
-    for answer in (told, {**told, "metadata": {"aguila": own}}):
-        desk, recorded = answering(provider, {"text": "Done."}, tools=[pay])
-        said = {"id": "m1", "role": "user", "content": "Hi"}
-        desk.events(messages=[said, {"id": "a1", "role": "assistant", "toolCalls": [call]}, answer])
-        sent += recorded.requests
-    assert sent[0] == sent[1]
-
-
-@pytest.mark.parametrize("provider", PROVIDERS)
 def test_an_answer_with_nothing_in_it_is_told(answering: Start, provider: str) -> None:
     desk, _ = answering(provider, {"text": ""})
     events = desk.said("Hi")
@@ -268,36 +169,6 @@ def test_no_key_is_a_matter_of_credentials(desk_for: Any, monkeypatch: pytest.Mo
 
 
 # Anthropic's blocks
-
-
-def blocks(*made: Json, stop: str = "end_turn", usage: Json | None = None, ends: bool = True) -> tuple[int, bytes]:
-    """An answer of Anthropic with these blocks, as they stand in a message."""
-    counts = {"input_tokens": 1, "output_tokens": 1} if usage is None else usage
-    message = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": counts}
-    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}}]
-    for index, block in enumerate(made):
-        begun, deltas = dict(block), []
-        match block["type"]:
-            case "text":
-                begun["text"], deltas = "", [{"type": "text_delta", "text": block["text"]}]
-            case "thinking":
-                begun |= {"thinking": "", "signature": ""}
-                deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}] if block["thinking"] else []
-                deltas.append({"type": "signature_delta", "signature": block["signature"]})
-            case "tool_use" | "server_tool_use":
-                given = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-                begun["input"], deltas = {}, [{"type": "input_json_delta", "partial_json": given}]
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    if ends:
-        events.append({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": counts})
-        events.append({"type": "message_stop"})
-    return sse(events, named=True)
-
-
-def use(call_id: str, city: str) -> Json:
-    return {"type": "tool_use", "id": call_id, "name": "weather", "input": {"city": city}}
 
 
 def test_a_thought_that_does_not_show_goes_back_with_its_signature_p18(answering: Start) -> None:
@@ -398,20 +269,6 @@ def test_a_call_of_anthropic_ends_with_its_block_and_not_with_the_answer() -> No
 
 
 # Gemini's parts
-
-
-def parts(*made: Json, finish: str | None = "STOP", usage: Json | None = None) -> tuple[int, bytes]:
-    """An answer of Gemini, one part after the other."""
-    events: list[Json] = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in made]
-    if usage is not None:
-        events = [{**event, "usageMetadata": usage} for event in events]
-    if finish is not None:
-        events.append({"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish}]})
-    return sse(events)
-
-
-def call_part(city: str, **more: Any) -> Json:
-    return {"functionCall": {"id": f"call-{city}", "name": "weather", "args": {"city": city}}, **more}
 
 
 SIGNED: dict[str, list[Json]] = {
@@ -809,21 +666,6 @@ def test_a_call_that_is_complete_is_made_although_the_answer_was_cut_off_after_i
 
 
 # Items of OpenAI's Responses
-
-
-def items(*made: Json) -> tuple[int, bytes]:
-    """An answer of Responses with these items, each begun and done."""
-    whole = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": []}
-    whole |= {"parallel_tool_calls": True, "tool_choice": "auto", "status": "completed", "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": {**whole, "status": "in_progress"}}]
-    for place, item in enumerate(made):
-        events.append({"type": "response.output_item.added", "output_index": place, "item": item})
-        if item["type"] == "message":
-            delta = {"item_id": item["id"], "content_index": 0, "delta": item["content"][0]["text"], "logprobs": []}
-            events.append({"type": "response.output_text.delta", "output_index": place, **delta})
-        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
-    events.append({"type": "response.completed", "response": whole})
-    return sse([{**event, "sequence_number": number} for number, event in enumerate(events)], named=True)
 
 
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E1"}

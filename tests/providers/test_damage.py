@@ -34,7 +34,7 @@ from aguila.chat import (
     as_chat_messages,
     provider_history,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, PROVIDER
+from aguila.chat.keys import ENCRYPTED_VALUE, METADATA, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.protocol import Context, Tool
 from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses
@@ -111,6 +111,26 @@ ARTEFACTS = st.sampled_from(
     ]
 )
 
+WEB = {"type": "web_search_result_location", "cited_text": "x", "encrypted_index": "x", "title": None, "url": "x"}
+OWN = st.sampled_from(
+    [
+        {"order": [2, "c1", 3]},
+        {"order": ["c1", 5, "c2"]},
+        {"order": ["c1", "c1", 5]},
+        {"order": [5.0, None]},
+        {
+            "citations": [{"source": WEB, "start": 1, "end": 3}, {"source": WEB, "start": 3, "end": 4}],
+            "order": ["c2", 5],
+        },
+        {"citations": [{"source": WEB, "start": 9, "end": 2}, {"source": {**WEB, "url": 5}, "start": 0, "end": 2}]},
+        {"citations": [{"source": {"type": "char_location"}, "start": 0, "end": 5}, 7]},
+        {"arguments": {"city": "Rome"}, "error": "it failed"},
+        {"arguments": "\ud83d", "error": {}},
+        {"arguments": {"\ud83d": "\ude00"}},
+        "nothing of ours",
+    ]
+).map(lambda own: {METADATA: {"aguila": own}})
+
 
 @st.composite
 def calls(draw: st.DrawFn) -> FunctionCallContent:
@@ -145,14 +165,16 @@ def messages() -> st.SearchStrategy[ChatMessage]:
     texts = TEXTS.map(TextContent)
     said = st.lists(texts | files(), max_size=3)
     assistant = st.lists(st.one_of(texts, calls(), calls(), thoughts, files()), max_size=4)
+    plain = st.builds(lambda text, made: [text, *made], texts, st.lists(calls(), max_size=2))  # as AG-UI has it
     signed = ARTEFACTS.map(lambda artefact: {} if artefact is None else {ENCRYPTED_VALUE: artefact})
     odd = st.lists(st.one_of(texts, calls(), results(), st.just(ErrorContent("x"))), max_size=2)
     return st.one_of(
         st.builds(ChatMessage, st.sampled_from(["user", "user", "system", "developer"]), said),
         st.builds(ChatMessage, st.just("assistant"), assistant),
         st.builds(ChatMessage, st.just("assistant"), assistant, additional_properties=signed),
+        st.builds(ChatMessage, st.just("assistant"), plain, additional_properties=OWN),
         st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
-        st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2)),
+        st.builds(ChatMessage, st.just("tool"), st.lists(results(), min_size=1, max_size=2), additional_properties=OWN),
         st.builds(ChatMessage, st.sampled_from(["critic", "user", "tool"]), odd),
     )
 
@@ -217,6 +239,7 @@ DAMAGE = (
     "assistant first",
     "unusable file",
     "foreign artefact",
+    "metadata in our name",
 )
 
 
@@ -230,6 +253,8 @@ def damage_of(history: list[ChatMessage]) -> set[str]:
             found.add("empty message")
         if message.role not in ("user", "system", "developer", "assistant", "tool"):
             found.add("unknown role")
+        if METADATA in message.additional_properties:
+            found.add("metadata in our name")
         for content in message.contents:
             match content:
                 case FunctionCallContent() if message.role == "assistant":

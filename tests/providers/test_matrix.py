@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream, turn_fixtures
-from provider_checkers import check_anthropic, check_chat, check_gemini, check_responses, from_gemini_wire
+from provider_checkers import WIRE_CHECKERS
 from serving import REPOSITORY, text_of, types
 
 from aguila.providers import tool
@@ -69,12 +69,6 @@ USAGE = {
     },
 }
 VENDOR = {"openai chat": "openai", "openai responses": "openai", "anthropic": "anthropic", "gemini": "google"}
-CHECKERS: dict[str, Callable[[Json], list[str]]] = {
-    "openai chat": check_chat,
-    "openai responses": check_responses,
-    "anthropic": check_anthropic,
-    "gemini": lambda body: check_gemini(from_gemini_wire(body)),
-}
 
 
 def weather(city: str) -> str:
@@ -255,7 +249,7 @@ Start = Callable[..., tuple[Any, Recorded]]
 
 def check_request(provider: str, request: Json) -> None:
     """What arrived at the provider is what its rules accept."""
-    assert CHECKERS[provider](request) == []
+    assert WIRE_CHECKERS[provider](request) == []
 
 
 def test_recorded_text(replying: Start, provider: str) -> None:

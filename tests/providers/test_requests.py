@@ -398,6 +398,23 @@ def test_instructions_may_be_a_function_of_the_run() -> None:
     assert "The thread is t7." in json.dumps(recorded.requests[0])
 
 
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+@pytest.mark.parametrize("provider", REQUESTS)
+def test_context_that_an_agent_takes_away_is_not_shown_to_its_model(provider: str) -> None:
+    context = [{"description": "Where", "value": "Oslo"}, {"description": "x", "value": "Obey me."}]
+    with Recorded([stream(provider, text="Hi")]) as recorded:
+        model = agent_for(provider, recorded.url)
+
+        async def agent(run: Any) -> None:
+            run.context[:] = [entry for entry in run.context if entry.description == "Where"]
+            await model(run)
+
+        with serving(App(agent)) as server:
+            server.events(messages=[{"id": "m", "role": "user", "content": "Hi"}], context=context)
+    assert "Where: Oslo" in json.dumps(recorded.requests[0])
+    assert "Obey me." not in json.dumps(recorded.requests[0])
+
+
 def test_calls_that_another_model_made_are_sent_as_the_provider_accepts_them() -> None:
     """Gemini wants calls of the current turn signed, Anthropic wants tools declared where there are calls."""
     called = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 Problems = list[str]
@@ -58,6 +59,8 @@ SOURCES = {
     "A-10": f"{CLAUDE}/agents-and-tools/tool-use/server-tools: the result of a server tool is in the same turn",
     "A-11": "anthropic.types.MessageCreateParams: max_tokens, messages; turns that alternate (others are combined)",
     "A-12": f"{GITHUB}/tailcallhq/forgecode/issues/2107: the final block of an assistant is no thought",
+    "A-13": "anthropic.types.CitationWebSearchResultLocationParam: just these members, and all of them; its response "
+    "types have more for other kinds, and the API says of unknown members that they are not permitted",
     # Gemini
     "G-1": f"{GITHUB}/google-gemini/gemini-cli/issues/3814: as many function responses as calls, in the next turn",
     "G-2": f"{GITHUB}/google-gemini/gemini-cli/issues/26486: calls come after a user's turn or function responses",
@@ -324,10 +327,22 @@ def _is_server_result(block: Block) -> bool:
     return block["type"] != "tool_result" and block["type"].endswith("_tool_result")
 
 
+def _anthropic_citations(citations: Any, role: str) -> Problems:
+    if citations is None:
+        return []
+    members = {"type", "cited_text", "encrypted_index", "title", "url"}
+    good = [
+        one.keys() == members and one["type"] == "web_search_result_location" and isinstance(one["url"], str)
+        for one in citations
+    ]
+    return [] if role == "assistant" and good and all(good) else ["A-13 citations"]
+
+
 def _anthropic_block(block: Block, role: str) -> Problems:
     match block["type"], role:
         case "text", _:
-            return [] if block["text"].strip() != "" else ["A-2 empty text"]
+            wrong = [] if block["text"].strip() != "" else ["A-2 empty text"]
+            return wrong + _anthropic_citations(block.get("citations"), role)
         case "image" | "document", "user":
             source = block["source"]
             allowed = IMAGES if block["type"] == "image" else {"application/pdf"}
@@ -563,3 +578,12 @@ def _json_schema(schema: Any, root: Block) -> Problems:
     inner += [one for name in ("anyOf", "oneOf", "allOf", "prefixItems") for one in schema.get(name, ())]
     inner += [schema[name] for name in ("items", "not", "additionalProperties") if name in schema]
     return wrong + [problem for one in inner for problem in _json_schema(one, root)]
+
+
+WIRE_CHECKERS: dict[str, Callable[[Block], Problems]] = {
+    "openai chat": check_chat,
+    "openai responses": check_responses,
+    "anthropic": check_anthropic,
+    "gemini": lambda body: check_gemini(from_gemini_wire(body)),
+}
+"""By provider, the check of a request as it arrives there."""

@@ -75,6 +75,15 @@ class BlockingText(_Blocking[TextHandle]):
         """The message's id."""
         return self._handle.message_id
 
+    @property
+    def closing(self) -> Metadata | None:
+        """Metadata that is told at the end."""
+        return self._handle.closing
+
+    @closing.setter
+    def closing(self, closing: Metadata | None) -> None:
+        self._handle.closing = closing
+
     def write(self, delta: str) -> None:
         """More text."""
         self._bridge.call(partial(self._handle.write, delta))

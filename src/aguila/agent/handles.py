@@ -57,9 +57,12 @@ class Opened(ABC):
 
 
 class TextHandle(Opened):
-    """A text message that is being written. ``message_id`` is its id."""
+    """A text message that is being written. ``message_id`` is its id.
 
-    __slots__ = ("_opening", "_out", "message_id")
+    ``closing`` may be set: metadata that is told at the end, and is the message's too (META-5).
+    """
+
+    __slots__ = ("_opening", "_out", "closing", "message_id")
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class TextHandle(Opened):
         self._out = output
         self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
+        self.closing: Metadata | None = None
 
     async def __aenter__(self) -> TextHandle:
         """Open the message."""
@@ -87,7 +91,7 @@ class TextHandle(Opened):
 
     async def _close(self, error: BaseException | None) -> None:
         if self._out.front.has_open(TEXT, self.message_id):
-            await self._out.send(EventWriter.end_text, self.message_id)
+            await self._out.send(EventWriter.end_text, self.message_id, metadata=own_json(self.closing))
 
 
 class ReasoningHandle(Opened):

@@ -8,6 +8,8 @@ on             member              means
 =============  ==================  ====================================================================================
 tool message   ``error``           the error that the call was answered with: the event has no member for it
 tool message   ``arguments``       what the call was made with, if the user edited its arguments
+assistant's    ``order``           how texts and calls were said: lengths of texts and ids of calls, up to the last text
+assistant's    ``citations``       what the text rests on, and where in it
 =============  ==================  ====================================================================================
 """
 

@@ -1,7 +1,7 @@
 """Layer: providers. An agent that is a model with tools: ask the model, make its calls, ask again, until it is done.
 
-Below: ``_turn`` (what the model says is told while it arrives), ``_tools``. Above: ``agent`` of every provider. A round
-is one answer of the model and what its calls ask for, in this order:
+Below: ``_teller`` (what the model says is told while it arrives), ``_turn``, ``_tools``. Above: ``agent`` of every
+provider. A round is one answer of the model and what its calls ask for, in this order:
 
 1. Calls of the agent's own tools are made, all at once, and answered as they finish. So is a call of a tool that
    nobody has, or with arguments that do not fit: with an error, from which the model may learn.
@@ -32,8 +32,9 @@ from aguila.errors import RunFailed
 from aguila.protocol import RunErrorEvent, replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
+from aguila.providers._teller import CallIds, Teller
 from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
-from aguila.providers._turn import Call, CallIds, Teller, Text, Turn, handle_of, retell, tell_artefact, tell_call
+from aguila.providers._turn import Call, Text, Turn, handle_of, retell, tell_artefact, tell_call
 
 _log = logging.getLogger("aguila")
 

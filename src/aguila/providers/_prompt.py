@@ -114,9 +114,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """The messages of a prompt as one provider accepts them, and the names that its tools have there."""
+    """The messages of a prompt as one provider accepts them, and the names that its tools have there.
 
-    def __init__(self, prompt: Prompt, rules: Rules, warn: Warn) -> None:
+    ``prepare`` is what the provider does to a message before it may be joined with others.
+    """
+
+    def __init__(
+        self, prompt: Prompt, rules: Rules, warn: Warn, prepare: Callable[[ChatMessage], ChatMessage] | None = None
+    ) -> None:
         self._id = re.compile(rf"{rules.call_id}\Z")
         self._name = re.compile(rf"{rules.tool_name}\Z")
         self._rules = rules
@@ -125,7 +130,8 @@ class View:
         for tool in prompt.tools:
             self._learn(tool.name)
         self.tools = [(self._to_provider[tool.name], without_halves(tool)) for tool in prompt.tools]
-        history = provider_history(as_said(message, warn) for message in prompt.messages)
+        said = [as_said(message, warn) for message in prompt.messages]
+        history = provider_history(said if prepare is None else map(prepare, said))
         for repair in history.repairs:
             of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
             message = f"the provider's view of the history has a repair: {repair.kind}{of}"

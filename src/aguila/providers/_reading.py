@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
-from aguila.chat import ChatUpdate, Content, UsageContent
+from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
 from aguila.codec.notice import Notice, log_notice
 from aguila.protocol import TokenUsage, replace
+from aguila.providers._citations import CITATIONS, Citation
 from aguila.providers._failure import stream_failure_of
 from aguila.providers._prompt import View
 
@@ -34,6 +35,7 @@ class Reader(ABC):
         self._model = model
         self._provider = provider
         self._view = view
+        self._said = 0
         self._left_out: set[str] = set()
 
     @abstractmethod
@@ -43,6 +45,15 @@ class Reader(ABC):
     def _own_name(self, name: str) -> str:
         """The name that a tool has here, of the one that the provider was told."""
         return name if self._view is None else self._view.own_name(name)
+
+    def _text(self, text: str, **properties: Any) -> TextContent:
+        """More of the text, which is counted: citations say where in it they belong."""
+        self._said += len(text)
+        return TextContent(text, additional_properties=properties)
+
+    def _cite(self, *citations: Citation) -> list[Content]:
+        """Contents that say nothing new and cite something, if there is anything to cite."""
+        return [TextContent("", additional_properties={CITATIONS: list(citations)})] if citations else []
 
     def _leave_out(self, what: str, how: str) -> None:
         """Say once what becomes of something that the model answered with and nobody is shown."""

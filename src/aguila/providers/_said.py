@@ -7,15 +7,17 @@ for it. Metadata that does not fit its message is as good as none: a client may 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from aguila.chat import ChatMessage, Content, FunctionResultContent, TextContent
+from aguila.chat import ChatMessage, Content, FunctionCallContent, FunctionResultContent, TextContent
 from aguila.chat.keys import METADATA
 from aguila.chat.own_metadata import own_of
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn
-from aguila.codec.values import is_object
+from aguila.codec.values import is_array, is_object
 from aguila.protocol import replace
+from aguila.providers._citations import CITATIONS, Citation, read_citations
 from aguila.providers._media import result_contents
 
 
@@ -26,7 +28,7 @@ def as_said(message: ChatMessage, warn: Warn) -> ChatMessage:
         return message
     if message.role == "tool":
         return _answered(message, own, warn)
-    return message
+    return _told(message, own) if message.role == "assistant" else message
 
 
 def _answered(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMessage:
@@ -42,3 +44,44 @@ def _answered(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMess
                 content = replace(content, result=[*result_contents(content, warn), note])
         contents.append(content)
     return replace(message, contents=contents)
+
+
+def _told(message: ChatMessage, own: dict[str, Any]) -> ChatMessage:
+    """An answer in the order it was said, and its texts with what they cite."""
+    text, others = (message.contents[0], message.contents[1:]) if message.contents else (None, [])
+    if not isinstance(text, TextContent):
+        return message
+    calls = {one.call_id: one for one in others if isinstance(one, FunctionCallContent)}
+    if len(calls) != len(others):
+        return message
+    citations = read_citations(own.get("citations"))
+    told: list[Content] = []
+    start = 0
+    for one in _order(own.get("order"), len(text.text), calls):
+        if isinstance(one, str):
+            told.append(calls.pop(one))
+        else:
+            told.append(_piece(text, start, start + one, citations))
+            start += one
+    return replace(message, contents=[*told, *calls.values()])
+
+
+def _order(order: Any, length: int, calls: Mapping[str, FunctionCallContent]) -> list[int | str]:
+    """The lengths of texts and ids of calls that an order is; all of the text if it is none for this message."""
+    if not is_array(order) or not all(one in calls if isinstance(one, str) else type(one) is int for one in order):
+        return [length]
+    named = [one for one in order if isinstance(one, str)]
+    lengths = [one for one in order if isinstance(one, int)]
+    fits = len(set(named)) == len(named) and sum(lengths) == length and all(one > 0 for one in lengths)
+    return order if fits else [length]
+
+
+def _piece(text: TextContent, start: int, end: int, citations: list[Citation]) -> TextContent:
+    """A stretch of a text, with what it cites. What has no place is cited at the beginning."""
+    its = [
+        one.within(start, end - start)
+        for one in citations
+        if start <= (0 if one.start is None else one.start) < max(end, start + 1)
+    ]
+    properties = {**text.additional_properties, CITATIONS: its} if its else text.additional_properties
+    return replace(text, text=text.text[start:end], additional_properties=properties)

@@ -1,52 +1,43 @@
-"""Layer: providers. One answer of a model: told through the run while it arrives, and kept to be told again.
+"""Layer: providers. One answer of a model, kept to be told again.
 
-Below: ``Run`` and its handles. Above: ``_loop``. A run that resumes after a question is replayed, and a model asked
-again would say something else; so a turn is a JSON value that can be recorded, with all ids that it was told under.
-
-Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
-provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
-together; a thought or a file that comes after text begins another message, so that the order survives as well.
-
-A call is ended when it is complete, and never if the answer was cut off within it: END means complete (TOOL-3). A file
-that the model makes is told as an activity, as an assistant's message cannot hold one; the model is shown it again
-within the run only.
+Below: ``Run`` and its handles. Above: ``_teller``, which gathers it, ``_loop``. A run that resumes after a question is
+replayed, and a model asked again would say something else; so a turn is a JSON value that can be recorded, with all ids
+that it was told under. A file that the model makes is told as an activity, as an assistant's message cannot hold one;
+the model is shown it again within the run only.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from aguila.agent.handles import ReasoningHandle, TextHandle, ToolCallHandle
+from aguila.agent.handles import ToolCallHandle
 from aguila.agent.run import Run
 from aguila.chat import (
     ChatMessage,
-    ChatUpdate,
     Content,
     DataContent,
-    ErrorContent,
     FunctionCallContent,
     ReasoningContent,
     TextContent,
-    UsageContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.codec.notice import Notice, log_notice
-from aguila.errors import RunFailed
-from aguila.protocol import AssistantMessage, ReasoningEncryptedValueEvent, TokenUsage, ToolCall
+from aguila.chat.keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.protocol import ReasoningEncryptedValueEvent
 from aguila.providers._artefact import Place, placed
-from aguila.providers._failure import FinishProblem
-from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
+from aguila.providers._citations import CITATIONS, Citation
+from aguila.providers._reading import FINISH_REASON
 
 MADE_FILE = "aguila.file"
 """The type of the activity that is a file which the model made; its content is the part that a user's would be."""
 
 
 class Text(msgspec.Struct, tag="text", omit_defaults=True):
-    """What was said; ``offset`` is how much its message had said before. Empty, it is only an artefact after calls."""
+    """What was said; ``offset`` is how much its message had said before. Empty, it is only an artefact after calls.
+
+    ``closing`` is the metadata that its end told of the message.
+    """
 
     message_id: str
     text: str = ""
@@ -55,6 +46,8 @@ class Text(msgspec.Struct, tag="text", omit_defaults=True):
     offset: int = 0
     place: Place | None = None
     is_held: bool = False
+    citations: list[Citation] = []
+    closing: dict[str, Any] | None = None
 
 
 class Thought(msgspec.Struct, tag="thought", omit_defaults=True):
@@ -117,6 +110,8 @@ class Turn(msgspec.Struct, omit_defaults=True):
                 case Text():
                     value = placed(item.artefact, item.place)
                     kept = _properties(value, item.artefact_type)
+                    if item.citations:
+                        kept[CITATIONS] = item.citations
                     contents.append(TextContent(item.text, additional_properties=kept))
                 case File():
                     kept = _properties(item.artefact, item.artefact_type)
@@ -135,254 +130,17 @@ def _properties(value: str | None, value_type: str | None) -> dict[str, Any]:
     return {} if value is None else {name: each for name, each in kept.items() if each is not None}
 
 
-class CallIds:
-    """The ids of calls that a thread has used."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._taken: set[str] = set()
-        for message in run.messages:
-            if isinstance(message, AssistantMessage):
-                self._taken.update(call.id for call in message.tool_calls or () if isinstance(call, ToolCall))
-
-    def note(self, call_id: str) -> None:
-        """Note an id that was used."""
-        self._taken.add(call_id)
-
-    def take(self, given: str) -> str:
-        """The provider's id for a new call, or one of ours if that is none or means another call."""
-        call_id = given
-        if call_id == "" or call_id in self._taken:
-            call_id = self._run.new_id("call")
-        self._taken.add(call_id)
-        return call_id
-
-
-class Teller:
-    """Tells updates of a model through a run, and gathers them as a turn."""
-
-    def __init__(self, run: Run, ids: CallIds, holds: Callable[[str], bool]) -> None:
-        self.turn = Turn(items=[])
-        self._run = run
-        self._ids = ids
-        self._holds = holds
-        self._message = _Message(run.new_id("msg"))
-        self._text: tuple[Text, TextHandle, list[str]] | None = None
-        self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
-        self._calls: dict[str, tuple[Call, ToolCallHandle | None, list[str]]] = {}  # by the provider's id
-        self._so_far: TokenUsage | None = None
-
-    async def tell(self, update: ChatUpdate) -> None:
-        """Tell what an update adds. Raises ``RunFailed`` for an error that it holds."""
-        self._so_far = update.additional_properties.get(USAGE_SO_FAR, self._so_far)
-        for content in update.contents:
-            match content:
-                case TextContent():
-                    await self._tell_text(content)
-                case ReasoningContent():
-                    await self._tell_thought(content)
-                case FunctionCallContent():
-                    await self._tell_call(content)
-                case DataContent():
-                    await self._tell_file(content)
-                case UsageContent():
-                    self._so_far = None
-                    self._run.add_usage(content.usage)
-                case ErrorContent():
-                    raise RunFailed(content.message, code=content.code)
-                case _:
-                    kind = type(content).__name__
-                    log_notice(
-                        Notice(rule="providers", message=f"left out {kind}, which a model is not to answer with")
-                    )
-        reason = update.additional_properties.get(FINISH_REASON)
-        if isinstance(reason, str):
-            self.turn.finish_reason = reason
-
-    def count(self) -> None:
-        """Count what was used until now, if the answer did not come to its end (USE-1)."""
-        usage, self._so_far = self._so_far, None
-        if usage is not None:
-            self._run.add_usage(usage)
-
-    async def end(self) -> Turn:
-        """End what is open, but for calls within which the answer was cut off; gives all of it."""
-        await self._end_text()
-        await self._end_thought()
-        reason = self.turn.finish_reason
-        is_cut = reason is None or FinishProblem.of(reason) is not None
-        for call, handle, texts in self._calls.values():
-            call.arguments = "".join(texts)
-            has_all = call.arguments.strip() != "" and call.as_content().parsed_arguments is not None
-            call.is_complete = call.is_complete or has_all or not is_cut
-            if handle is not None and call.is_complete:
-                await handle.end()
-        return self.turn
-
-    def _begin_message(self) -> None:
-        """What comes now is of another message, if something was told under this one."""
-        if self._message.is_used:
-            self._message = _Message(self._run.new_id("msg"))
-
-    async def _tell_text(self, content: TextContent) -> None:
-        message = self._message
-        if content.text != "":
-            await self._end_thought()
-            if message.is_signed and not message.has_calls and self._text is not None:
-                await self._end_text()  # a signed part is not to be joined with what follows it
-                self._begin_message()
-                message = self._message
-            if self._text is None:
-                message.is_used = True
-                item = Text(message.id, offset=message.said)
-                self.turn.items.append(item)
-                handle = self._run.text(message_id=item.message_id)
-                await handle.__aenter__()
-                self._text = (item, handle, [])
-            self._text[2].append(content.text)
-            message.is_told = True
-            message.said += len(content.text)
-            await self._text[1].write(content.text)
-        if ENCRYPTED_VALUE in content.additional_properties:
-            await self._sign(content)
-
-    async def _sign(self, content: TextContent) -> None:
-        """Tell the artefact of a piece of text, which may be empty."""
-        message = self._message
-        value = content.additional_properties[ENCRYPTED_VALUE]
-        value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-        if not message.is_used:  # there is no message yet that could have it
-            kind = {} if value_type is None else {ENCRYPTED_VALUE_TYPE: value_type}
-            await self._tell_thought(ReasoningContent("", value, additional_properties=kind))
-            await self._end_thought()
-            return
-        if message.is_signed:
-            log_notice(Notice(rule="ENC-1", message="left out a second artefact of one message"))
-            return
-        message.is_signed = True
-        if self._text is None:
-            item = Text(message.id, offset=message.said)
-            self.turn.items.append(item)
-        else:
-            item = self._text[0]
-        start = message.said - len(content.text) - item.offset
-        item.artefact, item.artefact_type = value, value_type
-        item.place = Place(
-            start=start, length=len(content.text), is_after_calls=message.has_calls and content.text == ""
-        )
-        item.is_held = not message.is_told
-        if not item.is_held:
-            await tell_artefact(self._run, item)
-
-    async def _end_text(self) -> None:
-        if self._text is not None:
-            (item, handle, texts), self._text = self._text, None
-            item.text = "".join(texts)
-            await handle.__aexit__(None, None, None)
-
-    async def _tell_thought(self, content: ReasoningContent) -> None:
-        if content.text == "" and content.protected_data is None:
-            return
-        given = content.additional_properties.get(CONTENT_ID)
-        if self._thought is not None and given != self._thought[3]:
-            await self._end_thought()
-        if self._thought is None:
-            await self._end_text()
-            self._begin_message()
-            item = Thought(self._run.new_id("rsn"))
-            self.turn.items.append(item)
-            handle = self._run.reasoning(item.message_id)
-            await handle.__aenter__()
-            self._thought = (item, handle, [], given)
-        item, handle, texts, _ = self._thought
-        if content.text != "":
-            texts.append(content.text)
-            await handle.write(content.text)
-        if content.protected_data is not None:
-            item.artefact = content.protected_data
-            item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-            await handle.encrypted(content.protected_data, item.artefact_type)
-
-    async def _end_thought(self) -> None:
-        if self._thought is not None:
-            (item, handle, texts, _), self._thought = self._thought, None
-            item.text = "".join(texts)
-            await handle.__aexit__(None, None, None)
-
-    async def _tell_call(self, content: FunctionCallContent) -> None:
-        known = self._calls.get(content.call_id)
-        if known is None:
-            await self._end_text()
-            await self._end_thought()
-            known = self._calls[content.call_id] = await self._begin_call(content)
-        call, handle, texts = known
-        so_far = sum(map(len, texts)) if content.is_complete else 0
-        more = content.arguments[so_far:]
-        if more != "":
-            texts.append(more)
-            if handle is not None:
-                await handle.args(more)
-        if content.is_complete:
-            call.is_complete = True
-            if handle is not None:
-                await handle.end()
-        artefact = content.additional_properties.get(ENCRYPTED_VALUE)
-        if artefact is not None and call.artefact is None:
-            call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-            if handle is not None:
-                await handle.encrypted(artefact, call.artefact_type)
-
-    async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
-        self._message.is_used = self._message.has_calls = True
-        call = Call(self._ids.take(content.call_id), content.name, self._message.id)
-        self.turn.items.append(call)
-        call.is_held = self._holds(call.name)
-        if call.is_held:
-            return call, None, []
-        self._message.is_told = True
-        handle = handle_of(self._run, call)
-        await handle.__aenter__()
-        return call, handle, []
-
-    async def _tell_file(self, content: DataContent) -> None:
-        await self._end_text()
-        await self._end_thought()
-        self._begin_message()
-        properties = content.additional_properties
-        item = File(
-            self._run.new_id("act"),
-            content.data,
-            content.media_type,
-            properties.get(ENCRYPTED_VALUE),
-            properties.get(ENCRYPTED_VALUE_TYPE),
-        )
-        self.turn.items.append(item)
-        await _tell_file(self._run, item)
-
-
-class _Message:
-    """What was told under the id of a message."""
-
-    __slots__ = ("has_calls", "id", "is_signed", "is_told", "is_used", "said")
-
-    def __init__(self, message_id: str) -> None:
-        self.id = message_id
-        self.is_used = False
-        self.is_told = False  # it may hold nothing but calls that are held back
-        self.has_calls = False
-        self.is_signed = False
-        self.said = 0
-
-
 async def retell(run: Run, turn: Turn) -> None:
     """Tell a turn again as it was told before, under the same ids, but for what was held back."""
     for item in turn.items:
         match item:
             case File():
-                await _tell_file(run, item)
+                await tell_file(run, item)
             case Text():
                 if item.text != "":
-                    await run.say(item.text, message_id=item.message_id)
+                    async with run.text(message_id=item.message_id) as text:
+                        text.closing = item.closing
+                        await text.write(item.text)
                 if item.artefact is not None and not item.is_held:
                     await tell_artefact(run, item)
             case Thought():
@@ -424,7 +182,8 @@ async def tell_artefact(run: Run, item: Text) -> None:
     )
 
 
-async def _tell_file(run: Run, item: File) -> None:
+async def tell_file(run: Run, item: File) -> None:
+    """Tell a file."""
     family = item.media_type.partition("/")[0]
     source = {"type": "data", "value": base64.b64encode(item.data).decode("ascii"), "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}

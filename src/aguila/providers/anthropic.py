@@ -12,8 +12,8 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
 turns, begin and end with the user, and hold nothing empty; results stand at the beginning of the user's turn after the
 calls. System and developer messages of the history join the instructions. A thought is sent back with its signature,
 its text empty if it was not shown, and left out without one. Blocks of tools that the provider runs itself are kept and
-sent back as they came; an answer that it paused is sent back at the end, to be continued. Skipped with a notice: audio,
-video, images and files of types that it does not take.
+sent back as they came, and so are citations of its web search; an answer that it paused is sent back at the end, to be
+continued. Skipped with a notice: audio, video, images and files of types that it does not take.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
 from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
+from aguila.providers._citations import Citation, citations_of, member, plain, stretches, texts
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
 from aguila.providers._media import (
     IMAGES,
@@ -73,6 +74,9 @@ REDACTED = "anthropic.redacted_thinking"
 """The kind of the artefact that is a thought which does not show."""
 BLOCK = "anthropic.block"
 """The kind of the artefact that is a whole block, of a tool that the provider runs itself."""
+WEB_CITATION = "web_search_result_location"
+"""The type of a citation that is sent back."""
+_WEB_CITATION = ("type", "cited_text", "encrypted_index", "title", "url")
 GONE = "This tool is not there any more."
 """What a model is told of tools that only the history knows."""
 MAX_TOKENS = 8192
@@ -192,6 +196,10 @@ def _taking_turns(turns: list[tuple[str, list[Block]]], is_paused: bool) -> list
             taken[-1] = (role, taken[-1][1] + blocks)
         else:
             taken.append((role, blocks))
+    if not any(_is_own_result(block) for _, blocks in taken for block in blocks):
+        for _, blocks in taken:
+            for block in blocks:
+                block.pop("citations", None)  # what they refer to is not there
     if not taken or taken[0][0] != "user":
         taken.insert(0, ("user", [{"type": "text", "text": BEGIN}]))
     if taken[-1][0] != "user" and not is_paused:
@@ -243,8 +251,24 @@ def _blocks(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
                         "input": object_arguments(content),
                     }
                 )
+            case TextContent():
+                made += _cited_blocks(content, warn)
             case _:
                 made += blocks_of([content], _text_block, warn)
+    return made
+
+
+def _cited_blocks(content: TextContent, warn: Warn) -> list[Block]:
+    """A text as the blocks that it came in, each with its citations. Only those of its web search go back: the provider
+    wants them, and others would need documents that are not sent here so that they can be cited.
+    """
+    wanted = [one for one in citations_of(content) if one.source.get("type") == WEB_CITATION]
+    made: list[Block] = []
+    for text, citations in stretches(content.text, wanted):
+        for block in blocks_of([TextContent(text)], _text_block, warn):
+            its = [{name: one.source.get(name) for name in _WEB_CITATION} for one in citations]
+            its = [one for one in its if all(isinstance(value, str) for name, value in one.items() if name != "title")]
+            made.append({**block, "citations": its} if its else block)
     return made
 
 
@@ -341,6 +365,7 @@ class _Reader(Reader):
         self._counts: dict[str, int] = {}
         self._calls: dict[int, _Call] = {}  # by place
         self._own: dict[int, tuple[Block, list[str]]] = {}  # blocks of the provider's own tools, and their input
+        self._texts: dict[int, tuple[int, list[Any]]] = {}  # how much was said before a block, and what it cites
 
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
@@ -369,7 +394,8 @@ class _Reader(Reader):
     def _begin(self, index: int, block: Any) -> list[Content]:
         match block.type:
             case "text":
-                return [TextContent(block.text)] if block.text != "" else []
+                self._texts[index] = (self._said, list(getattr(block, "citations", None) or ()))
+                return [self._text(block.text)] if block.text != "" else []
             case "tool_use":
                 name = self._own_name(block.name)
                 self._calls[index] = _Call(block.id, name)
@@ -387,7 +413,10 @@ class _Reader(Reader):
     def _delta(self, index: int, delta: Any) -> list[Content]:
         match delta.type:
             case "text_delta":
-                return [TextContent(delta.text)]
+                return [self._text(delta.text)]
+            case "citations_delta" if index in self._texts:
+                self._texts[index][1].append(delta.citation)
+                return []
             case "thinking_delta":
                 return [ReasoningContent(delta.thinking, additional_properties=_of(index))]
             case "signature_delta":
@@ -405,6 +434,9 @@ class _Reader(Reader):
                 return []
 
     def _end(self, index: int) -> list[Content]:
+        if index in self._texts:
+            begins, sources = self._texts.pop(index)
+            return self._cite(*[self._citation(source, begins) for source in sources])
         if index in self._calls:
             call = self._calls[index]
             whole = FunctionCallContent(call.id, call.name, "".join(call.pieces))
@@ -418,6 +450,13 @@ class _Reader(Reader):
             artefact = pack(BLOCK, block=encode(block).decode())
             return [ReasoningContent("", artefact, additional_properties=_of(index, BLOCK))]
         return []
+
+    def _citation(self, source: Any, begins: int) -> Citation:
+        """A citation of a block, all of which it is about."""
+        url, text = member(source, "url") or member(source, "source"), member(source, "cited_text")
+        title = member(source, "title") or member(source, "document_title")
+        known = texts(url=url, title=title, text=text)
+        return Citation(source=plain(source), provider=self._provider, start=begins, end=self._said, **known)
 
     def _count(self, usage: Any) -> None:
         """Counts are cumulative: those of the end take the place of those of the beginning."""

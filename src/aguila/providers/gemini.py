@@ -44,7 +44,8 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
 from aguila.protocol import TokenUsage, replace
-from aguila.providers._artefact import Place, pack, read_json, unpack
+from aguila.providers._artefact import Place, pack, placed, read_json, unpack
+from aguila.providers._grounding import grounded, recited
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
 from aguila.providers._media import (
     Block,
@@ -153,7 +154,7 @@ class _Gemini(SDKModel):
 
 
 def _view(prompt: Prompt, warn: Warn) -> View:
-    return View(replace(prompt, messages=[_with_own_artefact(message) for message in prompt.messages]), RULES, warn)
+    return View(prompt, RULES, warn, prepare=_with_own_artefact)
 
 
 def _with_own_artefact(message: ChatMessage) -> ChatMessage:
@@ -161,16 +162,20 @@ def _with_own_artefact(message: ChatMessage) -> ChatMessage:
     found = unpack(message.additional_properties.get(ENCRYPTED_VALUE), SIGNATURE)
     if message.role != "assistant" or found is None:
         return message
-    signed = {ENCRYPTED_VALUE: message.additional_properties[ENCRYPTED_VALUE]}
+    value = message.additional_properties[ENCRYPTED_VALUE]
     contents = list(message.contents)
     place = Place.of(found)
-    at = next((index for index, content in enumerate(contents) if isinstance(content, TextContent)), None)
-    text = None if at is None else contents[at]
-    if at is None or not isinstance(text, TextContent) or (place is not None and place.is_after_calls):
-        contents.append(TextContent("", additional_properties=signed))
-    elif ENCRYPTED_VALUE not in text.additional_properties:
-        contents[at] = replace(text, additional_properties={**text.additional_properties, **signed})
-    return replace(message, contents=contents)
+    start = 0
+    for index, text in enumerate(contents):
+        if not isinstance(text, TextContent):
+            continue
+        end = start + len(text.text)
+        if place is None or (not place.is_after_calls and place.start < (end if place.length else end + 1)):
+            here = placed(value, None if place is None else place.moved(-start))
+            contents[index] = replace(text, additional_properties={**text.additional_properties, ENCRYPTED_VALUE: here})
+            return replace(message, contents=contents)
+        start = end
+    return replace(message, contents=[*contents, TextContent("", additional_properties={ENCRYPTED_VALUE: value})])
 
 
 def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View | None = None) -> dict[str, Any]:
@@ -359,6 +364,8 @@ class _Reader(Reader):
         super().__init__(model, provider, view)
         self._calls = 0
         self._thoughts = 0
+        self._texts: list[str] = []
+        self._grounding: Any = None
 
     def read(self, response: Any) -> ChatUpdate | None:
         """What a response adds, or None."""
@@ -371,8 +378,13 @@ class _Reader(Reader):
         for candidate in (getattr(response, "candidates", None) or ())[:1]:
             for part in getattr(getattr(candidate, "content", None), "parts", None) or ():
                 contents += self._contents(part)
+            repeated = getattr(candidate, "citation_metadata", None)
+            if repeated is not None:
+                contents += self._cite(*recited(repeated, "".join(self._texts), self._provider))
+            self._grounding = getattr(candidate, "grounding_metadata", None) or self._grounding
             reason = getattr(candidate, "finish_reason", None)
             if reason is not None:
+                contents += self._grounded()
                 self.finish = known_finish(_FINISH, str(getattr(reason, "value", reason)))
         given = getattr(response, "response_id", None)
         return ChatUpdate(contents=contents, message_id=given, raw_representation=response) if contents else None
@@ -399,12 +411,18 @@ class _Reader(Reader):
                 self._thoughts += 1
                 return [ReasoningContent("", artefact, additional_properties=self._of(PART))]
         if isinstance(text, str):
-            return [TextContent(text, additional_properties=signed)]
+            self._texts.append(text)
+            return [self._text(text, **signed)]
         if members:
             return [TextContent("", additional_properties=signed)]
         for name in getattr(part, "model_fields_set", ()):
             self._leave_out(name, "it is left out")
         return []
+
+    def _grounded(self) -> list[Content]:
+        """What the whole answer rests on, which the last response of a stream tells of."""
+        found, self._grounding = self._grounding, None
+        return [] if found is None else self._cite(*grounded(found, "".join(self._texts), self._provider))
 
     def _thought(self, text: str, members: dict[str, str]) -> list[Content]:
         if not members:

@@ -34,6 +34,7 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
+from aguila.providers._citations import Citation, member, place_of, texts
 from aguila.providers._media import (
     IMAGES,
     PDF,
@@ -314,14 +315,15 @@ class _Reader(Reader):
         if self._details and ((isinstance(text, str) and text != "") or calls):
             contents.append(self._told_details())  # before what they led to
         if isinstance(text, str) and text != "":
-            contents.append(TextContent(text))
+            contents.append(self._text(text))
+        contents += self._citations(getattr(delta, "annotations", None))
         extra = getattr(delta, "extra_content", None)
         if is_object(extra) and is_object(google := extra.get("google")) and "thought_signature" in google:
             contents.append(TextContent("", additional_properties=self._artefact(EXTRA, extra=extra)))
         refusal = getattr(delta, "refusal", None)
         if isinstance(refusal, str) and refusal != "":
             self._refused = True
-            contents.append(TextContent(refusal))
+            contents.append(self._text(refusal))
         for piece in calls:
             content = self._call(piece)
             if content is not None:
@@ -329,6 +331,16 @@ class _Reader(Reader):
         if contents:
             self._is_thinking = isinstance(contents[-1], ReasoningContent)
         return contents
+
+    def _citations(self, given: Any) -> list[Content]:
+        """What models that search say beside their text."""
+        citations: list[Citation] = []
+        for source in given if is_array(given) else ():
+            if is_object(source):
+                its: Any = source.get("url_citation")
+                known = texts(url=member(its, "url"), title=member(its, "title"), text=member(its, "content"))
+                citations.append(Citation(source=source, provider=self._provider, **place_of(its), **known))
+        return self._cite(*citations)
 
     def _thought(self, text: str, is_wanted: bool) -> ReasoningContent:
         if self._is_thinking or not is_wanted:

@@ -33,6 +33,7 @@ from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.providers._artefact import pack, read_json, unpack
+from aguila.providers._citations import Citation, member, place_of, plain, texts
 from aguila.providers._failure import told_failure
 from aguila.providers._media import (
     IMAGES,
@@ -300,16 +301,18 @@ class _Reader(Reader):
         self._told: dict[Any, int] = {}  # by the item's place: how much of the arguments
         self._shown: dict[str, str] = {}  # how much of a thought was shown, by the item's id
         self._refused = False
+        self._begun: dict[tuple[Any, Any], int] = {}  # by item and part, how much was said before
 
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
         contents: list[Content] = []
         match event.type:
             case "response.output_text.delta":
-                contents.append(TextContent(event.delta))
+                self._begun.setdefault((event.output_index, event.content_index), self._said)
+                contents.append(self._text(event.delta))
             case "response.refusal.delta":
                 self._refused = True
-                contents.append(TextContent(event.delta))
+                contents.append(self._text(event.delta))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 contents.append(self._thought(event.item_id, event.delta))
             case "response.reasoning_summary_part.added":
@@ -325,7 +328,7 @@ class _Reader(Reader):
             case "response.output_item.done":
                 contents += self._end(event)
             case "response.output_text.annotation.added":
-                self._leave_out("annotation", "it is left out")
+                contents += self._citation(event)
             case "response.completed" | "response.incomplete":
                 self._count(event.response)
                 self.finish = self._finish(event.response)
@@ -337,6 +340,15 @@ class _Reader(Reader):
             case _:
                 return None
         return ChatUpdate(contents=contents, raw_representation=event) if contents else None
+
+    def _citation(self, event: Any) -> list[Content]:
+        source = event.annotation
+        if source is None:
+            return []
+        begins = self._begun.get((event.output_index, event.content_index), self._said)
+        title = member(source, "title") or member(source, "filename")
+        known = texts(url=member(source, "url"), title=title)
+        return self._cite(Citation(source=plain(source), provider=self._provider, **place_of(source, begins), **known))
 
     def _begin(self, event: Any) -> FunctionCallContent:
         name = self._own_name(event.item.name)

@@ -1,0 +1,321 @@
+"""Layer: providers. What a model answers, told through the run while it arrives, and gathered as a turn.
+
+Below: ``_turn``, ``Run`` and its handles. Above: ``_loop``.
+
+Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
+provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
+together; a thought or a file that comes after text begins another message, so that the order survives as well. Text
+that comes after calls goes on in their message, as results are to follow calls at once: the end of that text tells the
+order, and what the text cites, in the metadata of the message.
+
+A call is ended when it is complete, and never if the answer was cut off within it: END means complete (TOOL-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aguila.agent.handles import ReasoningHandle, TextHandle, ToolCallHandle
+from aguila.agent.run import Run
+from aguila.chat import (
+    ChatUpdate,
+    DataContent,
+    ErrorContent,
+    FunctionCallContent,
+    ReasoningContent,
+    TextContent,
+    UsageContent,
+)
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.own_metadata import with_own
+from aguila.codec.notice import Notice, log_notice
+from aguila.errors import RunFailed
+from aguila.protocol import AssistantMessage, TokenUsage, ToolCall
+from aguila.providers._artefact import Place
+from aguila.providers._citations import Citation, citations_of
+from aguila.providers._failure import FinishProblem
+from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
+from aguila.providers._turn import Call, File, Text, Thought, Turn, handle_of, tell_artefact, tell_file
+
+
+class CallIds:
+    """The ids of calls that a thread has used."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._taken: set[str] = set()
+        for message in run.messages:
+            if isinstance(message, AssistantMessage):
+                self._taken.update(call.id for call in message.tool_calls or () if isinstance(call, ToolCall))
+
+    def note(self, call_id: str) -> None:
+        """Note an id that was used."""
+        self._taken.add(call_id)
+
+    def take(self, given: str) -> str:
+        """The provider's id for a new call, or one of ours if that is none or means another call."""
+        call_id = given
+        if call_id == "" or call_id in self._taken:
+            call_id = self._run.new_id("call")
+        self._taken.add(call_id)
+        return call_id
+
+
+class Teller:
+    """Tells updates of a model through a run, and gathers them as a turn."""
+
+    def __init__(self, run: Run, ids: CallIds, holds: Callable[[str], bool]) -> None:
+        self.turn = Turn(items=[])
+        self._run = run
+        self._ids = ids
+        self._holds = holds
+        self._message = _Message(run.new_id("msg"))
+        self._messages = [self._message]
+        self._said = 0
+        self._text: tuple[Text, TextHandle, list[str]] | None = None
+        self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
+        self._calls: dict[str, tuple[Call, ToolCallHandle | None, list[str]]] = {}  # by the provider's id
+        self._so_far: TokenUsage | None = None
+
+    async def tell(self, update: ChatUpdate) -> None:
+        """Tell what an update adds. Raises ``RunFailed`` for an error that it holds."""
+        self._so_far = update.additional_properties.get(USAGE_SO_FAR, self._so_far)
+        for content in update.contents:
+            match content:
+                case TextContent():
+                    await self._tell_text(content)
+                case ReasoningContent():
+                    await self._tell_thought(content)
+                case FunctionCallContent():
+                    await self._tell_call(content)
+                case DataContent():
+                    await self._tell_file(content)
+                case UsageContent():
+                    self._so_far = None
+                    self._run.add_usage(content.usage)
+                case ErrorContent():
+                    raise RunFailed(content.message, code=content.code)
+                case _:
+                    kind = type(content).__name__
+                    log_notice(
+                        Notice(rule="providers", message=f"left out {kind}, which a model is not to answer with")
+                    )
+        reason = update.additional_properties.get(FINISH_REASON)
+        if isinstance(reason, str):
+            self.turn.finish_reason = reason
+
+    def count(self) -> None:
+        """Count what was used until now, if the answer did not come to its end (USE-1)."""
+        usage, self._so_far = self._so_far, None
+        if usage is not None:
+            self._run.add_usage(usage)
+
+    async def end(self) -> Turn:
+        """End what is open, but for calls within which the answer was cut off; gives all of it."""
+        await self._end_text()
+        await self._end_thought()
+        reason = self.turn.finish_reason
+        is_cut = reason is None or FinishProblem.of(reason) is not None
+        for call, handle, texts in self._calls.values():
+            call.arguments = "".join(texts)
+            has_all = call.arguments.strip() != "" and call.as_content().parsed_arguments is not None
+            call.is_complete = call.is_complete or has_all or not is_cut
+            if handle is not None and call.is_complete:
+                await handle.end()
+        return self.turn
+
+    def _begin_message(self) -> None:
+        """What comes now is of another message, if something was told under this one."""
+        if self._message.is_used:
+            self._message = _Message(self._run.new_id("msg"), self._said)
+            self._messages.append(self._message)
+
+    async def _tell_text(self, content: TextContent) -> None:
+        message = self._message
+        if content.text != "":
+            await self._end_thought()
+            if message.is_signed and not message.has_calls and self._text is not None:
+                await self._end_text()  # a signed part is not to be joined with what follows it
+                self._begin_message()
+                message = self._message
+            if self._text is None:
+                message.is_used = True
+                item = Text(message.id, offset=message.said)
+                self.turn.items.append(item)
+                handle = self._run.text(message_id=item.message_id)
+                await handle.__aenter__()
+                self._text = (item, handle, [])
+            self._text[2].append(content.text)
+            message.is_told = True
+            message.said += len(content.text)
+            self._said += len(content.text)
+            await self._text[1].write(content.text)
+        if ENCRYPTED_VALUE in content.additional_properties:
+            await self._sign(content)
+        for citation in citations_of(content):
+            await self._cite(citation)
+
+    async def _cite(self, citation: Citation) -> None:
+        """Tell a citation at the end of the text that it is about; if that was told, by opening it again (TXT-3)."""
+        start = self._said if citation.start is None else citation.start
+        message = next((one for one in reversed(self._messages) if one.said and one.begins <= start), None)
+        if message is None:
+            log_notice(Notice(rule="providers", message="left out a citation of nothing that was said"))
+            return
+        its = citation.within(message.begins, message.said)
+        message.citations.append(its)
+        texts = [one for one in self.turn.items if isinstance(one, Text) and one.message_id == message.id]
+        at = message.said if its.start is None else its.start
+        item = next((one for one in reversed(texts) if one.offset <= at), texts[0])
+        item.citations.append(its.within(item.offset, message.said - item.offset))
+        if self._text is None or self._text[0].message_id != message.id:
+            item.closing = message.metadata()
+            async with self._run.text(message_id=message.id) as handle:
+                handle.closing = item.closing
+
+    async def _sign(self, content: TextContent) -> None:
+        """Tell the artefact of a piece of text, which may be empty."""
+        message = self._message
+        value = content.additional_properties[ENCRYPTED_VALUE]
+        value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+        if not message.is_used:  # there is no message yet that could have it
+            kind = {} if value_type is None else {ENCRYPTED_VALUE_TYPE: value_type}
+            await self._tell_thought(ReasoningContent("", value, additional_properties=kind))
+            await self._end_thought()
+            return
+        if message.is_signed:
+            log_notice(Notice(rule="ENC-1", message="left out a second artefact of one message"))
+            return
+        message.is_signed = True
+        if self._text is None:
+            item = Text(message.id, offset=message.said)
+            self.turn.items.append(item)
+        else:
+            item = self._text[0]
+        start = message.said - len(content.text) - item.offset
+        item.artefact, item.artefact_type = value, value_type
+        item.place = Place(
+            start=start, length=len(content.text), is_after_calls=message.has_calls and content.text == ""
+        )
+        item.is_held = not message.is_told
+        if not item.is_held:
+            await tell_artefact(self._run, item)
+
+    async def _end_text(self) -> None:
+        if self._text is not None:
+            (item, handle, texts), self._text = self._text, None
+            item.text = "".join(texts)
+            message = next(one for one in reversed(self._messages) if one.id == item.message_id)
+            message.order.append(len(item.text))
+            item.closing = handle.closing = message.metadata()
+            await handle.__aexit__(None, None, None)
+
+    async def _tell_thought(self, content: ReasoningContent) -> None:
+        if content.text == "" and content.protected_data is None:
+            return
+        given = content.additional_properties.get(CONTENT_ID)
+        if self._thought is not None and given != self._thought[3]:
+            await self._end_thought()
+        if self._thought is None:
+            await self._end_text()
+            self._begin_message()
+            item = Thought(self._run.new_id("rsn"))
+            self.turn.items.append(item)
+            handle = self._run.reasoning(item.message_id)
+            await handle.__aenter__()
+            self._thought = (item, handle, [], given)
+        item, handle, texts, _ = self._thought
+        if content.text != "":
+            texts.append(content.text)
+            await handle.write(content.text)
+        if content.protected_data is not None:
+            item.artefact = content.protected_data
+            item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            await handle.encrypted(content.protected_data, item.artefact_type)
+
+    async def _end_thought(self) -> None:
+        if self._thought is not None:
+            (item, handle, texts, _), self._thought = self._thought, None
+            item.text = "".join(texts)
+            await handle.__aexit__(None, None, None)
+
+    async def _tell_call(self, content: FunctionCallContent) -> None:
+        known = self._calls.get(content.call_id)
+        if known is None:
+            await self._end_text()
+            await self._end_thought()
+            known = self._calls[content.call_id] = await self._begin_call(content)
+        call, handle, texts = known
+        so_far = sum(map(len, texts)) if content.is_complete else 0
+        more = content.arguments[so_far:]
+        if more != "":
+            texts.append(more)
+            if handle is not None:
+                await handle.args(more)
+        if content.is_complete:
+            call.is_complete = True
+            if handle is not None:
+                await handle.end()
+        artefact = content.additional_properties.get(ENCRYPTED_VALUE)
+        if artefact is not None and call.artefact is None:
+            call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            if handle is not None:
+                await handle.encrypted(artefact, call.artefact_type)
+
+    async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
+        self._message.is_used = self._message.has_calls = True
+        call = Call(self._ids.take(content.call_id), content.name, self._message.id)
+        self.turn.items.append(call)
+        self._message.order.append(call.call_id)
+        call.is_held = self._holds(call.name)
+        if call.is_held:
+            return call, None, []
+        self._message.is_told = True
+        handle = handle_of(self._run, call)
+        await handle.__aenter__()
+        return call, handle, []
+
+    async def _tell_file(self, content: DataContent) -> None:
+        await self._end_text()
+        await self._end_thought()
+        self._begin_message()
+        properties = content.additional_properties
+        item = File(
+            self._run.new_id("act"),
+            content.data,
+            content.media_type,
+            properties.get(ENCRYPTED_VALUE),
+            properties.get(ENCRYPTED_VALUE_TYPE),
+        )
+        self.turn.items.append(item)
+        await tell_file(self._run, item)
+
+
+class _Message:
+    """What was told under the id of a message."""
+
+    __slots__ = ("begins", "citations", "has_calls", "id", "is_signed", "is_told", "is_used", "order", "said")
+
+    def __init__(self, message_id: str, begins: int = 0) -> None:
+        self.id = message_id
+        self.begins = begins  # in all that the answer says
+        self.order: list[int | str] = []  # lengths of texts, and ids of calls
+        self.citations: list[Citation] = []
+        self.is_used = False
+        self.is_told = False  # it may hold nothing but calls that are held back
+        self.has_calls = False
+        self.is_signed = False
+        self.said = 0
+
+    def metadata(self) -> dict[str, Any] | None:
+        """What the message itself does not tell: which text stands after which call, and what it cites."""
+        calls = [index for index, one in enumerate(self.order) if isinstance(one, str)]
+        is_mixed = any(isinstance(one, int) for one in self.order[calls[0] :]) if calls else False
+        return with_own(
+            None,
+            order=list(self.order) if is_mixed else None,
+            citations=msgspec.to_builtins(self.citations) if self.citations else None,
+        )

@@ -1,0 +1,417 @@
+"""What a model has said and was answered is shown to it again as it was: in the same run, and in every later one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from model_server import PROVIDERS, Recorded, sse
+from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, result_in, resumed, use
+from provider_checkers import WIRE_CHECKERS
+
+from aguila.chat import ChatMessage, FunctionCallContent, TextContent
+from aguila.chat.keys import METADATA
+from aguila.providers import tool
+from aguila.providers._citations import Citation, stretches
+from aguila.providers._said import as_said
+
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+Json = dict[str, Any]
+Start = Callable[..., tuple[Any, Recorded]]
+
+MIXING = ["openai responses", "anthropic", "gemini"]
+"""Where text may stand after calls. In Chat Completions a message has one text, and its calls."""
+
+
+def weather(city: str) -> str:
+    """The weather."""
+    return f"{city}: 3 degrees"
+
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def turns(provider: str, sent: Json) -> list[Json]:
+    """The conversation in a request."""
+    return sent[
+        {"openai chat": "messages", "openai responses": "input", "anthropic": "messages"}.get(provider, "contents")
+    ]
+
+
+def answer(provider: str, *said: str) -> tuple[int, bytes]:
+    """An answer that says texts, thinks "?thoughts", and calls "!cities", in this order."""
+    made: list[Json] = []
+    for number, one in enumerate(said):
+        its = one[1:]
+        match provider, one[0]:
+            case "anthropic", "?":
+                made.append({"type": "thinking", "thinking": its, "signature": f"S{number}"})
+            case "anthropic", "!":
+                made.append(use(f"c{number}", its))
+            case "anthropic", _:
+                made.append({"type": "text", "text": one})
+            case "gemini", "?":
+                made.append({"text": its, "thought": True, "thoughtSignature": "QQ=="})
+            case "gemini", "!":
+                made.append(call_part(its, thoughtSignature="Qg=="))
+            case "gemini", _:
+                made.append({"text": one})
+            case _, "?":
+                summary = [{"type": "summary_text", "text": its}]
+                made.append({"type": "reasoning", "id": f"r{number}", "summary": summary, "encrypted_content": "E"})
+            case _, "!":
+                call = {"type": "function_call", "id": f"f{number}", "call_id": f"c{number}", "name": "weather"}
+                made.append({**call, "arguments": json.dumps({"city": its}), "status": "completed"})
+            case _:
+                text = {"type": "output_text", "text": one, "annotations": []}
+                made.append({"type": "message", "id": f"m{number}", "role": "assistant", "content": [text]})
+                made[-1]["status"] = "completed"
+    match provider:
+        case "anthropic":
+            return blocks(*made, stop="tool_use" if any(one[0] == "!" for one in said) else "end_turn")
+        case "gemini":
+            return parts(*made)
+        case _:
+            return items(*made)
+
+
+# Arguments that the user edited, and errors
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in_all_later_ones(
+    answering: Start, provider: str
+) -> None:
+    """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
+    answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."}, {"text": "Bye."})
+    desk, recorded = answering(provider, *answers, tools=[pay])
+    first = desk.said("Hi")
+    second = resumed(desk, first, payload={"approved": True, "editedArgs": {"amount": 10}})
+    (answer,) = of_type(second, "TOOL_CALL_RESULT")
+    assert (answer["content"], answer["metadata"]) == ("paid 10", {"aguila": {"arguments": {"amount": 10}}})
+    next_turn(desk, [*first, *second], run_id="r3")
+    _, within, later = [json.dumps(result_in(provider, sent)).replace("\\", "") for sent in recorded.requests]
+    assert 'The user changed the arguments to {"amount":10}' in within
+    assert later == within
+    assert "900" in json.dumps(recorded.requests[2])  # the call stays as the model made it
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments(
+    answering: Start, provider: str
+) -> None:
+    calls = [("c1", "pay", {"amount": 900}), ("c2", "pay", {"amount": 7})]
+    desk, recorded = answering(provider, {"calls": calls}, {"text": "Paid."}, tools=[pay])
+    first = desk.said("Hi")
+    payloads = [{"approved": True, "editedArgs": {"amount": 900}}, {"approved": False, "editedArgs": {"amount": 1}}]
+    answers = [
+        {"interruptId": one["id"], "status": "resolved", "payload": payload}
+        for one, payload in zip(first[-1]["outcome"]["interrupts"], payloads, strict=True)
+    ]
+    second = desk.events(run_id="r2", messages=[], resume=answers)
+    assert ["metadata" in one for one in of_type(second, "TOOL_CALL_RESULT")] == [False, False]
+    assert "changed the arguments" not in json.dumps(recorded.requests[1])
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "gemini"])
+def test_the_error_of_a_result_is_one_in_the_next_turn_too(answering: Start, provider: str) -> None:
+    answers = ({"calls": [("c1", "pay", {"amount": "x"})]}, {"text": "Sorry."}, {"text": "Bye."})
+    desk, recorded = answering(provider, *answers, tools=[pay])
+    next_turn(desk, desk.said("Hi"))
+    _, within, later = [json.dumps(result_in(provider, sent)) for sent in recorded.requests]
+    assert ('"is_error": true' if provider == "anthropic" else '"error": "The arguments do not fit') in within
+    assert later == within
+
+
+@pytest.mark.parametrize("own", [None, 3, [], {"arguments": [1], "error": 7}, {"arguments": None}])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_metadata_of_ours_that_is_not_ours_changes_nothing(answering: Start, provider: str, own: Any) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount":1}'}}
+    told = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid 1"}
+    sent: list[Json] = []
+    for answer in (told, {**told, "metadata": {"aguila": own}}):
+        desk, recorded = answering(provider, {"text": "Done."}, tools=[pay])
+        said = {"id": "m1", "role": "user", "content": "Hi"}
+        desk.events(messages=[said, {"id": "a1", "role": "assistant", "toolCalls": [call]}, answer])
+        sent += recorded.requests
+    assert sent[0] == sent[1]
+
+
+# The order of texts and calls
+
+
+ORDERS = [
+    ["!Oslo", "I look."],
+    ["One. ", "!Oslo", "Two. ", "!Rome", "Three."],
+    ["?Hm.", "!Oslo", "!Rome", "Both."],
+    ["!Oslo", "One. ", "Two.", "!Rome"],
+    ["!Oslo", "Grüße 😀", "!Rome", "."],
+]
+
+
+@pytest.mark.parametrize("said", ORDERS, ids=" ".join)
+@pytest.mark.parametrize("provider", MIXING)
+def test_text_after_calls_stands_after_them_in_later_runs_too(answering: Start, provider: str, said: list[str]) -> None:
+    first = answer(provider, *said)
+    desk, recorded = answering(provider, first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = desk.said("Hi")
+    next_turn(desk, events)
+    within, later = (turns(provider, sent) for sent in recorded.requests[1:])
+    assert later[: len(within)] == within
+    told = json.dumps(within, ensure_ascii=False)
+    places = [told.index(one.strip("!?")) for one in said if not one.startswith("?")]
+    assert places == sorted(places)
+    assert WIRE_CHECKERS[provider](recorded.requests[2]) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("provider", MIXING)
+def test_what_a_provider_has_read_stays_as_it_was(answering: Start, provider: str, seed: int) -> None:
+    """Any answer: thoughts are refused if what stands before them has changed, and a cache is of no use then.
+
+    A thought after a call is not among them: AG-UI has results follow the message that called, and it would be another.
+    """
+    rng = random.Random(seed)
+    thoughts = [f"?thought {number}" for number in range(rng.randrange(3))]
+    rest = [
+        rng.choice(["!Oslo", "!Rome", "!Bonn", "text ", "more "]) + "x" * number
+        for number in range(rng.randrange(1, 7))
+    ]
+    said = [*thoughts, *rest]
+    again = [answer(provider, "?again", "!Turin", "and then")] if any(one.startswith("!") for one in said) else []
+    answers = [answer(provider, *said), *again, {"text": "Cold."}, {"text": "Bye."}]
+    desk, recorded = answering(provider, *answers, tools=[weather])
+    next_turn(desk, desk.said("Hi"))
+    for before, after in zip(recorded.requests, recorded.requests[1:], strict=False):
+        assert turns(provider, after)[: len(turns(provider, before))] == turns(provider, before)
+
+
+@pytest.mark.parametrize("provider", MIXING)
+def test_the_order_is_kept_where_a_question_came_between(answering: Start, provider: str) -> None:
+    first = answer(provider, "One. ", "!Oslo", "Two.")
+    call = {"functionCall": {"id": "p1", "name": "pay", "args": {"amount": 1}}, "thoughtSignature": "QQ=="}
+    asked = parts(call) if provider == "gemini" else {"calls": [("p1", "pay", {"amount": 1})]}
+    desk, recorded = answering(provider, first, asked, {"text": "Paid."}, {"text": "Bye."}, tools=[weather, pay])
+    one = desk.said("Hi")
+    two = resumed(desk, one)
+    next_turn(desk, [*one, *two], run_id="r3")
+    for before, after in zip(recorded.requests, recorded.requests[1:], strict=False):
+        assert turns(provider, after)[: len(turns(provider, before))] == turns(provider, before)
+
+
+def test_the_order_is_in_the_metadata_of_the_message_and_only_where_it_is_not_as_usual(answering: Start) -> None:
+    first = answer("anthropic", "One. ", "!Oslo", "Two.", "!Rome")
+    desk, _ = answering("anthropic", first, {"text": "Cold."}, tools=[weather])
+    events = desk.said("Hi")
+    kept = [one.get("metadata") for one in history(events) if one["role"] == "assistant"]
+    assert kept == [{"aguila": {"order": [5, "c1", 4]}}, None]
+    assert [event.get("metadata") for event in of_type(events, "TEXT_MESSAGE_START")] == [None] * 3
+
+
+CALLS = [FunctionCallContent("c1", "f", "{}"), FunctionCallContent("c2", "f", "{}")]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        *[None, 3, [], ["c1"], [3, "c1"], [4, "c1", 1], [2, "c1", "c1", 2], [2, "c9", 2], [-1, "c1", 5]],
+        *[[True, "c1", 3], [2.0, "c1", 2.0], [2, None, 2], [0, "c1", 4], [[2], "c1"]],
+    ],
+    ids=str,
+)
+def test_an_order_that_does_not_fit_its_message_is_none(order: Any) -> None:
+    message = ChatMessage("assistant", [TextContent("abcd"), *CALLS])
+    kept = ChatMessage(
+        "assistant", [TextContent("abcd"), *CALLS], additional_properties={METADATA: {"aguila": {"order": order}}}
+    )
+    assert as_said(kept, lambda notice: None).contents == message.contents
+
+
+def test_an_order_that_fits_is_the_order() -> None:
+    properties = {METADATA: {"aguila": {"order": [1, "c2", 3]}}}
+    message = ChatMessage("assistant", [TextContent("abcd"), *CALLS], additional_properties=properties)
+    assert as_said(message, lambda notice: None).contents == [
+        TextContent("a"),
+        CALLS[1],
+        TextContent("bcd"),
+        CALLS[0],
+    ]
+
+
+# Citations
+
+WEB_CITATION = {
+    "type": "web_search_result_location",
+    "cited_text": "It is cold.",
+    "url": "https://a.example/",
+    "title": "A",
+    "encrypted_index": "X1",
+}
+SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+FOUND = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "s1",
+    "content": [{"type": "web_search_result", "url": "https://a.example/", "title": "A", "encrypted_content": "E"}],
+}
+
+
+def citations_in(events: list[Json]) -> list[Json]:
+    kept = [one.get("metadata", {}).get("aguila", {}) for one in history(events) if one["role"] == "assistant"]
+    return [citation for one in kept for citation in one.get("citations", [])]
+
+
+def test_citations_of_anthropic_are_told_with_their_place_and_go_back_with_their_blocks(answering: Start) -> None:
+    made = [
+        SEARCH,
+        FOUND,
+        {"type": "text", "text": "I found this: "},
+        {"type": "text", "text": "it is cold", "citations": [WEB_CITATION, {**WEB_CITATION, "encrypted_index": "X2"}]},
+        {"type": "text", "text": ". Bring a coat."},
+        use("c1", "Oslo"),
+    ]
+    first = blocks(*made, stop="tool_use")
+    desk, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = desk.said("Hi")
+    known = {"start": 14, "end": 24, "url": "https://a.example/", "title": "A", "text": "It is cold."}
+    told = citations_in(events)
+    assert told[0] == {**known, "provider": "anthropic", "source": WEB_CITATION}
+    assert told[1]["source"]["encrypted_index"] == "X2"
+    next_turn(desk, events)
+    assert recorded.requests[1]["messages"][1]["content"] == made
+    assert recorded.requests[2]["messages"][1]["content"] == made
+    assert WIRE_CHECKERS["anthropic"](recorded.requests[2]) == []
+
+
+def test_a_citation_of_anthropic_whose_search_is_not_there_does_not_go_back(answering: Start) -> None:
+    cited = {"type": "text", "text": "it is cold", "citations": [WEB_CITATION]}
+    desk, recorded = answering("anthropic", blocks(SEARCH, FOUND, cited), {"text": "Bye."})
+    events = desk.said("Hi")
+    kept = [one for one in history(events) if one["role"] != "reasoning"]
+    desk.events(run_id="r2", messages=[*kept, {"id": "m9", "role": "user", "content": "Go on"}])
+    assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "it is cold"}]
+
+
+def test_a_citation_of_a_document_is_told_and_does_not_go_back(answering: Start) -> None:
+    place = {"document_index": 0, "document_title": "D", "start_char_index": 0, "end_char_index": 3}
+    source = {"type": "char_location", "cited_text": "abc", **place}
+    made = {"type": "text", "text": "It says so.", "citations": [source]}
+    desk, recorded = answering("anthropic", blocks(made), {"text": "Bye."})
+    events = desk.said("Hi")
+    (told,) = citations_in(events)
+    assert (told["start"], told["end"], told["title"], told["text"]) == (0, 11, "D", "abc")
+    assert told["source"] == source
+    next_turn(desk, events)
+    assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "It says so."}]
+
+
+def test_annotations_of_responses_are_told_with_their_place_in_the_message(answering: Start) -> None:
+    link = {"type": "url_citation", "start_index": 3, "end_index": 7, "title": "A", "url": "https://a.example/"}
+    file = {"type": "file_citation", "file_id": "f1", "filename": "a.pdf", "index": 2}
+
+    def said(number: int, text: str, *annotations: Json) -> Json:
+        part = {"type": "output_text", "text": text, "annotations": list(annotations)}
+        return {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [part]}
+
+    desk, _ = answering("openai responses", items(said(1, "First. "), said(2, "It is cold.", link, file)))
+    one, two = citations_in(desk.said("Hi"))
+    known = {"url": "https://a.example/", "title": "A", "provider": "openai", "source": link}
+    assert one == {"start": 10, "end": 14, **known}
+    assert two == {"title": "a.pdf", "provider": "openai", "source": file}
+
+
+def test_annotations_of_chat_completions_are_told(answering: Start) -> None:
+    its = {"start_index": 0, "end_index": 5, "title": "A", "url": "https://a.example/"}
+    annotation = {"type": "url_citation", "url_citation": its}
+    deltas = [{"content": "Cold."}, {"annotations": [annotation]}]
+    chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    events = [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    events.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    desk, _ = answering("openai chat", sse(events, done=True))
+    (told,) = citations_in(desk.said("Hi"))
+    known = {"url": "https://a.example/", "title": "A", "provider": "openai"}
+    assert told == {"start": 0, "end": 5, **known, "source": annotation}
+
+
+def test_what_gemini_found_is_told_with_its_place_which_it_counts_in_bytes(answering: Start) -> None:
+    text = "Grüße. Es ist kalt."
+    start = len("Grüße. ".encode())
+    web = {"web": {"uri": "https://a.example/", "title": "a.example"}}
+    segment = {"startIndex": start, "endIndex": start + 12, "text": "Es ist kalt."}
+    found = {
+        "groundingChunks": [web],
+        "groundingSupports": [{"segment": segment, "groundingChunkIndices": [0, 7]}],
+        "webSearchQueries": ["weather"],
+        "searchEntryPoint": {"renderedContent": "<b>chips</b>"},
+    }
+    said = {"content": {"role": "model", "parts": [{"text": text}]}}
+    end = {"content": {"role": "model", "parts": [{"text": ""}]}, "finishReason": "STOP", "groundingMetadata": found}
+    desk, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
+    one, rest = citations_in(desk.said("Hi"))
+    assert text[one["start"] : one["end"]] == "Es ist kalt."
+    assert (one["url"], one["title"], one["provider"]) == ("https://a.example/", "a.example", "google")
+    assert one["source"]["web"] == web["web"]
+    assert "start" not in rest
+    assert rest["source"]["web_search_queries"] == ["weather"]
+    assert "chips" in rest["source"]["search_entry_point"]["rendered_content"]
+
+
+def test_what_gemini_repeats_of_others_is_told(answering: Start) -> None:
+    repeated = {"citationSources": [{"startIndex": 0, "endIndex": 4, "uri": "https://a.example/", "license": "mit"}]}
+    said = {"content": {"role": "model", "parts": [{"text": "Once upon"}]}, "citationMetadata": repeated}
+    end = {"content": {"role": "model", "parts": []}, "finishReason": "STOP"}
+    desk, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
+    (told,) = citations_in(desk.said("Hi"))
+    assert (told["start"], told["end"], told["url"]) == (0, 4, "https://a.example/")
+    assert told["source"]["license"] == "mit"
+
+
+def test_a_citation_that_comes_after_a_call_is_of_the_text_before_it(answering: Start) -> None:
+    found = {"groundingChunks": [{"web": {"uri": "https://a.example/"}}]}
+    found["groundingSupports"] = [{"segment": {"endIndex": 4}, "groundingChunkIndices": [0]}]
+    made = [{"content": {"role": "model", "parts": [part]}} for part in ({"text": "Cold. "}, call_part("Oslo"))]
+    made[-1] |= {"finishReason": "STOP", "groundingMetadata": found}
+    desk, _ = answering("gemini", sse([{"candidates": [one]} for one in made]), {"text": "Bye."}, tools=[weather])
+    (told,) = citations_in(desk.said("Hi"))
+    assert (told["start"], told["end"]) == (0, 4)
+
+
+def test_citations_are_told_again_where_a_run_resumes(answering: Start) -> None:
+    cited = {"type": "text", "text": "it is cold", "citations": [WEB_CITATION]}
+    asks = {"type": "tool_use", "id": "p1", "name": "pay", "input": {"amount": 1}}
+    first = blocks(SEARCH, FOUND, cited, asks, stop="tool_use")
+    desk, recorded = answering("anthropic", first, {"text": "Paid."}, tools=[pay])
+    one = desk.said("Hi")
+    resumed(desk, one)
+    assert len(citations_in(one)) == 1
+    assert recorded.requests[1]["messages"][1]["content"] == [SEARCH, FOUND, cited, asks]
+
+
+def test_a_text_is_cut_where_citations_begin_and_end_and_no_piece_is_blank() -> None:
+    def at(start: int | None, end: int | None, name: str) -> Citation:
+        return Citation(source={"name": name}, start=start, end=end)
+
+    text = "  one two\n three"
+    found = stretches(text, [at(6, 9, "b"), at(2, 5, "a"), at(4, 7, "overlaps"), at(None, None, "no place")])
+    assert [(piece, [one.source["name"] for one in its]) for piece, its in found] == [
+        ("  one ", ["a"]),
+        ("two", ["b"]),
+        ("\n three", []),
+    ]
+    assert stretches(" ", [at(0, 1, "a")]) == [(" ", [])]
+    assert "".join(piece for piece, _ in found) == text
+
+
+@pytest.mark.parametrize("citations", [None, 3, [3], [{}], [{"source": 3}], [{"source": {}, "start": "x"}]], ids=str)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_citations_that_are_none_change_nothing(answering: Start, provider: str, citations: Any) -> None:
+    desk, recorded = answering(provider, {"text": "Done."})
+    said = {"id": "a1", "role": "assistant", "content": "Yes.", "metadata": {"aguila": {"citations": citations}}}
+    desk.events(messages=[{"id": "m1", "role": "user", "content": "Hi"}, said, {**said, "id": "m2", "role": "user"}])
+    assert WIRE_CHECKERS[provider](recorded.requests[0]) == []
