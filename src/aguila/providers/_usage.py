@@ -40,6 +40,18 @@ def count(holder: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def with_thoughts(
+    output_tokens: int | None, reasoning: int | None, input_tokens: int | None, total: int | None
+) -> int | None:
+    """Output with its thoughts in it (USE-3). Some servers count them beside it: their total says so, or a part that
+    is larger than its whole.
+    """
+    if output_tokens is None or reasoning is None or reasoning == 0:
+        return output_tokens
+    is_beside = reasoning > output_tokens or total == added(input_tokens, output_tokens, reasoning)
+    return output_tokens + reasoning if is_beside else output_tokens
+
+
 def added(*counts: int | None) -> int | None:
     """The sum of the counts that are known; None if none is."""
     known = [one for one in counts if one is not None]

@@ -54,7 +54,7 @@ from aguila.providers._media import (
 from aguila.providers._prompt import BEGIN, Prompt, Rules, View, object_arguments
 from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import standard_schema
-from aguila.providers._usage import count, token_usage
+from aguila.providers._usage import count, token_usage, with_thoughts
 
 RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 
@@ -422,13 +422,15 @@ class _Reader(Reader):
     def _usage(self, usage: Any) -> TokenUsage:
         given = getattr(usage, "prompt_tokens_details", None)
         made = getattr(usage, "completion_tokens_details", None)
-        # prompt_tokens has the cached ones in it, completion_tokens those of thoughts.
+        prompt, reasoning = count(usage, "prompt_tokens"), count(made, "reasoning_tokens")
+        completion = count(usage, "completion_tokens")
+        # prompt_tokens has the cached ones in it; completion_tokens those of thoughts with OpenAI, but not with xAI.
         return token_usage(
             self._provider,
             self._model,
-            input_tokens=count(usage, "prompt_tokens"),
-            output_tokens=count(usage, "completion_tokens"),
-            reasoning=count(made, "reasoning_tokens"),
+            input_tokens=prompt,
+            output_tokens=with_thoughts(completion, reasoning, prompt, count(usage, "total_tokens")),
+            reasoning=reasoning,
             cached=count(given, "cached_tokens"),
             cache_written=count(given, "cache_write_tokens"),
         )

@@ -1,0 +1,67 @@
+"""What servers answer that speak OpenAI's Chat Completions in their own way: it is told, or named in a notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from model_server import Recorded, sse
+from openai.types.chat import ChatCompletionChunk
+
+from aguila.chat import ChatUpdate, UsageContent
+from aguila.providers import openai_chat
+
+Json = dict[str, Any]
+Start = Callable[..., tuple[Any, Recorded]]
+
+HEAD = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+
+def chunk(delta: Json, finish: str | None = None) -> Json:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def answer(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
+    """An answer with these deltas, as it is sent."""
+    return sse([*[chunk(delta) for delta in deltas], chunk({}, finish)], done=True)
+
+
+def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
+    """What is read of an answer with these chunks, as the SDK makes objects of them."""
+
+    async def stream() -> AsyncIterator[Any]:
+        for one in made:
+            yield ChatCompletionChunk.construct(**one)
+
+    async def collect() -> list[ChatUpdate]:
+        return [update async for update in openai_chat.updates(stream(), model="m", **options)]
+
+    return asyncio.run(collect())
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    ("completion", "reasoning", "total", "output"),
+    [
+        (9, 94, 135, 103),  # xAI: 32 + 9 + 94
+        (200, 94, 326, 294),
+        (103, 94, 135, 103),  # OpenAI: 32 + 103
+        (9, 94, None, 103),  # a part is not larger than its whole
+        (103, 94, None, 103),
+        (9, 0, 41, 9),
+        (9, None, 41, 9),
+    ],
+)
+def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
+    completion: int, reasoning: int | None, total: int | None, output: int
+) -> None:
+    details = {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+    usage = {"prompt_tokens": 32, "completion_tokens": completion, "total_tokens": total, **details}
+    last = heard(chunk({"content": "ok"}, "stop"), {**HEAD, "choices": [], "usage": usage})[-1]
+    (told,) = [content.usage for content in last.contents if isinstance(content, UsageContent)]
+    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (32, output, 32 + output)
+    assert told.reasoning_tokens == reasoning
