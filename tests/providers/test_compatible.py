@@ -65,3 +65,28 @@ def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
     (told,) = [content.usage for content in last.contents if isinstance(content, UsageContent)]
     assert (told.input_tokens, told.output_tokens, told.total_tokens) == (32, output, 32 + output)
     assert told.reasoning_tokens == reasoning
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"code": 429, "message": "secret"}, "provider_rate_limit"),  # OpenRouter
+        ({"code": "429", "message": "secret"}, "provider_rate_limit"),
+        ({"code": "insufficient_quota", "type": "insufficient_quota"}, "provider_rate_limit"),
+        ({"code": 400, "type": "BadRequestError"}, "provider_rejected"),  # vLLM
+        ({"code": 401}, "provider_auth"),
+        ({"code": 502}, "provider_unavailable"),
+        ({"code": "3280", "type": "rate_limit_error"}, "provider_rate_limit"),  # a number that is no status
+        ({"code": True}, "provider_unavailable"),
+        ({"message": "secret"}, "provider_unavailable"),
+    ],
+)
+def test_an_error_within_a_stream_has_the_code_of_its_status(answering: Start, error: Json, code: str) -> None:
+    failed = {**HEAD, "error": error, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}
+    desk, _ = answering("openai chat", sse([chunk({"content": "par"}), failed], done=True))
+    events = desk.said("Hi")
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", code)
+    assert "secret" not in events[-1]["message"]

@@ -7,7 +7,7 @@ same failure has the same code with every provider:
 before the answer        by the status; ``provider_unreachable`` if there is none
 the stream breaks off    ``provider_truncated``: the connection was cut, or closed before the end
 the stream is not read   ``provider_malformed``: what came is not what the provider speaks
-an error in the stream   by its status or type, else ``provider_unavailable``
+an error in the stream   by its status, code or type, else ``provider_unavailable``
 =======================  ================================================================================
 """
 
@@ -43,6 +43,7 @@ _BY_STATUS = {
 _BY_TYPE = {
     "rate_limit_exceeded": _RATE_LIMIT,
     "rate_limit_error": _RATE_LIMIT,
+    "insufficient_quota": _RATE_LIMIT,
     "overloaded_error": _OVERLOADED,
     "invalid_request_error": _REJECTED,
     "invalid_prompt": _REJECTED,
@@ -95,9 +96,19 @@ def told_failure(told: Any) -> RunFailed:
         told = inner
     for member in ("code", "type"):
         name: Any = told.get(member) if is_object(told) else getattr(told, member, None)
-        if isinstance(name, str) and name in _BY_TYPE:
-            return _failed(_BY_TYPE[name])
+        words = _BY_TYPE.get(name) if isinstance(name, str) else None
+        if words is None and member == "code":
+            words = _BY_STATUS.get(_number(name))
+        if words is not None:
+            return _failed(words)
     return _failed(_UNAVAILABLE)
+
+
+def _number(code: Any) -> int:
+    """A code that is the status which the error would have had, as a number or spelled; 0 if it is none."""
+    if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
+        return int(code)
+    return code if type(code) is int else 0
 
 
 def truncated() -> RunFailed:
