@@ -12,6 +12,9 @@ from openai.types.chat import ChatCompletionChunk
 
 from aguila.chat import ChatUpdate, UsageContent
 from aguila.providers import openai_chat
+from aguila.providers._reading import FINISH_REASON
+
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 Json = dict[str, Any]
 Start = Callable[..., tuple[Any, Recorded]]
@@ -90,3 +93,21 @@ def test_an_error_within_a_stream_has_the_code_of_its_status(answering: Start, e
     events = desk.said("Hi")
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", code)
     assert "secret" not in events[-1]["message"]
+
+
+# Ends
+
+
+@pytest.mark.parametrize(
+    ("reason", "known"),
+    [("eos", "stop"), ("eos_token", "stop"), ("stop_sequence", "stop"), ("model_length", "length")],
+)
+def test_other_words_for_the_same_end_are_known(reason: str, known: str) -> None:
+    assert heard(chunk({"content": "ok"}, reason))[-1].additional_properties[FINISH_REASON] == known
+
+
+def test_an_answer_of_gemini_that_could_be_continued_was_cut_off(answering: Start) -> None:
+    last = {"content": {"role": "model", "parts": [{"text": "par"}]}, "finishReason": "CONTINUATION"}
+    desk, _ = answering("gemini", sse([{"candidates": [last]}]))
+    (told,) = [event for event in desk.said("Hi") if event["type"] == "CUSTOM"]
+    assert told["value"]["reason"] == "length"

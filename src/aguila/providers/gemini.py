@@ -86,6 +86,7 @@ _MEDIA = {
 _FINISH = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
+    "CONTINUATION": "length",  # of one request; the SDK goes on by itself, unless it is told not to
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
     "BLOCKLIST": "content_filter",

@@ -72,7 +72,11 @@ _FINISH = {
     "stop": "stop",
     "tool_calls": "stop",
     "function_call": "stop",
+    "eos": "stop",  # Together
+    "eos_token": "stop",  # Text Generation Inference, and the next
+    "stop_sequence": "stop",
     "length": "length",
+    "model_length": "length",  # Mistral
     "content_filter": "content_filter",
 }
 
