@@ -111,3 +111,48 @@ def test_an_answer_of_gemini_that_could_be_continued_was_cut_off(answering: Star
     desk, _ = answering("gemini", sse([{"candidates": [last]}]))
     (told,) = [event for event in desk.said("Hi") if event["type"] == "CUSTOM"]
     assert told["value"]["reason"] == "length"
+
+
+# Thoughts
+
+LOOK = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "look", "arguments": "{}"}}]}
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def text_detail(**members: Any) -> Json:
+    return {"type": "reasoning.text", "index": 0, **members}
+
+
+def secret(data: str, **members: Any) -> Json:
+    return {"type": "reasoning.encrypted", "data": data, "index": 0, **members}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ([secret("AAA", id="rs_1"), secret("BBB", id="rs_2")], None),
+        ([secret("AAA"), secret("BBB")], None),  # OpenRouter's own client joins text and summaries only
+        ([text_detail(text="a", id="x"), text_detail(text="b", id="y")], None),
+        (
+            [text_detail(text="a", id="x"), text_detail(text="b"), text_detail(signature="S")],
+            [text_detail(text="ab", id="x", signature="S")],
+        ),
+        (
+            [text_detail(text="a", id=None), text_detail(text="b", id="x")],
+            [text_detail(text="ab", id="x")],
+        ),
+    ],
+)
+def test_details_of_thoughts_are_joined_with_their_own_pieces_only(
+    answering: Start, pieces: list[Json], whole: list[Json] | None
+) -> None:
+    deltas = [{"reasoning_details": [piece]} for piece in pieces]
+    desk, recorded = answering(
+        "openai chat", answer(*deltas, LOOK, finish="tool_calls"), {"text": "Bye."}, tools=[look]
+    )
+    desk.said("Hi")
+    assert recorded.requests[1]["messages"][1]["reasoning_details"] == (pieces if whole is None else whole)

@@ -66,6 +66,9 @@ DETAILS = "openai.reasoning_details"
 EXTRA = "openai.extra_content"
 """The kind of the artefact that a server gave with a call or a message; it says whose it is."""
 
+_GROWING = ("text", "summary")
+"""What of a detail comes in pieces."""
+
 _AUTHOR = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _FINISH = {
@@ -353,19 +356,16 @@ class _Reader(Reader):
         return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: THOUGHT})
 
     def _add_details(self, given: Any) -> None:
-        """Details come in pieces: what grows is joined, as they are to go back as if they had come at once."""
+        """Details come in pieces: text that grows is joined, as they are to go back as if they had come at once."""
         for piece in given if is_array(given) else ():
             if not is_object(piece):
                 continue
             last: dict[str, Any] = self._details[-1] if self._details else {}
-            if not last or any(last.get(name) != piece.get(name) for name in ("type", "index")):
+            if not _goes_on(last, piece):
                 self._details.append(dict(piece))
                 continue
             for name, value in piece.items():
-                grows = (
-                    name in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(name), str)
-                )
-                if grows:
+                if name in _GROWING and isinstance(value, str) and isinstance(last.get(name), str):
                     last[name] += value
                 elif value is not None or name not in last:
                     last[name] = value
@@ -438,6 +438,14 @@ class _Reader(Reader):
             cached=count(given, "cached_tokens"),
             cache_written=count(given, "cache_write_tokens"),
         )
+
+
+def _goes_on(detail: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Whether a piece of a server's thoughts is of the detail before it. Streams may number all of them 0."""
+    if isinstance(piece.get("data"), str) or detail.get("type") != piece.get("type"):
+        return False  # what is encrypted comes whole
+    ids = {one["id"] for one in (detail, piece) if one.get("id") is not None}
+    return detail.get("index") == piece.get("index") and len(ids) < 2
 
 
 def _place(calls: dict[int, str], call_id: str) -> int:
