@@ -359,6 +359,24 @@ def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> 
     chat(asks, turns)
 
 
+def test_an_approval_can_be_given_up_like_any_question() -> None:
+    async def pays(run: Any) -> Any:
+        yield "Paid." if (await run.approve("pay", {})).approved else "Then not."
+
+    async def turns(client: Any, tap: Any) -> None:
+        options = ChatOptions()
+        conversation = [ChatMessage("user", "Pay")]
+        response = await client.get_response(conversation, options)
+        conversation += response.messages
+        [question] = response.requests
+        assert isinstance(question, ApprovalRequestContent)
+        conversation.append(ChatMessage("user", [question.give_up()]))
+        assert (await client.get_response(conversation, options)).text == "Then not."
+        assert [(one["status"], one.get("payload")) for one in tap.inputs[-1]["resume"]] == [("cancelled", None)]
+
+    chat(pays, turns)
+
+
 def test_a_conversation_that_was_loaded_can_answer_its_questions() -> None:
     async def turns(client: Any, tap: Any) -> None:
         first = ChatOptions()

@@ -154,6 +154,10 @@ class ApprovalRequestContent(Content, frozen=True, eq=False):
             self.interrupt_id, approved, edited_arguments=edited_arguments, reason=reason, call=self.call
         )
 
+    def give_up(self) -> InterruptResponseContent:
+        """Word that there will be no answer, neither yes nor no (INT-8)."""
+        return InterruptResponseContent(self.interrupt_id, status="cancelled")
+
 
 class ApprovalResponseContent(Content, frozen=True, eq=False):
     """The answer. ``edited_arguments`` replace the call's arguments as a whole."""

@@ -135,7 +135,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests(self) -> list[Request]:
-        """The questions that the run stopped to ask; ``request.answer(...)`` makes the content that answers."""
+        """The questions that the run stopped to ask; each makes its answer: ``answer(...)`` or ``give_up()``."""
         return [content for message in self.messages for content in message.contents if isinstance(content, _REQUESTS)]
 
 
