@@ -470,6 +470,18 @@ def test_calls_arrive_in_pieces_and_then_whole() -> None:
     ]
 
 
+def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_result_the_tools() -> None:
+    call = ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", parent_message_id="m", delta="{}")
+    result = ToolCallResultEvent(message_id="t", tool_call_id="c", content="ok")
+    _, whole, answered = updates_of([call, result])
+    assert (whole.role, whole.message_id) == ("assistant", "m")
+    assert whole.contents == [FunctionCallContent("c", "f", "{}")]
+    assert whole.raw_representation is None
+    assert (answered.role, answered.message_id) == ("tool", "t")
+    assert answered.contents == [FunctionResultContent("c", "ok")]
+    assert answered.raw_representation is result
+
+
 def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_begins() -> None:
     events: list[Event] = [
         RunStartedEvent(thread_id="t", run_id="r"),

@@ -221,8 +221,8 @@ def _thought(message_id: str, text: str, protected_data: str | None = None) -> R
 
 
 def _item_of(event: Any) -> tuple[Any, ...]:
-    """Which item an event of the long spelling belongs to."""
-    call_id = getattr(event, "tool_call_id", None)
+    """Which item an event of the long spelling belongs to; a result is a message, and no piece of its call."""
+    call_id = None if event.__class__ is ToolCallResultEvent else getattr(event, "tool_call_id", None)
     return (call_id is not None, event.message_id if call_id is None and hasattr(event, "message_id") else call_id)
 
 
