@@ -192,8 +192,8 @@ class TransportFailed(AguilaError):
     """The server could not be reached, or the connection broke before the answer was complete.
 
     A run that may have begun does not end with this, but with ``StreamTruncated``.
-    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` if it never can, as it is;
-    ``is_timeout`` if the time ran out in which something had to come.
+    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` says that another try, of the same
+    request, would end in the same way; ``is_timeout`` that the time ran out in which something had to come.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class TransportFailed(AguilaError):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.was_sent = was_sent and not is_lasting
+        self.was_sent = was_sent
         self.is_lasting = is_lasting
         self.is_timeout = is_timeout
 

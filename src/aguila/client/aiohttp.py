@@ -56,7 +56,9 @@ class AiohttpTransport:
             failure = _failed(error)
             if self._is_ours and isinstance(error, aiohttp.ConnectionTimeoutError):
                 failure = TransportFailed(f"no connection within {self._timeouts.connect} seconds (Timeouts.connect)")
-            failure.is_lasting = isinstance(error, ValueError)  # an address that is none
+            # An address that is none; a compression that it lacks the package for, which only its words tell.
+            is_compressed = isinstance(error, aiohttp.ClientResponseError) and "content-encoding" in error.message
+            failure.is_lasting = isinstance(error, ValueError) or is_compressed
             failure.was_sent = not isinstance(
                 error, (ValueError, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
             )
@@ -80,7 +82,7 @@ class _Response:
         self._failure: TransportFailed | None = None
         problem = unreadable(self.headers, _DECODED)
         if problem is not None:  # aiohttp would hand the bytes on as they are
-            self._failure = TransportFailed(problem)
+            self._failure = TransportFailed(problem, is_lasting=True)
 
     async def read(self) -> bytes:
         if self._failure is not None:

@@ -98,7 +98,7 @@ class _Response:
         if not response.status:
             await response.close()
             problem = f"the application gave no answer: {response._failure!r}"
-            raise TransportFailed(problem, is_lasting=True) from response._failure
+            raise TransportFailed(problem, was_sent=False, is_lasting=True) from response._failure
         return response
 
     async def read(self) -> bytes:
@@ -184,7 +184,8 @@ class _Lifespan:
             self._task = asyncio.create_task(self._run(), name="asgi lifespan")
             answer = await self._ask("lifespan.startup")
             if answer["type"] == "lifespan.startup.failed":
-                raise TransportFailed(f"the application did not start: {answer.get('message', '')}", is_lasting=True)
+                problem = f"the application did not start: {answer.get('message', '')}"
+                raise TransportFailed(problem, was_sent=False, is_lasting=True)
             self._is_started = True
 
     async def stop(self) -> None:

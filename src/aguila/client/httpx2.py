@@ -16,7 +16,6 @@ from aguila.errors import MissingExtra, TransportFailed
 
 try:
     import httpx2
-    from httpx2._decoders import SUPPORTED_DECODERS  # no public name says it without making a client
 
     from aguila.client.http11 import AsyncBody, Body, busy_connections_of, connection_of, failed, hang_up
 except ModuleNotFoundError as error:
@@ -166,7 +165,7 @@ class _Response:
 def _instead(problem: str, status: int) -> Iterator[bytes]:
     """In place of a body that cannot be read: a failure, or, where the status says enough, the reason."""
     if 200 <= status < 300:
-        raise TransportFailed(problem)
+        raise TransportFailed(problem, is_lasting=True)
     yield problem.encode()
 
 
@@ -192,7 +191,14 @@ def _not_answered(error: Exception, seconds: float | None) -> TransportFailed:
     return failure
 
 
-_DECODED = frozenset(SUPPORTED_DECODERS)
+def _decoded() -> frozenset[str]:
+    """What httpx2 decodes, with the packages that are here: it asks servers for nothing else."""
+    nowhere = httpx2.MockTransport(lambda _: httpx2.Response(204))  # one that connects would read certificates first
+    with httpx2.Client(transport=nowhere, trust_env=False) as client:
+        return frozenset(each.strip().lower() for each in client.headers["accept-encoding"].split(","))
+
+
+_DECODED = _decoded()
 _LASTING = (httpx2.InvalidURL, httpx2.UnsupportedProtocol)
 _UNSENT = (
     *_LASTING,

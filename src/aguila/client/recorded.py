@@ -131,7 +131,7 @@ def _elements(data: bytes) -> list[bytes]:
 def _next(answers: Iterator[tuple[str, bytes]]) -> tuple[str, bytes]:
     found = next(answers, None)
     if found is None:
-        raise TransportFailed("the recording has no more runs", is_lasting=True)
+        raise TransportFailed("the recording has no more runs", was_sent=False, is_lasting=True)
     return found
 
 

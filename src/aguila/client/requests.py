@@ -93,7 +93,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
     """Raise ``TransportFailed`` for a header that cannot be sent: transports notice when they have connected."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(value):
-            raise TransportFailed(f"the header {name!r} cannot be sent as it is", is_lasting=True)
+            raise TransportFailed(f"the header {name!r} cannot be sent as it is", was_sent=False, is_lasting=True)
 
 
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2

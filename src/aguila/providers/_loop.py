@@ -43,7 +43,7 @@ MAX_ROUNDS = 10
 
 Instructions = str | Callable[[Run], str | Awaitable[str]] | None
 Agent = Callable[[Run], Awaitable[None]]
-Planned = tuple[Call, FunctionTool, dict[str, Any]]
+Planned = tuple[Call, FunctionTool[..., Any], dict[str, Any]]
 
 
 class Model(Protocol):
@@ -206,7 +206,7 @@ class _Rounds:
         ]
         return not left
 
-    def _needs_approval(self, tool: FunctionTool, arguments: dict[str, Any]) -> bool:
+    def _needs_approval(self, tool: FunctionTool[..., Any], arguments: dict[str, Any]) -> bool:
         try:
             return tool.needs_approval(arguments)
         except Exception:  # noqa: BLE001 - who cannot tell asks
@@ -231,7 +231,7 @@ class _Rounds:
             raise Interrupt(*questions)
 
     async def _call(
-        self, call: Call, tool: FunctionTool, arguments: dict[str, Any], results: dict[str, Result]
+        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, Result]
     ) -> None:
         if self._remembers:
             recorded = await self._run.once(

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -27,6 +27,9 @@ from aguila.protocol import ContentPart, Tool, replace
 
 _log = logging.getLogger("aguila")
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 RUN = "run"
 """The parameter of a tool that is given the run, and not declared to the model."""
 FAILED = "The tool failed."
@@ -39,12 +42,12 @@ class ToolError(Exception):
     """Raise it in a tool to answer the model with an error: its text is the answer. Other errors are only logged."""
 
 
-class FunctionTool:
+class FunctionTool(Generic[P, R]):
     """A function that a model may call. ``tool`` makes one; ``declaration`` is what the model is told."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -66,7 +69,7 @@ class FunctionTool:
         self.__name__ = self.declaration.name
         self._needs_approval = needs_approval
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, as if it were no tool."""
         return self.function(*args, **kwargs)
 
@@ -96,7 +99,8 @@ class FunctionTool:
             bound = self.check(arguments)
             if self.takes_run:
                 bound[RUN] = run
-            value = self.function(**bound) if self.is_async else await _in_thread(self.function, bound)
+            function: Callable[..., Any] = self.function
+            value = function(**bound) if self.is_async else await _in_thread(function, bound)
             if inspect.isawaitable(value):
                 value = await value
             return Result.of(value)
@@ -172,11 +176,12 @@ class Result(msgspec.Struct, frozen=True):
         return FunctionResultContent(call_id, self.content, self.error)
 
 
-AnyTool = FunctionTool | Callable[..., Any]
+_Tool = FunctionTool[..., Any]
+AnyTool = _Tool | Callable[..., Any]
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
     *,
@@ -184,7 +189,7 @@ def tool(
     description: str | None = ...,
     parameters: Mapping[str, Any] | None = ...,
     needs_approval: NeedsApproval = ...,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -201,7 +206,7 @@ def tool(
     function is called in a thread. Raises ``TypeError`` for a signature that cannot be declared.
     """
 
-    def make(function: Callable[..., Any]) -> FunctionTool:
+    def make(function: Callable[..., Any]) -> _Tool:
         return FunctionTool(
             function, name=name, description=description, parameters=parameters, needs_approval=needs_approval
         )
@@ -213,8 +218,8 @@ class Toolbox:
     """The tools of an agent, by name."""
 
     def __init__(self, tools: Iterable[AnyTool]) -> None:
-        made = [one if isinstance(one, FunctionTool) else FunctionTool(one) for one in tools]
-        self._tools = {one.declaration.name: one for one in made}
+        made = [cast("_Tool", one) if isinstance(one, FunctionTool) else FunctionTool(one) for one in tools]
+        self._tools: dict[str, _Tool] = {one.declaration.name: one for one in made}
         if len(self._tools) != len(made):
             raise ValueError("two tools of an agent have the same name")
 
@@ -228,11 +233,11 @@ class Toolbox:
         """Whether a run may end with a question, so that what was done has to be remembered for its resumption."""
         return any(one.may_ask for one in self._tools.values())
 
-    def get(self, name: str) -> FunctionTool | None:
+    def get(self, name: str) -> _Tool | None:
         """The tool of this name, if the agent has it."""
         return self._tools.get(name)
 
-    def plan(self, call: FunctionCallContent) -> tuple[FunctionTool, dict[str, Any]] | Result:
+    def plan(self, call: FunctionCallContent) -> tuple[_Tool, dict[str, Any]] | Result:
         """The tool and the arguments of a call that can be made, or the answer to one that cannot."""
         found = self._tools.get(call.name)
         if found is None:
