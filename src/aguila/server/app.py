@@ -20,6 +20,7 @@ from aguila.codec.records import tell
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.auth import Authenticate, Hosts, Origins, Request, identify
+from aguila.server.beginning import new_id
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import Limits
@@ -27,7 +28,7 @@ from aguila.server.projection import History
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
 from aguila.server.routes import find_route, path_segments
-from aguila.server.runs import Busy, Runs, Settings, new_id
+from aguila.server.runs import Busy, Runs, Settings
 from aguila.server.signals import Signals
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 

@@ -67,19 +67,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             raise _too_many(len(input.messages), self.messages, "messages", "/messages")
         if input.tools is not None and len(input.tools) > self.tools:
             raise _too_many(len(input.tools), self.tools, "tools", "/tools")
-        for value, path in (
-            (input.thread_id, "/threadId"),
-            (input.run_id, "/runId"),
-            (input.parent_run_id, "/parentRunId"),
-        ):
-            if value is None:
-                continue
-            if value == "" and path != "/parentRunId":
-                raise Rejected(422, "malformed_input", "an id must not be empty", path)
-            if not value.isascii() and not _is_text(value):
-                raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
-            if len(value) > self.id_length:
-                raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
+        if input.thread_id == "" or input.run_id == "":
+            path = "/threadId" if input.thread_id == "" else "/runId"
+            raise Rejected(422, "malformed_input", "an id must not be empty", path)
+        self._check_id(input.thread_id, "/threadId")
+        self._check_id(input.run_id, "/runId")
+        if input.parent_run_id is not None:
+            self._check_id(input.parent_run_id, "/parentRunId")
+
+    def _check_id(self, value: str, path: str) -> None:
+        if not value.isascii() and not _is_text(value):
+            raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
+        if len(value) > self.id_length:
+            raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
 
 
 def _is_text(value: str) -> bool:

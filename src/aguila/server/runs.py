@@ -22,12 +22,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
 from aguila.codec.notice import Warn
@@ -47,6 +46,7 @@ from aguila.errors import (
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent, replace
 from aguila.server.asked import Asked, Started
+from aguila.server.beginning import Beginning, new_id
 from aguila.server.checked import checked, checked_apart
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
@@ -59,7 +59,6 @@ from aguila.server.responses import Watched, is_terminal
 from aguila.server.turns import Turns
 from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
-from aguila.stream import EventWriter
 
 _log = logging.getLogger("aguila.server")
 
@@ -103,7 +102,7 @@ class Runs:
         self.store = store
         self.projections = Projections(store, history=settings.history, warn=warn)
         self.outage = Outage()
-        self.owner = str(uuid7())
+        self.owner = new_id()
         self.is_draining = False
         self.live: dict[Key, LiveRun] = {}
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 each of these is a system call
@@ -317,7 +316,6 @@ class Runs:
         settings, store, scope = self._settings, self.store, asked.scope
         seen = prepared.input
         thread_id, run_id = seen.thread_id, seen.run_id
-        state: Any = {} if seen.state is None else seen.state
         started = RunStartedEvent(
             thread_id=thread_id,
             run_id=run_id,
@@ -358,43 +356,22 @@ class Runs:
             outage=self.outage,
             loop=self._loop,
         )
-        principal, headers = asked.principal, asked.headers  # and not the body, which may be large, for the whole run
-
-        async def load() -> RunContext:
-            # The writer is made here, since until now the client was waiting for the first event.
-            writer = EventWriter(thread_id, run_id, new_id=new_id, parent_run_id=seen.parent_run_id, state=state)
-            for event in prelude:
-                writer.emit(event)
-            # Not before the run has begun: the run before it may still have been writing its session.
-            if first.first > 1:
-                live.session = await store.session(scope, thread_id)
-            session = live.session
-            recorded: Mapping[str, bytes] = {}
-            if plan.root_run_id != run_id:
-                recorded = await store.recorded(scope, thread_id, plan.root_run_id)
-            return RunContext(
-                input=seen if plan.original is None else plan.original,
-                resume_input=None if plan.original is None else seen,
-                thread_id=thread_id,
-                run_id=run_id,
-                writer=writer,
-                new_id=new_id,
-                root_run_id=plan.root_run_id,
-                parent_run_id=seen.parent_run_id,
-                replay=plan.replay,
-                recorded=recorded,
-                session=None if session is None else msgspec.json.decode(session),
-                principal=principal,
-                headers=headers,
-                client_state=state,
-                max_state=settings.limits.state,
-                debug=settings.debug,
-            )
-
+        beginning = Beginning(
+            store,
+            live,
+            seen,
+            plan,
+            prelude,
+            first.first > 1,
+            asked.principal,
+            asked.headers,
+            settings.limits.state,
+            settings.debug,
+        )
         key = (scope, thread_id, run_id)
         self.live[key] = live
         # In the next round of the event loop: its first event can be sent in this one.
-        self._loop.call_soon(self._drive, key, live, load)
+        self._loop.call_soon(self._drive, key, live, beginning.load)
         return Started(live=live, first=first)
 
     def _drive(self, key: Key, live: LiveRun, load: Callable[[], Awaitable[RunContext]]) -> None:
@@ -575,11 +552,6 @@ class Runs:
         removed = await self.store.prune(retention)
         if removed:
             _log.info("removed %d threads beyond what is to be kept", removed)
-
-
-def new_id() -> str:
-    """An id that nobody else has, sortable by time."""
-    return str(uuid7())
 
 
 def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
