@@ -397,6 +397,48 @@ def test_an_artefacts_type_never_travels_without_the_artefact() -> None:
     assert message == ReasoningMessage(id="m", content="hm")
 
 
+def artefact(value: str, value_type: str | None = None) -> dict[str, Any]:
+    kept = {"ag_ui_encrypted_value": value}
+    return kept if value_type is None else {**kept, "ag_ui_encrypted_value_type": value_type}
+
+
+def test_the_artefact_of_an_assistants_message_is_not_that_of_a_result_in_it() -> None:
+    """ENC-1."""
+    contents = [FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "r")]
+    said, result = back(ChatMessage("assistant", contents, message_id="m", additional_properties=artefact("E", "t")))
+    assert (said.encrypted_value, said.encrypted_value_type) == ("E", "t")
+    assert result == ToolMessage(id="new-0", content="r", tool_call_id="c")
+
+
+def test_the_artefact_of_a_tools_message_is_kept_once() -> None:
+    results = [FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b")]
+    written = back(ChatMessage("tool", results, message_id="t", additional_properties=artefact("E")))
+    assert [(one.id, one.encrypted_value) for one in written] == [("t", "E"), ("new-0", None)]
+
+
+def test_the_artefact_of_a_text_or_a_result_becomes_that_of_its_message() -> None:
+    contents = [
+        TextContent("a"),
+        TextContent("b", additional_properties=artefact("E", "t")),
+        FunctionCallContent("c", "f", "{}"),
+        FunctionResultContent("c", "r", additional_properties=artefact("R")),
+    ]
+    said, result = back(ChatMessage("assistant", contents, message_id="m"))
+    assert (said.encrypted_value, said.encrypted_value_type) == ("E", "t")
+    assert (result.encrypted_value, result.encrypted_value_type) == ("R", None)
+
+
+def test_loss_of_several_artefacts_of_one_message_the_first_is_kept_with_a_warning() -> None:
+    notices: list[Notice] = []
+    contents = [TextContent(text, additional_properties=artefact(text)) for text in "ab"]
+    [message] = as_agui_messages([ChatMessage("assistant", contents, message_id="m")], warn=notices.append)
+    assert message == AssistantMessage(id="m", content="ab", encrypted_value="a")
+    thought = ChatMessage("assistant", [ReasoningContent("hm", "own")], additional_properties=artefact("E"))
+    [message] = as_agui_messages([thought], warn=notices.append)
+    assert message.encrypted_value == "own"
+    assert [notice.rule for notice in notices] == ["ENC-2", "ENC-2"]
+
+
 # the losses that the docstrings list
 
 

@@ -6,7 +6,8 @@ raises an ``EncodeError`` that names it; nothing is ever written as the text of 
 Lost on the way there and back, besides what ``messages_in`` lists:
 
 =========================================  ============================================================================
-the order within an assistant's message    reasoning, then text (joined), then calls, then results: messages of each
+the order within an assistant's message    reasoning, then text (joined), then calls, then results: messages of each;
+                                           of several artefacts of one message the first is kept, with a notice
 author name of tool and reasoning          not written: these have no name
 properties and approval contents           additional properties that are not in ``keys``, and usage, errors, events,
                                            approvals and interrupts as contents, are left out, the contents with a
@@ -76,7 +77,8 @@ def as_agui_messages(
 
     A message without an id gets one from ``new_id``, since the protocol demands one: give messages that are sent again
     ids of their own. Each result becomes a tool message and each reasoning a reasoning message; the first of what a
-    message is made of keeps its id. ``warn`` receives a notice for what was left out; the module lists all losses.
+    message is made of keeps its id. An artefact of a text or a result becomes that of its message. ``warn`` receives a
+    notice for what was left out; the module lists all losses.
 
     Raises ``EncodeError`` for an unknown role and for contents that a message of its role cannot hold.
     """
@@ -115,13 +117,13 @@ class _Writer:
 
     def _assistant(self, message: ChatMessage, contents: list[Content]) -> list[Message]:
         written: list[Message] = []
-        texts: list[str] = []
+        texts: list[TextContent] = []
         calls: list[Any] = []
         results: list[FunctionResultContent] = []
         reasonings: list[ReasoningContent] = []
         for content in contents:
             if isinstance(content, TextContent):
-                texts.append(content.text)
+                texts.append(content)
             elif isinstance(content, FunctionCallContent):
                 calls.append(_tool_call(content))
             elif isinstance(content, ReasoningContent):
@@ -132,51 +134,67 @@ class _Writer:
                 raise EncodeError(f"an assistant message cannot hold {type(content).__name__}")
         says = bool(texts) or bool(calls)
         # What the message is mostly made of has its id: who asks for it by that id means what was said.
-        own = message.message_id
+        own, artefact = message.message_id, self._one_artefact(message, texts)
         for reasoning in reasonings:
             written.append(self._reasoning(message, reasoning, None if says else own))
             own = own if says else None
         if says or not (reasonings or results):
             written.append(
                 AssistantMessage(
-                    content="".join(texts) if texts else None,
+                    content="".join([text.text for text in texts]) if texts else None,
                     tool_calls=calls if calls else None,
-                    **self._named(message),
+                    **(self._named(message) | artefact),
                 )
             )
-            own = None
+            own, artefact = None, _NO_ARTEFACT
         for result in results:
-            written.append(self._result(message, result, own))
-            own = None
+            written.append(self._result(message, result, own, artefact))
+            own, artefact = None, _NO_ARTEFACT
+        if artefact:
+            self._leave_out_artefact("a message that is nothing but reasoning, which has its own")
         return written
+
+    def _one_artefact(self, message: ChatMessage, texts: list[TextContent]) -> dict[str, Any]:
+        """The artefact of a message: its own, or that of the first of its texts that has one."""
+        found = [one for each in (message, *texts) if (one := _artefact_in(each.additional_properties))]
+        if any(one != found[0] for one in found):
+            self._leave_out_artefact("a text: its message has another, and holds one")
+        return found[0] if found else _NO_ARTEFACT
+
+    def _leave_out_artefact(self, whose: str) -> None:
+        self._warn(Notice(rule="ENC-2", message=f"left out the encrypted value of {whose}"))
 
     def _reasoning(self, message: ChatMessage, content: ReasoningContent, own: str | None) -> ReasoningMessage:
         artefact = _artefact(content.protected_data, content.additional_properties)
-        return ReasoningMessage(content=content.text, **(self._shared(message, own) | artefact))
+        return ReasoningMessage(content=content.text, **self._shared(message, own), **artefact)
 
     def _tool(self, message: ChatMessage, contents: list[Content], index: int) -> list[Message]:
         if len(contents) == 0:
             self._warn(Notice(rule="MSG-1", message="left out a tool message without a result", path=f"/{index}"))
         written: list[Message] = []
-        own = message.message_id
+        own, artefact = message.message_id, _artefact_in(message.additional_properties)
         for content in contents:
             if not isinstance(content, FunctionResultContent):
                 raise EncodeError(f"a tool message cannot hold {type(content).__name__}", path=f"/{index}")
-            # Parallel results never share an id (#3962).
-            written.append(self._result(message, content, own))
-            own = None
+            # Parallel results never share an id (#3962), nor what is kept with one (ENC-1).
+            written.append(self._result(message, content, own, artefact))
+            own, artefact = None, _NO_ARTEFACT
         return written
 
-    def _result(self, message: ChatMessage, content: FunctionResultContent, own: str | None) -> ToolMessage:
+    def _result(
+        self, message: ChatMessage, content: FunctionResultContent, own: str | None, artefact: dict[str, Any]
+    ) -> ToolMessage:
         return ToolMessage(
             tool_call_id=content.call_id,
             content=result_content(content, self._warn),
             error=content.error,
             **self._shared(message, own),
+            **(artefact | _artefact_in(content.additional_properties)),
         )
 
     def _named(self, message: ChatMessage) -> dict[str, Any]:
-        return {"name": message.author_name, **self._shared(message, message.message_id)}
+        named = {"name": message.author_name, **self._shared(message, message.message_id)}
+        return named | _artefact_in(message.additional_properties)
 
     def _shared(self, message: ChatMessage, own: str | None) -> dict[str, Any]:
         properties = message.additional_properties
@@ -184,7 +202,6 @@ class _Writer:
             "id": self._new_id() if own is None else own,
             "metadata": properties.get(METADATA),
             "subagent_run_id": properties.get(SUBAGENT_RUN_ID),
-            **_artefact(properties.get(ENCRYPTED_VALUE), properties),
         }
 
 
@@ -214,8 +231,14 @@ def _tool_call(content: FunctionCallContent) -> ToolCall:
         id=content.call_id,
         function=FunctionCall(name=content.name, arguments=content.arguments),
         metadata=properties.get(METADATA),
-        **_artefact(properties.get(ENCRYPTED_VALUE), properties),
+        **_artefact_in(properties),
     )
+
+
+def _artefact_in(properties: Properties) -> dict[str, Any]:
+    """The artefact among additional properties; nothing if there is none."""
+    value = properties.get(ENCRYPTED_VALUE)
+    return _NO_ARTEFACT if value is None else _artefact(value, properties)
 
 
 def _artefact(value: str | None, properties: Properties) -> dict[str, Any]:
@@ -225,3 +248,4 @@ def _artefact(value: str | None, properties: Properties) -> dict[str, Any]:
 
 
 _ARRAY: Any = list
+_NO_ARTEFACT: dict[str, Any] = {}
