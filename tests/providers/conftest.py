@@ -58,13 +58,26 @@ def desk_for(switchboard: tuple[Server, dict[str, Any]]) -> Callable[[Any], Desk
 
 
 @pytest.fixture
-def answering(desk_for: Callable[[Any], Desk]) -> Iterator[Callable[..., tuple[Desk, Recorded]]]:
-    """Starts a model server that answers with these turns, and an agent of a provider in front of it."""
+def modelled() -> Iterator[Callable[..., tuple[Any, Recorded]]]:
+    """Starts a model server that answers with these turns; gives an agent of a provider in front of it."""
     with ExitStack() as stack:
 
-        def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Desk, Recorded]:
+        def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Any, Recorded]:
             made = [stream(provider, **one) if isinstance(one, dict) else one for one in answers]
             recorded = stack.enter_context(Recorded(made))
-            return desk_for(agent_for(provider, recorded.url, **options)), recorded
+            return agent_for(provider, recorded.url, **options), recorded
 
         yield start
+
+
+@pytest.fixture
+def answering(
+    desk_for: Callable[[Any], Desk], modelled: Callable[..., tuple[Any, Recorded]]
+) -> Callable[..., tuple[Desk, Recorded]]:
+    """Starts a model server and an agent, and gives a thread that the agent answers in."""
+
+    def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Desk, Recorded]:
+        agent, recorded = modelled(provider, *answers, **options)
+        return desk_for(agent), recorded
+
+    return start

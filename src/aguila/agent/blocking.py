@@ -390,6 +390,10 @@ class BlockingWriting(ABC):
         """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
         return self._writing.new_id(kind)
 
+    def new_call_id(self, given: str) -> str:
+        """An id for a call that a model named: that one, unless it means another call."""
+        return self._writing.new_call_id(given)
+
     def _approval(self, approval: Approval[ToolCallHandle]) -> Approval[BlockingToolCall]:
         return Approval(
             approved=approval.approved,
@@ -529,6 +533,10 @@ class BlockingRun(BlockingWriting):
             if known:
                 return value
             return self._bridge.call(partial(questions.record, key, effect()))
+
+    def new_key(self, kind: str) -> str:
+        """A key for ``once`` that nothing else in the run has."""
+        return self._run.new_key(kind)
 
     def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline."""

@@ -4,6 +4,8 @@ Below: hashlib. Above: everything that opens something. A run that resumes by re
 earlier run did: a call's result needs the call's id, and the rest of a message belongs to that message. So ids are not
 drawn but derived, from the run that the chain began with and a count. They never depend on content.
 
+A provider names its calls itself, some of them alike in every answer: such a name is claimed, once in a thread (P21).
+
 After an answer the count starts anew in a namespace named after the question, so that what is new in a resumed
 run never has an id that an earlier run used for something else, even if the agent took another way there.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 
@@ -29,12 +32,20 @@ class Ids:
         self._root_run_id = root_run_id
         self._namespace = ""
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._claimed: dict[str, None] = {}
 
     def mint(self, kind: str) -> str:
         """The next id of its kind."""
         key = (self._namespace, kind)
         self._counts[key] += 1
         return f"{kind}_{self.derive(*key, str(self._counts[key]))}"
+
+    def claim(self, given: str, is_taken: Callable[[str], bool]) -> str:
+        """An id for a new call: the one given, or one of ours if that is none, or was claimed, or is taken."""
+        if given == "" or given in self._claimed or is_taken(given):
+            return self.mint("call")
+        self._claimed[given] = None
+        return given
 
     def derive(self, *parts: str) -> str:
         """A digest that belongs to this chain of runs."""
@@ -46,12 +57,13 @@ class Ids:
 
     @property
     def position(self) -> dict[str, Any]:
-        """How far it has counted, as JSON."""
+        """How far it has counted and what was claimed, as JSON."""
         counts = [[*key, count] for key, count in self._counts.items()]
-        return {"namespace": self._namespace, "counts": counts}
+        return {"namespace": self._namespace, "counts": counts, "claimed": list(self._claimed)}
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Mint on from there; what was minted meanwhile is not minted again."""
         self._namespace = position["namespace"]
         for namespace, kind, count in position["counts"]:
             self._counts[namespace, kind] = max(self._counts[namespace, kind], count)
+        self._claimed.update(dict.fromkeys(position["claimed"]))

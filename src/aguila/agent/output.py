@@ -28,6 +28,7 @@ from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
+    AssistantMessage,
     CustomEvent,
     Event,
     Interrupt,
@@ -40,6 +41,7 @@ from aguila.protocol import (
     StateSnapshotEvent,
     TextMessageContentEvent,
     TokenUsage,
+    ToolCall,
     replace,
 )
 from aguila.stream.documents import own_json
@@ -90,6 +92,7 @@ class Output:
         self.hooks: Hooks = NO_HOOKS
         """What is asked about chat contents before they are mapped."""
         self._text: str | None = None  # the message that yielded strings go to
+        self._called: frozenset[str] | None = None  # the calls in the history, once somebody asks
         self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
 
     @property
@@ -106,6 +109,24 @@ class Output:
     def interrupts(self) -> list[Interrupt]:
         """The questions that chat contents asked."""
         return [] if self._chat is None else self._chat.interrupts
+
+    def claim_call_id(self, given: str) -> str:
+        """An id for a new call: the one given, unless that is none or means another call of the thread."""
+        return self.ids.claim(given, self._is_called)
+
+    def _is_called(self, call_id: str) -> bool:
+        if self._called is None:
+            resumed = self._context.resume_input
+            histories = (self._context.input.messages, () if resumed is None else resumed.messages)
+            self._called = frozenset(
+                call.id
+                for messages in histories
+                for message in messages
+                if isinstance(message, AssistantMessage)
+                for call in message.tool_calls or ()
+                if isinstance(call, ToolCall)
+            )
+        return call_id in self._called or self.front.has_call(call_id)
 
     # Written through handles
 

@@ -15,6 +15,7 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -137,6 +138,24 @@ def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
     return []
 
 
+class _Place:
+    """Where keys are counted: an effect that is recorded, by its key, or the agent itself.
+
+    An effect that a replay skips counts nothing then; one that it does again, beside others that it skips, counts as
+    it did the first time. So each has a count of its own.
+    """
+
+    __slots__ = ("counts", "name", "owner")
+
+    def __init__(self, owner: Questions, name: str | None) -> None:
+        self.owner = owner
+        self.name = name
+        self.counts: dict[str, int] = {}
+
+
+_place: ContextVar[_Place | None] = ContextVar("aguila.agent.place", default=None)
+
+
 class Questions:
     """The questions and recorded effects of one run."""
 
@@ -150,6 +169,7 @@ class Questions:
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._ordinal = 0
+        self._top = _Place(self, None)
         self.raised: dict[str, protocol.Interrupt] = {}
         """The questions this run asked and has no answer to, by id."""
 
@@ -252,9 +272,13 @@ class Questions:
             nonlocal is_new
             is_new = True
             before = output.state.seen()
-            value = effect()
-            if inspect.isawaitable(value):
-                value = await value
+            token = _place.set(_Place(self, key))
+            try:
+                value = effect()
+                if inspect.isawaitable(value):
+                    value = await value
+            finally:
+                _place.reset(token)
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
             return {"value": value, "patch": patch, "ordinal": self._ordinal, "ids": output.ids.position}
@@ -266,6 +290,14 @@ class Questions:
             if done["patch"]:
                 await self._change_state(done["patch"])
         return done["value"]
+
+    def new_key(self, kind: str) -> str:
+        """A key that nothing else in the run has, and that a replay gives again: where it is asked for, and a count."""
+        place = _place.get()
+        if place is None or place.owner is not self:  # or in a run that another agent started
+            place = self._top
+        number = place.counts[kind] = place.counts.get(kind, 0) + 1
+        return f"{kind} {number}" if place.name is None else f"{kind} {number} in {place.name}"
 
     async def _change_state(self, patch: list[Any]) -> None:
         try:

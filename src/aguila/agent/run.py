@@ -152,6 +152,14 @@ class Run(Writing):
             return await self._questions.once_in_run(key, effect)
         return await self._questions.once(key, effect)
 
+    def new_key(self, kind: str) -> str:
+        """A key for ``once`` that nothing else in the run has, and that a replay gives again.
+
+        For what may be invoked several times and cannot tell where, such as an agent within another's tool: a key is
+        counted by kind within the effect that it is asked for in (``once`` with ``uses_run``), else within the agent.
+        """
+        return self._questions.new_key(kind)
+
     async def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline; None, with a warning, if they are not to be had.
 

@@ -244,6 +244,10 @@ class Writing:
         """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
         return self._out.ids.mint(kind)
 
+    def new_call_id(self, given: str) -> str:
+        """An id for a call that a model named: that one, unless it is empty or the thread has such a call (P21)."""
+        return self._out.claim_call_id(given)
+
 
 class SubagentHandle(Opened, Writing):
     """An invocation of a subagent. ``id`` is its run id, ``result`` may be set to a JSON value."""

@@ -32,7 +32,7 @@ from aguila.errors import RunFailed
 from aguila.protocol import RunErrorEvent, replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
-from aguila.providers._teller import CallIds, Teller
+from aguila.providers._teller import Teller
 from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
 from aguila.providers._turn import Call, Text, Turn, handle_of, retell, tell_artefact, tell_call
 
@@ -72,11 +72,12 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
 
     async def agent(run: Run) -> None:
         """A model with tools."""
+        key = run.new_key("aguila.providers")  # before anything is awaited: agents may begin side by side
         told = instructions(run) if callable(instructions) else instructions
         if inspect.isawaitable(told):
             told = await told
         try:
-            await _Rounds(run, model, toolbox, told).go(max_rounds)
+            await _Rounds(run, key, model, toolbox, told).go(max_rounds)
         except RunFailed as failure:
             extra = members(code=failure.code)
             _log.error("run %r failed: %s", run.run_id, failure, exc_info=failure.__cause__, extra=extra)
@@ -86,13 +87,13 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
 
 
 class _Rounds:
-    def __init__(self, run: Run, model: Model, toolbox: Toolbox, instructions: str | None) -> None:
+    def __init__(self, run: Run, key: str, model: Model, toolbox: Toolbox, instructions: str | None) -> None:
         self._run = run
+        self._key = key
         self._model = model
         self._toolbox = toolbox
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
-        self._ids = CallIds(run)
         self._remembers = toolbox.may_ask
         self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id
 
@@ -123,18 +124,16 @@ class _Rounds:
             heard.append(await self._hear(prompt, warn))
             return msgspec.to_builtins(heard[0])
 
-        recorded = await self._run.once(f"aguila.providers round {number}", effect, uses_run=True)
+        recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
         if heard:
             return heard[0]
         turn = msgspec.convert(recorded, Turn)
-        for call in turn.calls:
-            self._ids.note(call.call_id)
         await retell(self._run, turn)
         return turn
 
     async def _hear(self, prompt: Prompt, warn: Warn) -> Turn:
         # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end will tell.
-        teller = Teller(self._run, self._ids, lambda name: self._remembers and name in self._frontend)
+        teller = Teller(self._run, lambda name: self._remembers and name in self._frontend)
         answer = self._model.answer(prompt, warn)
         try:
             async for update in answer:
@@ -235,7 +234,7 @@ class _Rounds:
     ) -> None:
         if self._remembers:
             recorded = await self._run.once(
-                f"aguila.providers call {call.call_id}",
+                f"{self._key} call {call.call_id}",
                 lambda: _recorded(tool.call(arguments, self._run)),
                 uses_run=tool.takes_run,
             )

@@ -33,7 +33,7 @@ from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.own_metadata import with_own
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
-from aguila.protocol import AssistantMessage, TokenUsage, ToolCall
+from aguila.protocol import TokenUsage
 from aguila.providers._artefact import Place
 from aguila.providers._citations import Citation, citations_of
 from aguila.providers._failure import FinishProblem
@@ -41,36 +41,12 @@ from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
 from aguila.providers._turn import Call, File, Text, Thought, Turn, handle_of, tell_artefact, tell_file
 
 
-class CallIds:
-    """The ids of calls that a thread has used."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._taken: set[str] = set()
-        for message in run.messages:
-            if isinstance(message, AssistantMessage):
-                self._taken.update(call.id for call in message.tool_calls or () if isinstance(call, ToolCall))
-
-    def note(self, call_id: str) -> None:
-        """Note an id that was used."""
-        self._taken.add(call_id)
-
-    def take(self, given: str) -> str:
-        """The provider's id for a new call, or one of ours if that is none or means another call."""
-        call_id = given
-        if call_id == "" or call_id in self._taken:
-            call_id = self._run.new_id("call")
-        self._taken.add(call_id)
-        return call_id
-
-
 class Teller:
     """Tells updates of a model through a run, and gathers them as a turn."""
 
-    def __init__(self, run: Run, ids: CallIds, holds: Callable[[str], bool]) -> None:
+    def __init__(self, run: Run, holds: Callable[[str], bool]) -> None:
         self.turn = Turn(items=[])
         self._run = run
-        self._ids = ids
         self._holds = holds
         self._message = _Message(run.new_id("msg"))
         self._messages = [self._message]
@@ -267,7 +243,7 @@ class Teller:
 
     async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
         self._message.is_used = self._message.has_calls = True
-        call = Call(self._ids.take(content.call_id), content.name, self._message.id)
+        call = Call(self._run.new_call_id(content.call_id), content.name, self._message.id)
         self.turn.items.append(call)
         self._message.order.append(call.call_id)
         call.is_held = self._holds(call.name)

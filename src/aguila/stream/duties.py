@@ -90,6 +90,10 @@ class Duties:
         """The calls started in this run and not answered in it, in call order (FT-3)."""
         return [call_id for call_id in self._started if call_id not in self._answered]
 
+    def has_call(self, call_id: str) -> bool:
+        """Whether this call is known: it was started, or restated."""
+        return call_id in self._calls
+
     def check(self, event: Event) -> Iterable[Fault]:
         """The duties this event would break. Changes nothing."""
         check = _CHECKS.get(event.__class__)

@@ -111,6 +111,10 @@ class Emitter:
         """Whether this item is open. ``owner`` matters for steps only, which are open once per owner."""
         return self._verifier.is_open(item, item_id, owner)
 
+    def has_call(self, tool_call_id: str) -> bool:
+        """Whether this call was started in the run."""
+        return self._duties.has_call(tool_call_id)
+
     def has_activity(self, message_id: str) -> bool:
         """Whether this activity was shown, so that it can be changed by a patch (ACT-8)."""
         return message_id in self._duties.activity_types

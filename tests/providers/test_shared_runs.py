@@ -1,0 +1,215 @@
+"""Several agents, or one several times, in one run: each asks its own model, and no call is taken for another's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from model_server import PROVIDERS, Recorded
+from serving import text_of
+
+from aguila.providers import tool
+
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+Json = dict[str, Any]
+Start = Callable[..., tuple[Any, Recorded]]
+
+
+class Till:
+    """A tool that asks before it pays, and what it has paid."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+        @tool(needs_approval=True)
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        self.pay = pay
+
+
+@pytest.fixture
+def till() -> Till:
+    return Till()
+
+
+def weather(city: str) -> str:
+    """The weather."""
+    return f"{city}: 3 degrees"
+
+
+def of_type(events: list[Json], type_: str) -> list[Json]:
+    return [event for event in events if event["type"] == type_]
+
+
+def answered(desk: Any, asked: list[Json], run_id: str) -> list[Json]:
+    answers = [
+        {"interruptId": one["id"], "status": "resolved", "payload": {"approved": True}}
+        for one in asked[-1]["outcome"]["interrupts"]
+    ]
+    return desk.events(run_id=run_id, messages=[], resume=answers)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_agents_one_after_another_ask_each_its_own_model(
+    modelled: Start, desk_for: Any, till: Till, provider: str
+) -> None:
+    planner, plans = modelled(provider, {"text": "I plan. "}, tools=[till.pay])
+    executor, deeds = modelled(provider, {"text": "I do. "}, {"text": "I did."}, tools=[till.pay])
+
+    async def all_of_them(run: Any) -> None:
+        await planner(run)
+        await executor(run)
+        await executor(run)
+
+    events = desk_for(all_of_them).said("Hi")
+    assert text_of(events) == "I plan. I do. I did."
+    assert len({event["messageId"] for event in of_type(events, "TEXT_MESSAGE_START")}) == 3
+    assert (len(plans.requests), len(deeds.requests)) == (1, 2)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_agents_one_after_another_may_each_ask_and_go_on_with_their_own_answers(
+    modelled: Start, desk_for: Any, till: Till, provider: str
+) -> None:
+    turns = [[{"calls": [("c1", "pay", {"amount": amount})]}, {"text": f"That was {amount}. "}] for amount in (1, 2)]
+    (first, ones), (second, twos) = [modelled(provider, *turn, tools=[till.pay]) for turn in turns]
+
+    async def both(run: Any) -> None:
+        await first(run)
+        await second(run)
+
+    desk = desk_for(both)
+    one = desk.said("Hi")
+    two = answered(desk, one, "r2")
+    three = answered(desk, two, "r3")
+    assert till.paid == [1, 2]
+    assert (text_of(two), text_of(three)) == ("That was 1. ", "That was 2. ")
+    assert (len(ones.requests), len(twos.requests)) == (2, 2)
+    results = [event["content"] for event in of_type([*one, *two, *three], "TOOL_CALL_RESULT")]
+    assert results == ["paid 1", "paid 2"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_an_agent_that_is_a_tool_of_another_asks_its_own_model_and_its_own_questions(
+    modelled: Start, desk_for: Any, till: Till, provider: str
+) -> None:
+    inner, inners = modelled(
+        provider, {"calls": [("c1", "pay", {"amount": 7})]}, {"text": "Inner did. "}, tools=[till.pay]
+    )
+
+    async def helper(task: str, run: Any) -> str:
+        """Delegate."""
+        await inner(run)
+        return f"helped with {task}"
+
+    outer, outers = modelled(
+        provider, {"calls": [("c1", "helper", {"task": "x"})]}, {"text": "Outer did."}, tools=[helper]
+    )
+    desk = desk_for(outer)
+    one = desk.said("Hi")
+    two = answered(desk, one, "r2")
+    assert till.paid == [7]
+    assert text_of([*one, *two]) == "Inner did. Outer did."
+    assert (len(inners.requests), len(outers.requests)) == (2, 2)
+    calls = {event["toolCallId"]: event["toolCallName"] for event in of_type([*one, *two], "TOOL_CALL_START")}
+    results = {event["toolCallId"]: event["content"] for event in of_type(two, "TOOL_CALL_RESULT")}
+    assert {calls[call_id]: content for call_id, content in results.items()} == {
+        "helper": "helped with x",
+        "pay": "paid 7",
+    }
+
+
+def test_an_agent_in_a_tool_goes_on_where_it_was_beside_one_that_was_done(
+    modelled: Start, desk_for: Any, till: Till
+) -> None:
+    """A replay skips the tool that is done, and must find what is on record for the other all the same."""
+    quick, _ = modelled("openai chat", {"text": "Quick. "}, tools=[till.pay])
+    slow, slows = modelled(
+        "openai chat", {"calls": [("c1", "pay", {"amount": 5})]}, {"text": "Slow. "}, tools=[till.pay]
+    )
+    is_quick_done = asyncio.Event()
+
+    async def do_quick(run: Any) -> str:
+        """Quick."""
+        await quick(run)
+        is_quick_done.set()
+        return "quick done"
+
+    async def do_slow(run: Any) -> str:
+        """Slow."""
+        await slow(run)
+        return "slow done"
+
+    calls = [("a", "do_quick", {}), ("b", "do_slow", {})]
+    outer, outers = modelled("openai chat", {"calls": calls}, {"text": "Done."}, tools=[do_quick, do_slow])
+    desk = desk_for(outer)
+    one = desk.said("Hi")
+    two = answered(desk, one, "r2")
+    assert is_quick_done.is_set()
+    assert till.paid == [5]
+    assert text_of(two) == "Slow. Done."
+    assert (len(slows.requests), len(outers.requests)) == (2, 2)
+
+
+def test_a_replay_that_skips_an_effect_with_an_agent_in_it_takes_the_next_agent_for_no_other(
+    modelled: Start, desk_for: Any, till: Till
+) -> None:
+    first, firsts = modelled("openai chat", {"text": "First. "}, tools=[till.pay])
+    second, _ = modelled(
+        "openai chat", {"calls": [("c1", "pay", {"amount": 3})]}, {"text": "Second."}, tools=[till.pay]
+    )
+
+    async def agent(run: Any) -> None:
+        await run.once("the first", lambda: first(run), uses_run=True)
+        await second(run)
+
+    desk = desk_for(agent)
+    one = desk.said("Hi")
+    two = answered(desk, one, "r2")
+    assert (text_of(one), text_of(two)) == ("First. ", "Second.")
+    assert len(firsts.requests) == 1
+
+
+def test_calls_of_agents_that_share_a_run_never_have_one_id_p21(modelled: Start, desk_for: Any) -> None:
+    turn = {"calls": [("call_1", "weather", {"city": "Oslo"})]}
+    agents = [modelled("gemini", turn, {"text": "Done. "}, tools=[weather])[0] for _ in range(2)]
+
+    async def both(run: Any) -> None:
+        await run.tool_call("look", {}, tool_call_id="call_1")
+        for agent in agents:
+            await agent(run)
+
+    events = desk_for(both).said("Hi")
+    assert text_of(events) == "Done. Done. "
+    calls = [event["toolCallId"] for event in of_type(events, "TOOL_CALL_START")]
+    assert len(set(calls)) == 3
+    assert [event["toolCallId"] for event in of_type(events, "TOOL_CALL_RESULT")] == calls[1:]
+
+
+def test_a_call_of_an_agent_that_a_replay_skips_keeps_its_id_to_itself_p21(
+    modelled: Start, desk_for: Any, till: Till
+) -> None:
+    calling = {"calls": [("call_1", "weather", {"city": "Oslo"})]}
+    inner, _ = modelled("openai chat", calling, {"text": "Cold. "}, tools=[weather])
+
+    async def helper(run: Any) -> str:
+        """Delegate."""
+        await inner(run)
+        return "helped"
+
+    rounds = [{"calls": [("h1", "helper", {})]}, {"calls": [("p1", "pay", {"amount": 1})]}, calling, {"text": "Done."}]
+    outer, outers = modelled("openai chat", *rounds, tools=[helper, till.pay, weather])
+    desk = desk_for(outer)
+    one = desk.said("Hi")
+    two = answered(desk, one, "r2")
+    calls = [event["toolCallId"] for event in of_type([*one, *two], "TOOL_CALL_START")]
+    assert len(calls) == len(set(calls)) == 4
+    assert text_of(two) == "Done."
+    assert json.dumps(outers.requests[-1]).count("Oslo: 3 degrees") == 1
