@@ -246,5 +246,11 @@ def test_a_capture_has_all_eight_points_in_order(name: str) -> None:
         assert list(dict.fromkeys(points)) == POINTS
 
 
+def test_the_guide_names_every_point_and_every_file() -> None:
+    guide = (FOLDER / "README.md").read_text()
+    first = [line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| ")]
+    assert first == ["point", *POINTS, "file", *[f"`{name}.json`" for name in NAMES]]
+
+
 def test_nothing_is_captured_that_is_not_played() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(NAMES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,6 +198,25 @@ def test_aimock_usage(mocked: Any, provider: str) -> None:
     assert usage["outputTokens"] in (15, 20)
 
 
+def test_aimock_length(mocked: Any, provider: str) -> None:
+    events = played(mocked, messages=[user("tell")])
+    assert text_of(events) == "Once upon"
+    # Its Responses are incomplete and do not say why.
+    reason = "other" if provider == "openai responses" else "length"
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == [reason]
+
+
+def test_aimock_refusal(mocked: Any, provider: str) -> None:
+    """It knows a filter and no refusal: to Anthropic that is no reason, and its Responses fail over it."""
+    events = played(mocked, messages=[user("forbid")])
+    assert text_of(events) == "I will"
+    if provider == "openai responses":
+        assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_unavailable")
+        return
+    reason = "other" if provider == "anthropic" else "content_filter"
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == [reason]
+
+
 def test_aimock_error(mocked: Any, caplog: pytest.LogCaptureFixture) -> None:
     events = played(mocked, messages=[user("fail")])
     assert events[-1]["type"] == "RUN_ERROR"
@@ -297,6 +317,27 @@ def test_recorded_frontend_tools(replying: Start) -> None:
     assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked["toolCallId"]]}
     assert len(recorded.requests) == 1
     assert "pick_date" in json.dumps(recorded.requests[0])
+
+
+def test_recorded_mixed_tools_in_one_turn(replying: Start, provider: str) -> None:
+    """The same as of aimock, and all results are there when the model is asked again."""
+    paid.clear()
+    calls = [("c1", "weather", {"city": "Oslo"}), ("c2", "pick_date", {"month": "May"}), ("c3", "pay", {"amount": 900})]
+    desk, recorded = replying({"calls": calls}, {"text": "Done."})
+    first = played(desk, messages=[user("mixed")], tools=[PICK_DATE])
+    assert [event["toolCallName"] for event in of_type(first, "TOOL_CALL_START")] == ["weather", "pay"]
+    (interrupt,) = first[-1]["outcome"]["interrupts"]
+    answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    second = played(desk, run_id="r2", messages=[user("mixed")], tools=[PICK_DATE], resume=answer)
+    assert paid == [900]
+    (call,) = of_type(second, "TOOL_CALL_START")
+    assert second[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["toolCallId"]]}
+    picked = {"id": "t9", "role": "tool", "toolCallId": call["toolCallId"], "content": "the third"}
+    third = [*json.loads(_messages([*first, *second], "mixed")), picked]
+    assert text_of(played(desk, run_id="r3", messages=third, tools=[PICK_DATE])) == "Done."
+    check_request(provider, recorded.requests[1])
+    for result in ("Oslo: 3 degrees", "paid 900", "the third"):
+        assert result in json.dumps(recorded.requests[1])
 
 
 def test_recorded_approval(replying: Start, provider: str) -> None:
@@ -476,20 +517,37 @@ def test_an_agent_stops_after_its_rounds(replying: Start) -> None:
 
 # The table
 
-SCENARIOS = ("text", "tools", "parallel tools", "frontend tools", "approval", "images", "reasoning", "usage", "error")
+TESTS = {
+    **{one: one for one in ("text", "tools", "approval", "images", "reasoning", "usage", "refusal", "error")},
+    "parallel tools": "parallel_tools",
+    "frontend tools": "frontend_tools",
+    "cut off": "length",
+    "mixed tools": "mixed_tools_in_one_turn",
+}
+"""The scenarios of the table, and how their tests are named after ``test_aimock_`` and ``test_recorded_``."""
+IN_TEST_SAID = {
+    "edited arguments": "test_arguments_that_the_user_edited_are_told_to_the_model",
+    "text after calls": "test_text_after_calls_stands_after_them_in_later_runs_too",
+    "citations": "test_citations_of_anthropic_are_told",
+}
+"""Scenarios of which aimock has nothing, and where they are tested."""
 
 
 def test_the_table_in_the_docs_has_a_test_for_every_cell() -> None:
     page = (REPOSITORY / "docs" / "providers.md").read_text()
+    table = page.partition("## What is tested, and against what")[2]
     rows = {}
-    for line in page.splitlines():
+    for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and cells[0] in (*SCENARIOS, "refusal", "cut off", "mixed tools"):
+        if len(cells) == 5 and cells[0] not in ("scenario", "---"):
             rows[cells[0]] = cells[1:]
-    assert set(rows) == {*SCENARIOS, "refusal", "cut off", "mixed tools"}
+    assert set(rows) == {*TESTS, *IN_TEST_SAID}
+    said = Path(__file__).with_name("test_said.py").read_text()
     for scenario, cells in rows.items():
-        name = {"cut off": "length", "mixed tools": "mixed_tools_in_one_turn"}.get(scenario, scenario.replace(" ", "_"))
+        assert "" not in cells
+        if scenario in IN_TEST_SAID:
+            assert f"def {IN_TEST_SAID[scenario]}" in said
+            continue
         for cell in cells:
-            assert cell != ""
             for server in ("aimock", "recorded"):
-                assert (server in cell) == (f"test_{server}_{name}" in globals()), (scenario, cell)
+                assert (server in cell) == (f"test_{server}_{TESTS[scenario]}" in globals()), (scenario, cell)

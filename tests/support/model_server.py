@@ -75,6 +75,8 @@ def turn_fixtures() -> list[Json]:
         {"match": {"userMessage": "hello"}, "response": {"content": "Hi there, friend!"}},
         {"match": {"userMessage": "think"}, "response": {"content": "42.", "reasoning": "Let me think."}},
         {"match": {"userMessage": "look"}, "response": {"content": "A single blue pixel."}},
+        {"match": {"userMessage": "tell"}, "response": {"content": "Once upon", "finishReason": "length"}},
+        {"match": {"userMessage": "forbid"}, "response": {"content": "I will", "finishReason": "content_filter"}},
         {
             "match": {"userMessage": "fail"},
             "response": {

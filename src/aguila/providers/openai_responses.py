@@ -414,6 +414,11 @@ class _Reader(Reader):
         if self._refused:
             return "refusal"
         reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
+        status = getattr(response, "status", None)
+        if status == "failed":  # some servers say so in the event of one that is complete
+            raise told_failure(getattr(response, "error", None))
+        if reason is None and status == "incomplete":
+            reason = "incomplete"
         return "stop" if reason is None else known_finish(_FINISH, reason)
 
     def _count(self, response: Any) -> None:
