@@ -10,7 +10,7 @@ import pytest
 from model_server import Recorded, sse
 from openai.types.chat import ChatCompletionChunk
 
-from aguila.chat import ChatUpdate, UsageContent
+from aguila.chat import ChatUpdate, FunctionCallContent, UsageContent
 from aguila.providers import openai_chat
 from aguila.providers._reading import FINISH_REASON
 
@@ -156,3 +156,42 @@ def test_details_of_thoughts_are_joined_with_their_own_pieces_only(
     )
     desk.said("Hi")
     assert recorded.requests[1]["messages"][1]["reasoning_details"] == (pieces if whole is None else whole)
+
+
+# Calls
+
+
+def piece(arguments: str, **members: Any) -> Json:
+    """A piece of a call; its ``name`` is the function's."""
+    name = {"name": members.pop("name")} if "name" in members else {}
+    return {"tool_calls": [{**members, "function": {**name, "arguments": arguments}}]}
+
+
+def calls_of(*deltas: Json) -> list[tuple[str, str]]:
+    """The calls that are read of deltas: names and arguments."""
+    made: dict[str, tuple[str, str]] = {}
+    for update in heard(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
+        for content in update.contents:
+            if isinstance(content, FunctionCallContent):
+                _, before = made.get(content.call_id, ("", ""))
+                made[content.call_id] = (content.name, before + content.arguments)
+    return [*made.values()]
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [piece("", id="a", name="f"), piece('{"x"'), piece(":1}"), piece("", id="b", name="g"), piece("{}")],
+        [piece('{"x"', id="a", name="f"), piece(":1}", id="a"), piece("{}", id="b", name="g")],
+        [piece('{"x":1}', name="f"), piece("{", name="g"), piece("}")],  # neither place nor id
+        [piece('{"x"', id="a"), piece(":1}", name="f", id="a"), piece("{}", id="b", name="g")],  # the name comes late
+        [piece('{"x"', index=0), piece("{}", index=1, name="g"), piece(":1}", index=0, name="f")],
+    ],
+)
+def test_pieces_of_calls_without_a_place_belong_to_the_last_call_p21(deltas: list[Json]) -> None:
+    assert sorted(calls_of(*deltas)) == [("f", '{"x":1}'), ("g", "{}")]
+
+
+def test_a_call_without_a_name_is_left_out_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+    assert calls_of(piece('{"x":1}', index=0, id="a")) == []
+    assert "it has no name" in caplog.text

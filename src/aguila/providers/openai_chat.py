@@ -285,7 +285,9 @@ class _Reader(Reader):
         super().__init__(model, provider, view)
         self._calls: dict[int, str] = {}  # by place, the id
         self._given: dict[int, str] = {}  # by place, the id that the server gave
+        self._last = 0  # the place of the last piece of a call
         self._names: dict[str, str] = {}
+        self._unnamed: dict[str, str] = {}  # arguments of calls whose names have not come
         self._is_thinking = False
         self._refused = False
         self._details: list[dict[str, Any]] = []  # that were not told yet
@@ -306,6 +308,8 @@ class _Reader(Reader):
             if isinstance(reason, str) and reason != "":
                 self.finish = "refusal" if self._refused else known_finish(_FINISH, reason)
                 contents += self._late_details()
+                if self._unnamed:
+                    self._leave_out("call", "it has no name, and is left out")
         given = getattr(chunk, "id", None)
         return ChatUpdate(contents=contents, message_id=given, raw_representation=chunk) if contents else None
 
@@ -398,11 +402,12 @@ class _Reader(Reader):
         name = getattr(function, "name", None) or ""
         arguments = getattr(function, "arguments", None) or ""
         given = getattr(piece, "id", None) or ""
-        # Servers that number every call 0 start a new one with a new id; servers that repeat the id go on. One that
-        # gives two calls one id gives each a name.
         place = getattr(piece, "index", None)
         if place is None:
-            place = len(self._calls) if given not in self._calls.values() or given == "" else _place(self._calls, given)
+            place = self._place(given, name)
+        self._last = place
+        # Servers that number every call 0 start a new one with a new id; servers that repeat the id go on. One that
+        # gives two calls one id gives each a name.
         call_id = self._calls.get(place)
         if call_id is None or (given not in ("", self._given[place]) and name != ""):
             if call_id is not None:
@@ -413,8 +418,10 @@ class _Reader(Reader):
             call_id = self._calls[place] = given
         known = self._names.get(call_id)
         if known is None:
+            arguments = self._unnamed.pop(call_id, "") + arguments
             if name == "":
-                return None  # nothing can be called by no name
+                self._unnamed[call_id] = arguments  # nothing can be called by no name
+                return None
             known = self._names[call_id] = self._own_name(name)
         extra = getattr(piece, "extra_content", None)
         kept: dict[str, Any] = {}
@@ -422,6 +429,13 @@ class _Reader(Reader):
             self._extra.add(call_id)
             kept = self._artefact(EXTRA, extra=extra)
         return FunctionCallContent(call_id, known, arguments, is_complete=False, additional_properties=kept)
+
+    def _place(self, given: str, name: str) -> int:
+        """Where a piece belongs that does not say so: to the call of its id, or, if it has only arguments, the last."""
+        if given == "" and name == "":
+            return self._last
+        known = (place for place, call_id in self._calls.items() if call_id == given)
+        return next(known, len(self._calls))
 
     def _usage(self, usage: Any) -> TokenUsage:
         given = getattr(usage, "prompt_tokens_details", None)
@@ -446,7 +460,3 @@ def _goes_on(detail: dict[str, Any], piece: dict[str, Any]) -> bool:
         return False  # what is encrypted comes whole
     ids = {one["id"] for one in (detail, piece) if one.get("id") is not None}
     return detail.get("index") == piece.get("index") and len(ids) < 2
-
-
-def _place(calls: dict[int, str], call_id: str) -> int:
-    return next(place for place, known in calls.items() if known == call_id)
