@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from model_server import Recorded, sse
 from openai.types.chat import ChatCompletionChunk
+from serving import text_of
 
 from aguila.chat import ChatUpdate, FunctionCallContent, UsageContent
 from aguila.providers import openai_chat
@@ -192,6 +193,43 @@ def test_pieces_of_calls_without_a_place_belong_to_the_last_call_p21(deltas: lis
     assert sorted(calls_of(*deltas)) == [("f", '{"x":1}'), ("g", "{}")]
 
 
+def test_a_call_as_it_was_before_there_could_be_several_is_made(answering: Start) -> None:
+    deltas = [{"function_call": {"name": "look", "arguments": "{"}}, {"function_call": {"arguments": "}"}}]
+    desk, recorded = answering("openai chat", answer(*deltas, finish="function_call"), {"text": "Bye."}, tools=[look])
+    desk.said("Hi")
+    (call,) = recorded.requests[1]["messages"][1]["tool_calls"]
+    assert call["function"] == {"name": "look", "arguments": "{}"}
+    assert recorded.requests[1]["messages"][2]["content"] == "seen"
+
+
 def test_a_call_without_a_name_is_left_out_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
     assert calls_of(piece('{"x":1}', index=0, id="a")) == []
     assert "it has no name" in caplog.text
+
+
+# What is not text
+
+
+def test_the_words_of_what_is_said_in_sound_are_told_with_a_notice(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    deltas = [
+        {"audio": {"id": "a", "transcript": "Hel"}},
+        {"audio": {"data": "AAAA"}},
+        {"audio": {"transcript": "lo."}},
+    ]
+    desk, _ = answering("openai chat", answer({"content": None}, *deltas))
+    assert text_of(desk.said("Hi")) == "Hello."
+    assert "its sound is left out" in caplog.text
+
+
+def test_pictures_are_told_as_files_or_left_out_with_a_notice(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = ["data:image/webp;base64,UE5H", "data:image/png;base64,???", "https://example.org/x.png"]
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    desk, _ = answering("openai chat", answer({"content": "Here.", "images": [*images, {}]}))
+    events = desk.said("Hi")
+    (shown,) = [event for event in events if event["type"] == "ACTIVITY_SNAPSHOT"]
+    assert shown["content"]["source"] == {"type": "data", "value": "UE5H", "mimeType": "image/webp"}
+    assert "'image': it is left out" in caplog.text

@@ -4,16 +4,18 @@ Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``.
 connection: ``request`` gives what ``client.chat.completions.create`` is called with, ``updates`` reads what it streams.
 
 Not expressible there, and skipped with a notice: video, audio that is neither WAV nor MP3, documents by address, files
-in results of tools, images by handle. ``developer`` is sent as ``system``, which every server knows. Thoughts go back
-only with calls, and only to who gave them as ``reasoning_content``: such servers refuse calls without them, and OpenAI
-itself, which shows none, refuses the member. The same goes for what other servers want back: ``reasoning_details``
-(OpenRouter) with the message it came in, and ``extra_content`` (Gemini's compatible endpoint) with its call or message.
+in results of tools, images by handle, pictures that the model made. Of what it says in sound only the words are told.
+``developer`` is sent as ``system``, which every server knows. Thoughts go back only with calls, and only to who gave
+them as ``reasoning_content``: such servers refuse calls without them, and OpenAI itself, which shows none, refuses the
+member. The same goes for what other servers want back: ``reasoning_details`` (OpenRouter) with the message it came in,
+and ``extra_content`` (Gemini's compatible endpoint) with its call or message.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 from aguila.chat import (
@@ -28,7 +30,7 @@ from aguila.chat import (
     UriContent,
 )
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable
+from aguila.chat.media import Unusable, read_data_uri
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
@@ -322,7 +324,9 @@ class _Reader(Reader):
             contents.append(self._thought(thought, thought is wanted))
         self._add_details(getattr(delta, "reasoning_details", None))
         text = getattr(delta, "content", None)
-        calls = getattr(delta, "tool_calls", None) or ()
+        calls: list[Any] = list(getattr(delta, "tool_calls", None) or ())
+        if getattr(delta, "function_call", None) is not None:  # what calls were before there could be several
+            calls.append(SimpleNamespace(index=0, function=delta.function_call))
         if self._details and ((isinstance(text, str) and text != "") or calls):
             contents.append(self._told_details())  # before what they led to
         if isinstance(text, str) and text != "":
@@ -331,6 +335,8 @@ class _Reader(Reader):
         extra = getattr(delta, "extra_content", None)
         if is_object(extra) and is_object(google := extra.get("google")) and "thought_signature" in google:
             contents.append(TextContent("", additional_properties=self._artefact(EXTRA, extra=extra)))
+        contents += self._sound(getattr(delta, "audio", None))
+        contents += self._pictures(getattr(delta, "images", None))
         refusal = getattr(delta, "refusal", None)
         if isinstance(refusal, str) and refusal != "":
             self._refused = True
@@ -352,6 +358,29 @@ class _Reader(Reader):
                 known = texts(url=member(its, "url"), title=member(its, "title"), text=member(its, "content"))
                 citations.append(Citation(source=source, provider=self._provider, **place_of(its), **known))
         return self._cite(*citations)
+
+    def _sound(self, audio: Any) -> list[Content]:
+        """What is said in sound, as its words."""
+        if getattr(audio, "data", None):
+            self._leave_out("audio", "its sound is left out, and its transcript told")
+        words = getattr(audio, "transcript", None)
+        return [TextContent(words)] if isinstance(words, str) and words != "" else []
+
+    def _pictures(self, images: Any) -> list[Content]:
+        """Pictures as OpenRouter gives them."""
+        made: list[Content] = []
+        for image in images if is_array(images) else ():
+            holder: Any = image.get("image_url") if is_object(image) else None
+            url = holder.get("url") if is_object(holder) else None
+            try:
+                if not isinstance(url, str) or url[:5].lower() != "data:":
+                    raise Unusable("it is not in the answer itself")
+                data, media_type = read_data_uri(url)
+            except Unusable as reason:
+                self._leave_out("image", f"it is left out: {reason}")
+            else:
+                made.append(DataContent(data, "image/png" if media_type is None else media_type))
+        return made
 
     def _thought(self, text: str, is_wanted: bool) -> ReasoningContent:
         if self._is_thinking or not is_wanted:
