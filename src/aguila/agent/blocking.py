@@ -1,6 +1,7 @@
 """Layer: agent. ``BlockingRun``: the handle of an agent that runs in a thread. Same names, plain methods.
 
-Above: the agent. Below: ``run`` and ``writing`` do the work, on the event loop; ``bridge`` carries each call there.
+Above: the agent. Below: ``run`` and ``writing`` do the work, on the event loop; ``bridge`` carries each call there;
+``blocking_handles`` is what it gives out.
 What a method means and raises is said there. Once the run was cancelled every method raises
 ``asyncio.CancelledError``, which is no ``Exception``.
 """
@@ -12,17 +13,18 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any
 
-from aguila.agent.bridge import Bridge
-from aguila.agent.handles import (
-    ActivityHandle,
-    ReasoningHandle,
-    StepHandle,
-    TextHandle,
-    ToolCallHandle,
+from aguila.agent.blocking_handles import (
+    Blocking,
+    BlockingActivity,
+    BlockingReasoning,
+    BlockingStep,
+    BlockingText,
+    BlockingToolCall,
 )
+from aguila.agent.bridge import Bridge
+from aguila.agent.handles import ToolCallHandle
 from aguila.agent.questions import Approval, ProposedCall, Question
 from aguila.agent.run import Run
 from aguila.agent.writing import SubagentHandle, Writing
@@ -41,165 +43,6 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import FileSource, MediaPart
-
-H = TypeVar("H", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
-
-
-class _Blocking(Generic[H]):
-    """A handle whose context manager and methods wait."""
-
-    __slots__ = ("_bridge", "_handle")
-
-    def __init__(self, handle: H, bridge: Bridge) -> None:
-        self._handle = handle
-        self._bridge = bridge
-
-    def __enter__(self) -> Self:
-        self._bridge.call(self._handle.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._bridge.is_closed:  # otherwise the end of the run closes what is open
-            self._bridge.call(partial(self._handle.__aexit__, kind, error, trace))
-
-
-class BlockingText(_Blocking[TextHandle]):
-    """See ``TextHandle``."""
-
-    __slots__ = ()
-
-    @property
-    def message_id(self) -> str:
-        """The message's id."""
-        return self._handle.message_id
-
-    @property
-    def closing(self) -> Metadata | None:
-        """Metadata that is told at the end."""
-        return self._handle.closing
-
-    @closing.setter
-    def closing(self, closing: Metadata | None) -> None:
-        self._handle.closing = closing
-
-    def write(self, delta: str) -> None:
-        """More text."""
-        self._bridge.call(partial(self._handle.write, delta))
-
-
-class BlockingReasoning(_Blocking[ReasoningHandle]):
-    """See ``ReasoningHandle``."""
-
-    __slots__ = ()
-
-    @property
-    def message_id(self) -> str:
-        """The message's id."""
-        return self._handle.message_id
-
-    def write(self, delta: str) -> None:
-        """More of the thought."""
-        self._bridge.call(partial(self._handle.write, delta))
-
-    def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
-        """An opaque artefact that the client returns with this thought."""
-        self._bridge.call(partial(self._handle.encrypted, value, type))
-
-
-class BlockingToolCall(_Blocking[ToolCallHandle]):
-    """See ``ToolCallHandle``."""
-
-    __slots__ = ()
-
-    @property
-    def id(self) -> str:
-        """The call's id."""
-        return self._handle.id
-
-    @property
-    def name(self) -> str:
-        """The tool's name."""
-        return self._handle.name
-
-    @property
-    def is_frontend(self) -> bool:
-        """Whether the client is to answer it."""
-        return self._handle.is_frontend
-
-    def args(self, delta: str) -> None:
-        """More of the argument text."""
-        self._bridge.call(partial(self._handle.args, delta))
-
-    def end(self) -> None:
-        """The arguments are complete."""
-        self._bridge.call(self._handle.end)
-
-    def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
-        """Answer the call."""
-        self._bridge.call(partial(self._handle.result, content, message_id=message_id, metadata=metadata))
-
-    def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
-        """An opaque artefact that the client returns with this call."""
-        self._bridge.call(partial(self._handle.encrypted, value, type))
-
-
-class BlockingStep(_Blocking[StepHandle]):
-    """See ``StepHandle``."""
-
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """The name it has."""
-        return self._handle.name
-
-    @property
-    def result(self) -> Any:
-        """What came out of it."""
-        return self._handle.result
-
-    @result.setter
-    def result(self, result: Any) -> None:
-        self._handle.result = result
-
-    @property
-    def status(self) -> str | None:
-        """A word for how it went."""
-        return self._handle.status
-
-    @status.setter
-    def status(self, status: str | None) -> None:
-        self._handle.status = status
-
-    @property
-    def parent(self) -> str | None:
-        """The name of the step that this one belongs to."""
-        return self._handle.parent
-
-
-class BlockingActivity:
-    """See ``ActivityHandle``."""
-
-    __slots__ = ("_bridge", "_handle")
-
-    def __init__(self, handle: ActivityHandle, bridge: Bridge) -> None:
-        self._handle = handle
-        self._bridge = bridge
-
-    @property
-    def message_id(self) -> str:
-        """The activity's id."""
-        return self._handle.message_id
-
-    def update(self, content: dict[str, Any]) -> None:
-        """Change the content to this."""
-        self._bridge.call(partial(self._handle.update, content))
-
-    def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
-        """Change the content by a JSON Patch."""
-        self._bridge.call(partial(self._handle.patch, patch))
 
 
 class BlockingWriting(ABC):
@@ -403,7 +246,7 @@ class BlockingWriting(ABC):
         )
 
 
-class BlockingSubagent(_Blocking[SubagentHandle], BlockingWriting):
+class BlockingSubagent(Blocking[SubagentHandle], BlockingWriting):
     """See ``SubagentHandle``."""
 
     __slots__ = ()

@@ -22,9 +22,9 @@ import msgspec
 
 from aguila.client.arguments import expect, is_async_transport, listed
 from aguila.client.effects import Program
-from aguila.client.exchange import Reconnect
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
+from aguila.client.reconnect import Reconnect
 from aguila.client.requests import fetch, join_url, merge_headers
 from aguila.client.tools import AnyTool, Confirm, Toolbox
 from aguila.client.transport import Request, Timeouts

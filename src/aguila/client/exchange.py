@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from aguila.client.cursor import Cursor
 from aguila.client.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.incoming import Reader, is_vague, reader_for
@@ -56,30 +54,6 @@ _IDLE: Limit = "idle"
 _FIRST_EVENT: Limit = "first_event"
 _WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_NOW = frozenset({429, 503})  # the request was not carried out, and Retry-After says when it may be
-
-
-class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a dropped stream is taken up again. The budget is whole again with every event that arrives.
-
-    The pauses grow from ``initial`` by ``factor`` up to ``longest`` seconds, each shortened at random by up to half. A
-    server that says ``Retry-After`` is obeyed if that is no more than ``patience`` seconds: then the pause is at least
-    as long, and a run that it refuses to begin with 429 or 503 is asked for again. It is an ``HTTPRejected`` otherwise.
-    """
-
-    attempts: int = 8
-    initial: float = 0.25
-    factor: float = 2.0
-    longest: float = 15.0
-    patience: float = 30.0
-
-    def delay(self, attempt: int, random: float) -> float:
-        """The pause before an attempt, from 0."""
-        return min(self.longest, self.initial * self.factor**attempt) * (1.0 - random / 2)
-
-    def asked_pause(self, error: Exception | None) -> float | None:
-        """The pause that the server asked for when it refused, None if none that we are willing to make."""
-        asked = error.retry_after if isinstance(error, HTTPRejected) else None
-        return None if asked is None or asked > self.patience else asked
 
 
 class Exchange:

@@ -1,21 +1,22 @@
 """Layer: client. One conversation, and what a run of it is; for both twins, without I/O.
 
-Below: ``exchange`` (a run over the wire), ``tools``, ``interrupts``, ``outgoing``. Above: ``asyncio`` and ``sync``.
+Below: ``exchange`` (a run over the wire), ``hydration`` (the thread as the server has it), ``tools``, ``interrupts``,
+``outgoing``. Above: ``asyncio`` and ``sync``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from aguila.client._base import Settings, json_headers
 from aguila.client.arguments import expect, listed
 from aguila.client.effects import CallTools, Compute, Program
 from aguila.client.exchange import Exchange
+from aguila.client.hydration import hydrated
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of, says_the_same
@@ -23,9 +24,8 @@ from aguila.client.requests import fetch, merge_headers
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
 from aguila.client.transport import Request
-from aguila.codec import decode
 from aguila.codec.notice import Notice
-from aguila.errors import AguilaError, DecodeError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
+from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     PROTOCOL_VERSION,
     Context,
@@ -40,7 +40,7 @@ from aguila.protocol import (
     ToolMessage,
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
-from aguila.stream.conversation import RunOutcome, RunRecord, unanswered_calls
+from aguila.stream.conversation import RunOutcome, RunRecord
 from aguila.stream.documents import check_json, own_json
 
 
@@ -453,18 +453,7 @@ class ThreadBase:
         settings = self._settings
         request = Request(method="GET", url=settings.route("threads", self.id), headers=json_headers(settings))
         _, body = yield from fetch(settings, request)
-        try:
-            answer = msgspec.json.decode(body, type=_Hydration)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise DecodeError(f"the server's answer is no thread: {error}", rule="json") from error
-        if answer.thread_id is not None and answer.thread_id != self.id:
-            raise DecodeError(
-                f"the server's answer is the thread {answer.thread_id!r}", rule="ENV-10", path="/threadId"
-            )
-        messages = decode(bytes(answer.messages), list[Message], compat=settings.compat, warn=settings.warn)
-        interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=settings.compat, warn=settings.warn)
-        runs = _runs_with(self.conversation.runs, answer, messages)
-        conversation = Conversation(messages=messages, state=answer.state, runs=runs, interrupts=interrupts)
+        conversation = hydrated(body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn)
         self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
         self._is_stale = False
         return self.conversation
@@ -486,42 +475,6 @@ class ThreadBase:
 def _own(state: State) -> State:
     check_json(state, "/state")
     return own_json(state)
-
-
-class _HydratedRun(msgspec.Struct, rename="camel"):
-    run_id: str
-    parent_run_id: str | None = None
-    status: str = ""
-
-
-class _Hydration(msgspec.Struct, rename="camel"):
-    """What the thread's route answers. Only the messages have to be there: others have such a route, too."""
-
-    messages: msgspec.Raw
-    thread_id: str | None = None
-    state: Any = msgspec.field(default_factory=dict[str, Any])
-    interrupts: msgspec.Raw = msgspec.Raw(b"[]")
-    tip: str | None = None
-    runs: list[_HydratedRun] = []
-    pending_tool_call_ids: list[str] | None = None
-
-
-def _runs_with(seen: list[RunRecord], answer: _Hydration, messages: list[Message]) -> list[RunRecord]:
-    """The runs that were seen here, the last of them as the server knows it: how it ended and what it left open."""
-    pending = answer.pending_tool_call_ids
-    if pending is None:
-        pending = [call.id for call in unanswered_calls(messages)]
-    last = next((run for run in answer.runs if run.run_id == answer.tip), None)
-    if last is None:
-        return [*seen[:-1], replace(seen[-1], reported_pending=pending)] if seen else []
-    outcome = _OUTCOMES.get(last.status)
-    if seen and seen[-1].run_id == last.run_id:
-        return [*seen[:-1], replace(seen[-1], outcome=outcome, reported_pending=pending)]
-    record = RunRecord(run_id=last.run_id, parent_run_id=last.parent_run_id, outcome=outcome, reported_pending=pending)
-    return [*seen, record]
-
-
-_OUTCOMES: dict[str, RunOutcome] = {outcome: outcome for outcome in get_args(RunOutcome)}
 
 
 _NOT_MADE: dict[RunOutcome | None, str] = {

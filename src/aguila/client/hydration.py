@@ -1,0 +1,72 @@
+"""Layer: client. A thread as its server tells it, and the conversation that this makes.
+
+Below: ``aguila.codec`` (messages of any age), ``aguila.stream.conversation``. Above: ``thread``, which asks for it when
+it is told to, and after a patch that did not apply. Nothing here asks anybody.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from aguila.codec import decode
+from aguila.codec.compat import Level
+from aguila.codec.notice import Warn
+from aguila.errors import DecodeError
+from aguila.protocol import Interrupt, Message
+from aguila.stream.conversation import Conversation, RunOutcome, RunRecord, unanswered_calls
+
+
+class _Run(msgspec.Struct, rename="camel"):
+    run_id: str
+    parent_run_id: str | None = None
+    status: str = ""
+
+
+class _Thread(msgspec.Struct, rename="camel"):
+    """What the thread's route answers. Only the messages have to be there: others have such a route, too."""
+
+    messages: msgspec.Raw
+    thread_id: str | None = None
+    state: Any = msgspec.field(default_factory=dict[str, Any])
+    interrupts: msgspec.Raw = msgspec.Raw(b"[]")
+    tip: str | None = None
+    runs: list[_Run] = []
+    pending_tool_call_ids: list[str] | None = None
+
+
+def hydrated(body: bytes, thread_id: str, seen: list[RunRecord], *, compat: Level, warn: Warn) -> Conversation:
+    """The conversation that an answer of the thread's route tells, ``seen`` being the runs that are known here.
+
+    Raises ``DecodeError`` for an answer that is no thread, or another one.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_Thread)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"the server's answer is no thread: {error}", rule="json") from error
+    if answer.thread_id is not None and answer.thread_id != thread_id:
+        raise DecodeError(f"the server's answer is the thread {answer.thread_id!r}", rule="ENV-10", path="/threadId")
+    messages = decode(bytes(answer.messages), list[Message], compat=compat, warn=warn)
+    interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=compat, warn=warn)
+    runs = _runs_with(seen, answer, messages)
+    return Conversation(messages=messages, state=answer.state, runs=runs, interrupts=interrupts)
+
+
+def _runs_with(seen: list[RunRecord], answer: _Thread, messages: list[Message]) -> list[RunRecord]:
+    """The runs that were seen here, the last of them as the server knows it: how it ended and what it left open."""
+    pending = answer.pending_tool_call_ids
+    if pending is None:
+        pending = [call.id for call in unanswered_calls(messages)]
+    last = next((run for run in answer.runs if run.run_id == answer.tip), None)
+    if last is None:
+        return [*seen[:-1], replace(seen[-1], reported_pending=pending)] if seen else []
+    outcome = _OUTCOMES.get(last.status)
+    if seen and seen[-1].run_id == last.run_id:
+        return [*seen[:-1], replace(seen[-1], outcome=outcome, reported_pending=pending)]
+    record = RunRecord(run_id=last.run_id, parent_run_id=last.parent_run_id, outcome=outcome, reported_pending=pending)
+    return [*seen, record]
+
+
+_OUTCOMES: dict[str, RunOutcome] = {outcome: outcome for outcome in get_args(RunOutcome)}
