@@ -219,7 +219,10 @@ class AuthFailed(AguilaError):
 
 
 class ToolRoundsExceeded(AguilaError):
-    """The agent called tools in more rounds than were allowed. The last calls were not executed; they are pending."""
+    """The agent called tools in more rounds than were allowed.
+
+    A client has not executed the last calls; they are pending. An agent that raises it ends its run as cancelled.
+    """
 
     def __init__(self, rounds: int) -> None:
         super().__init__(f"the agent still calls tools after {rounds} rounds; max_rounds allows more")

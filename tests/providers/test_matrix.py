@@ -507,11 +507,13 @@ def test_an_error_after_tools_has_the_usage_until_then(replying: Start, provider
     assert (last["type"], last["usage"][0]["totalTokens"]) == ("RUN_ERROR", 120)
 
 
-def test_an_agent_stops_after_its_rounds(replying: Start) -> None:
+def test_an_agent_stops_after_its_rounds_life_8(replying: Start) -> None:
     turn = {"calls": [("c1", "weather", {"city": "Oslo"})]}
     server, recorded = replying(turn, turn, turn, max_rounds=2)
-    last = played(server, messages=[user("Weather?")])[-1]
-    assert (last["type"], last["code"]) == ("RUN_ERROR", "max_rounds")
+    *_, custom, last = played(server, messages=[user("Weather?")])
+    assert (last["type"], last["outcome"]) == ("RUN_FINISHED", {"type": "cancelled"})
+    assert (custom["name"], custom["value"]["reason"]) == ("aguila.finish_reason", "max_rounds")
+    assert "2 rounds" in custom["value"]["message"]
     assert len(recorded.requests) == 2
 
 

@@ -213,3 +213,19 @@ def test_a_call_of_an_agent_that_a_replay_skips_keeps_its_id_to_itself_p21(
     assert len(calls) == len(set(calls)) == 4
     assert text_of(two) == "Done."
     assert json.dumps(outers.requests[-1]).count("Oslo: 3 degrees") == 1
+
+
+def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modelled: Start, desk_for: Any) -> None:
+    calling = {"calls": [("c1", "weather", {"city": "Oslo"})]}
+    inner, _ = modelled("openai chat", calling, tools=[weather], max_rounds=1)
+
+    async def helper(run: Any) -> str:
+        """Delegate."""
+        await inner(run)
+        return "helped"
+
+    outer, outers = modelled("openai chat", {"calls": [("h1", "helper", {})]}, {"text": "Done."}, tools=[helper])
+    events = desk_for(outer).said("Hi")
+    assert (text_of(events), events[-1]["outcome"]["type"]) == ("Done.", "success")
+    assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["max_rounds"]
+    assert "The tool failed." in json.dumps(outers.requests[-1])

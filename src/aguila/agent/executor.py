@@ -11,6 +11,7 @@ the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents o
                                                     raises after RUN_ERROR is logged
 it asked something, also if it swallowed that       RUN_FINISHED, interrupt
 the user gave up a question, and so did the agent   RUN_FINISHED, cancelled (LIFE-8)
+it came to its limit of rounds with tools           RUN_FINISHED, cancelled (LIFE-8)
 ``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
                                                     is not done after the grace period is left behind, unheard
 it raised anything else                             RUN_ERROR, ``agent_error``
@@ -36,7 +37,7 @@ from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.records import tell
-from aguila.errors import DecodeError, EncodeError, IllegalStep, StaleLease, StoreError
+from aguila.errors import DecodeError, EncodeError, IllegalStep, StaleLease, StoreError, ToolRoundsExceeded
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -164,7 +165,7 @@ class _End:
                 self._check_own(asked)
                 self._check_ids(output.interrupts)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
-            if _is_given_up(error) and output.ending is None:
+            if _is_stopped(error) and output.ending is None:
                 return self._cancel()
             if error is not None and not cancelled:
                 if not isinstance(output.ending, RunErrorEvent):
@@ -331,12 +332,12 @@ def _cause_of(error: BaseException) -> BaseException:
     return error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
 
 
-def _is_given_up(error: BaseException | None) -> bool:
-    """Whether the user gave up a question and the agent left it at that."""
+def _is_stopped(error: BaseException | None) -> bool:
+    """Whether the agent stopped on purpose: the user gave up a question, or it came to a limit."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        return all(map(_is_given_up, group.exceptions))
-    return isinstance(error, InterruptCancelled)
+        return all(map(_is_stopped, group.exceptions))
+    return isinstance(error, (InterruptCancelled, ToolRoundsExceeded))
 
 
 def _told(told: RunFinishedEvent, session: Any) -> Ending:

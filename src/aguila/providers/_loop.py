@@ -28,7 +28,7 @@ from aguila.chat.keys import METADATA
 from aguila.chat.own_metadata import with_own
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
-from aguila.errors import RunFailed
+from aguila.errors import RunFailed, ToolRoundsExceeded
 from aguila.protocol import RunErrorEvent, replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
@@ -111,7 +111,9 @@ class _Rounds:
             messages.append(turn.as_message())
             if not await self._make_calls(turn, messages):
                 return
-        raise RunFailed(f"The agent stopped after {max_rounds} rounds with its tools.", code="max_rounds")
+        stopped = f"The agent stopped after {max_rounds} rounds with its tools."
+        await self._tell_problem(FinishProblem("max_rounds", stopped))
+        raise ToolRoundsExceeded(max_rounds)  # a limit that is enforced is no failure (LIFE-8)
 
     # The model
 
