@@ -665,6 +665,43 @@ def test_a_call_that_is_complete_is_made_although_the_answer_was_cut_off_after_i
     assert text_of(events) == "Cold."
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_calls_in_an_answer_that_was_refused_are_not_made_and_the_model_is_not_asked_again(
+    answering: Start, provider: str
+) -> None:
+    called: list[str] = []
+
+    def wipe(disk: str) -> str:
+        """Wipe a disk."""
+        called.append(disk)
+        return "wiped"
+
+    refused = {"refusal": "No.", "calls": [("c1", "wipe", {"disk": "a"}), ("c2", "pay", {"amount": 1})]}
+    desk, recorded = answering(provider, refused, {"text": "As you like."}, tools=[wipe, pay])
+    events = desk.said("Hi")
+    assert (called, len(recorded.requests)) == ([], 1)
+    assert events[-1]["outcome"] == {"type": "success"}
+    assert [event["value"]["reason"] in ("refusal", "content_filter") for event in of_type(events, "CUSTOM")] == [True]
+    assert ["not made" in event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == [True, True]
+    next_turn(desk, events)
+    assert "not made" in json.dumps(recorded.requests[-1])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("tools", [[], [pay]], ids=["told at once", "held back"])
+def test_a_front_end_is_not_left_to_make_a_call_of_an_answer_that_was_refused(
+    answering: Start, provider: str, tools: list[Any]
+) -> None:
+    desk, _ = answering(provider, {"refusal": "No.", "calls": [("c1", "front", {"a": "x"})]}, tools=tools)
+    events = desk.said("Hi", tools=[FRONT])
+    if tools:
+        assert of_type(events, "TOOL_CALL_START") == []
+        assert events[-1]["outcome"] == {"type": "success"}
+    else:
+        assert events[-1]["type"] == "RUN_ERROR"
+        assert events[-1]["code"] in ("refusal", "content_filter")
+
+
 # Items of OpenAI's Responses
 
 

@@ -143,6 +143,11 @@ class FinishProblem(msgspec.Struct, frozen=True):
         message = _PROBLEMS.get(reason) if reason is not None else None
         return None if message is None or reason is None else FinishProblem(reason, message)
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the answer is not to be acted upon: the provider, or the model itself, took it back."""
+        return self.reason in ("refusal", "content_filter")
+
 
 _PROBLEMS = {
     "length": "The answer was cut off: the model reached its limit.",

@@ -9,6 +9,8 @@ provider. A round is one answer of the model and what its calls ask for, in this
    model said and what tools gave is on record, and neither is asked for again.
 3. Calls of the front end's tools end the run, which the client continues with their results (FT-2). If any tool may
    ask, they are told only now: a run that ends with a question must leave no such call open.
+
+Calls in an answer that the model refused to go on with, or that the provider's filter stopped, are not made.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ _log = logging.getLogger("aguila")
 
 MAX_ROUNDS = 10
 """How often an agent asks its model in one run, unless told otherwise."""
+
+NOT_MADE = "The call was not made: the answer that it is part of was refused."
+"""The result of a call that stands in an answer which the provider or the model took back."""
 
 Instructions = str | Callable[[Run], str | Awaitable[str]] | None
 Agent = Callable[[Run], Awaitable[None]]
@@ -105,7 +110,10 @@ class _Rounds:
         for number in range(1, max_rounds + 1):
             turn = await self._ask_model(number, replace(prompt, messages=messages), warn)
             warn = _say_nothing  # what is wrong with the history was said
-            await self._check_end(turn)
+            problem = await self._check_end(turn)
+            if problem is not None and problem.is_refusal:
+                await self._make_none(turn)
+                return
             if not turn.calls and turn.finish_reason != "pause":
                 return
             messages.append(turn.as_message())
@@ -152,25 +160,35 @@ class _Rounds:
             await _close(answer)
         return await teller.end()
 
-    async def _check_end(self, turn: Turn) -> None:
+    async def _check_end(self, turn: Turn) -> FinishProblem | None:
+        """Tell what was wrong with the end of an answer, and give it. Raises ``RunFailed`` if there is no going on."""
         if turn.finish_reason is None:  # a connection that was cut ends like one that was not
             raise truncated()
         problem = FinishProblem.of(turn.finish_reason)
         if problem is None:
             if not turn.items and turn.finish_reason != "pause":  # it may have nothing to add, but nobody can see that
                 await self._tell_problem(FinishProblem.of("empty"))
-            return
-        if not turn.items or not all(call.is_complete for call in turn.calls):
+            return None
+        # Only the front end answers its calls (FT-1), and it would make those of a run that does not fail.
+        is_out = problem.is_refusal and any(call.name in self._frontend and not call.is_held for call in turn.calls)
+        if not turn.items or is_out or not all(call.is_complete for call in turn.calls):
             raise RunFailed(problem.message, code=problem.reason)
         if problem.reason == "other" and turn.calls:
-            return  # who calls has a reason to stop
+            return None  # who calls has a reason to stop
         await self._tell_problem(problem)
+        return problem
 
     async def _tell_problem(self, problem: FinishProblem | None) -> None:
         if problem is not None:
             await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
 
     # Its calls
+
+    async def _make_none(self, turn: Turn) -> None:
+        """Answer the calls of an answer that is not to be acted upon. Nobody hears of those that were held back."""
+        for call in turn.calls:
+            if not call.is_held:
+                await self._tell_result(call, Result.failed(NOT_MADE), {})
 
     async def _make_calls(self, turn: Turn, messages: list[ChatMessage]) -> bool:
         """Make the calls of a turn and add their results; gives whether the model is to be asked again."""
