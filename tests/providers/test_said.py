@@ -210,7 +210,9 @@ def test_the_order_is_in_the_metadata_of_the_message_and_only_where_it_is_not_as
     first = answer("anthropic", "One. ", "!Oslo", "Two.", "!Rome")
     desk, _ = answering("anthropic", first, {"text": "Cold."}, tools=[weather])
     events = desk.said("Hi")
-    kept = [one.get("metadata") for one in history(events) if one["role"] == "assistant"]
+    kept = [
+        one.get("metadata") for one in history(events) if one["role"] == "assistant"
+    ]  # under our key alone (META-3)
     assert kept == [{"aguila": {"order": [5, "c1", 4]}}, None]
     assert [event.get("metadata") for event in of_type(events, "TEXT_MESSAGE_START")] == [None] * 3
 
