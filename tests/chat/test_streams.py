@@ -427,13 +427,86 @@ def test_results_answer_calls_that_were_yielded_as_events() -> None:
     assert [e.type for e in inner(stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
+def signed(value: str, value_type: str | None = None) -> dict[str, Any]:
+    kept = {"ag_ui_encrypted_value": value}
+    return kept if value_type is None else {**kept, "ag_ui_encrypted_value_type": value_type}
+
+
+def artefacts(events: list[Event]) -> list[tuple[str, str, str, str | None]]:
+    found = of(ReasoningEncryptedValueEvent, events)
+    return [(one.subtype, one.entity_id, one.encrypted_value, one.encrypted_value_type) for one in found]
+
+
+def test_the_artefact_of_a_text_is_that_of_its_message_also_if_it_comes_after_the_text() -> None:
+    """ENC-1."""
+    piece = TextContent("x", additional_properties=signed("E", "t"))
+    assert artefacts(stream([piece])) == [("message", "new-0", "E", "t")]
+    late = TextContent("", additional_properties=signed("E"))
+    call = FunctionCallContent("c", "f", "{}")
+    assert artefacts(stream([said(TextContent("x"), message_id="m"), said(late, message_id="m")])) == [
+        ("message", "m", "E", None)
+    ]
+    assert artefacts(stream([said(call, message_id="m"), said(late, message_id="m")])) == [("message", "m", "E", None)]
+
+
+def test_an_artefact_that_comes_before_any_message_is_that_of_an_empty_reasoning_message() -> None:
+    events = stream([TextContent("", additional_properties=signed("E", "t")), ReasoningContent("hm"), "x"])
+    first, second = of(ReasoningMessageStartEvent, events)
+    assert artefacts(events) == [("message", first.message_id, "E", "t")]
+    assert first.message_id != second.message_id
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("{", False), ("{}", True)],
+        [("{}", False), ("", False)],
+        [("{}", True), ("{}", True)],
+        [("{}", True), ("", False)],
+    ],
+)
+def test_the_artefact_of_a_call_may_come_with_any_of_its_pieces_and_after_its_end(pieces: Any) -> None:
+    first, last = (FunctionCallContent("c", "f", text, is_complete=whole) for text, whole in pieces)
+    events = stream([first, replace(last, additional_properties=signed("E", "t"))])
+    assert artefacts(events) == [("tool-call", "c", "E", "t")]
+
+
+def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_of() -> None:
+    call, result = FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "r")
+    text = ChatMessage("assistant", "x", additional_properties=signed("A"))
+    calling = ChatMessage("assistant", [call, result], message_id="m", additional_properties=signed("B"))
+    unnamed = ChatMessage("assistant", [replace(call, call_id="d")], additional_properties=signed("C"))
+    results = ChatMessage("tool", [replace(result, call_id="d"), result], additional_properties=signed("D"))
+    events = stream([text, calling, unnamed, results])
+    ids = [event.message_id for event in of(ToolCallResultEvent, events)]
+    assert artefacts(events) == [
+        ("message", "new-0", "A", None),
+        ("message", "m", "B", None),
+        ("message", "d", "C", None),
+        ("message", ids[1], "D", None),
+    ]
+
+
+def test_what_was_signed_comes_back_with_the_history() -> None:
+    """ENC-1, through the reducer that a client has."""
+    updates = [
+        said(TextContent("x", additional_properties=signed("E", "t")), message_id="m"),
+        said(FunctionCallContent("c", "f", "{", is_complete=False), message_id="m"),
+        said(FunctionCallContent("c", "f", "{}", additional_properties=signed("F")), message_id="m"),
+    ]
+    [message] = consume(stream(updates)).messages
+    assert isinstance(message, AssistantMessage)
+    assert (message.encrypted_value, message.encrypted_value_type) == ("E", "t")
+    assert [call.encrypted_value for call in message.tool_calls or ()] == ["F"]
+
+
 # the losses that the docstring lists
 
 
-def test_the_losses_of_streams_are_four() -> None:
+def test_the_losses_of_streams_are_five() -> None:
     assert stream_out.__doc__ is not None
     _, table, _ = stream_out.__doc__.split("\n=====", 1)[1].split("=\n", 2)
-    assert len([line for line in table.splitlines() if line and not line.startswith((" ", "="))]) == 4
+    assert len([line for line in table.splitlines() if line and not line.startswith((" ", "="))]) == 5
 
 
 def test_loss_an_error_beside_a_result_travels_as_metadata_and_comes_back() -> None:
@@ -480,6 +553,15 @@ def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_result_
     assert (answered.role, answered.message_id) == ("tool", "t")
     assert answered.contents == [FunctionResultContent("c", "ok")]
     assert answered.raw_representation is result
+
+
+def test_loss_of_several_artefacts_of_one_message_or_call_the_first_is_sent_with_a_notice() -> None:
+    notices: list[Notice] = []
+    texts = [said(TextContent("x", additional_properties=signed(value)), message_id="m") for value in "EEF"]
+    calls = [FunctionCallContent("c", "f", "{}", additional_properties=signed(value)) for value in "GH"]
+    events = stream([*texts, *calls], warn=notices.append)
+    assert artefacts(events) == [("message", "m", "E", None), ("tool-call", "c", "G", None)]
+    assert [notice.rule for notice in notices] == ["ENC-2", "ENC-2"]
 
 
 def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_begins() -> None:

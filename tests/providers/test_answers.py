@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.genai import types
 from model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
 from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, resumed, use
 from serving import text_of
 
-from aguila.chat import FunctionCallContent, TextContent
-from aguila.providers import anthropic, tool
+from aguila.chat import FunctionCallContent, TextContent, as_chat_messages, as_event_stream
+from aguila.protocol import RunAgentInput, ToolMessage, UserMessage
+from aguila.providers import Prompt, anthropic, gemini, tool
 from aguila.stream import consume
 
 pytestmark = [
@@ -323,6 +325,33 @@ def test_a_signed_text_is_not_joined_with_another(answering: Start, made: list[J
     assert [part["text"] for part in back] == sent
     signed = next(part["text"] for part in made if "thoughtSignature" in part)
     assert [part["text"] for part in back if "thoughtSignature" in part] == [signed]
+
+
+def test_a_signature_survives_an_agent_that_hands_on_the_updates_of_a_model() -> None:
+    """ENC-1: through ``as_event_stream``, a client's history and the next request."""
+    made = [
+        {"text": "One "},
+        {"text": "two.", "thought_signature": b"A"},
+        {"function_call": {"id": "c1", "name": "weather", "args": {}}, "thought_signature": b"B"},
+    ]
+
+    async def responses() -> AsyncIterator[Any]:
+        for part in made:
+            candidate = {"content": {"role": "model", "parts": [part]}}
+            yield types.GenerateContentResponse.model_validate({"candidates": [candidate], "response_id": "r"})
+
+    async def told() -> list[Any]:
+        given = RunAgentInput(thread_id="t", run_id="r", messages=[])
+        updates = gemini.updates(responses(), model="m")
+        return [event async for event in as_event_stream(updates, given)]
+
+    messages = [
+        UserMessage(id="u", content="Hi"),
+        *consume(asyncio.run(told())).messages,
+        ToolMessage(id="t", tool_call_id="c1", content="ok"),
+    ]
+    sent = gemini.request(Prompt(messages=as_chat_messages(messages)), model="m")
+    assert sent["contents"][1]["parts"] == made
 
 
 def test_thoughts_of_gemini_without_a_signature_are_told_and_not_sent_back(answering: Start) -> None:

@@ -9,6 +9,8 @@ what else an update may hold. Here are the order and the ids:
 * Reasoning is a message with an id of its own, even if the provider shares one with the text (#2619).
 * A call names its parent only if the provider named the message (#2637, #6015), and results never share an id (#3962).
 * A call that the thread has already is not sent again (P21); a call id that was answered before gets a new one.
+* An artefact goes to what it came with, whenever it comes (ENC-1): a call, or the message of a text, a result or the
+  update itself. One that comes before its message is that of an empty reasoning message.
 * The agent itself and each subagent have a lane of their own: who speaks in one ends nothing in another (SUB-12).
 """
 
@@ -74,6 +76,8 @@ class ContentWriter:
         self._taken: set[str] = set()  # message ids that mean something already
         self._calls = SentCalls()
         self._was_told_of_state = False
+        self._signed: dict[tuple[str, str], str] = {}  # artefacts that were sent, by what has them
+        self._host: str | None = None  # the message that an update with an artefact is in, once there is one
         for message in messages:
             self._taken.add(message.id)
             self._calls.remember(message)
@@ -81,8 +85,9 @@ class ContentWriter:
     # Text
 
     def _write_text(self, content: TextContent, update: ChatUpdate | ChatMessage) -> None:
-        if content.text == "":
-            return  # providers send empty pieces; they say nothing (P21)
+        if content.text == "":  # providers send empty pieces; they say nothing (P21), but may have an artefact
+            self._sign(content.additional_properties, update)
+            return
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane = self._lane(subagent)
         key = (update.message_id, update.role)
@@ -90,6 +95,8 @@ class ContentWriter:
             self._start_text(lane, key, update.author_name, subagent)
         assert lane.text is not None  # noqa: S101
         self._out += self._writer.write_text(lane.text[1], content.text, metadata=_metadata(content))
+        if content.additional_properties:
+            self._sign(content.additional_properties, update)
 
     def _start_text(self, lane: _Lane, key: _Key, author_name: str | None, subagent: str | None) -> None:
         if key[1] not in _TEXT_ROLES:
@@ -103,6 +110,7 @@ class ContentWriter:
         else:
             self._out += self._writer.start_text(message_id, role=role, subagent=subagent)
         lane.text = (key, message_id)
+        self._host = message_id
 
     def _name(self, lane: _Lane, key: _Key) -> str:
         message_id = self._id(key[0])
@@ -153,12 +161,46 @@ class ContentWriter:
         if content.text != "":
             self._out += self._writer.write_reasoning(message_id, content.text, metadata=_metadata(content))
         if content.protected_data is not None:
-            self._write_artefact("message", message_id, content.protected_data, content, subagent)
+            value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+            self._out += self._writer.encrypted_value(
+                "message", message_id, content.protected_data, value_type=value_type, subagent=subagent
+            )
+
+    # Artefacts
+
+    def _sign(self, properties: Properties, update: ChatUpdate | ChatMessage, host: str | None = None) -> None:
+        """Send the artefact among some properties as that of the message which an update is in, or which is told."""
+        value = properties.get(ENCRYPTED_VALUE)
+        if value is None:
+            return
+        subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
+        lane, key = self._lane(subagent), (update.message_id, update.role)
+        if host is None:
+            host = lane.text[1] if lane.text is not None and lane.text[0] == key else lane.named.get(key)
+        if host is not None:
+            self._write_artefact("message", host, value, properties, subagent)
+            return
+        self._end_lane(lane)
+        kind = {name: properties[name] for name in (ENCRYPTED_VALUE_TYPE,) if name in properties}
+        self._write_reasoning(ReasoningContent("", value, additional_properties=kind), update.additional_properties)
+        self._end_lane(lane)
 
     def _write_artefact(
-        self, subtype: ReasoningEncryptedValueSubtype, entity_id: str, value: str, content: Content, owner: str | None
+        self,
+        subtype: ReasoningEncryptedValueSubtype,
+        entity_id: str,
+        value: str,
+        properties: Properties,
+        owner: str | None,
     ) -> None:
-        value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
+        sent = self._signed.get((subtype, entity_id))
+        if sent is not None:  # what is told again in every piece is told once
+            if sent != value:
+                message = f"left out a second encrypted value of {entity_id!r}, which keeps one"
+                self._warn(Notice(rule="ENC-2", message=message))
+            return
+        self._signed[subtype, entity_id] = value
+        value_type = properties.get(ENCRYPTED_VALUE_TYPE)
         self._out += self._writer.encrypted_value(subtype, entity_id, value, value_type=value_type, subagent=owner)
 
     # Calls and results
@@ -168,8 +210,12 @@ class ContentWriter:
             call = self._start_call(content, update)
         else:
             call = cast("SentCall", self._calls.get(content.call_id))
-            if call.is_ended:
-                return  # the thread has it
+        value = content.additional_properties.get(ENCRYPTED_VALUE)
+        if value is not None and not call.is_old:
+            owner = update.additional_properties.get(SUBAGENT_RUN_ID)
+            self._write_artefact("tool-call", call.call_id, value, content.additional_properties, owner)
+        if call.is_ended:
+            return  # the thread has it
         if content.is_complete:
             self._write_rest(call, content)
             self._end_call(call)
@@ -188,15 +234,15 @@ class ContentWriter:
         is_taken = self._calls.get(content.call_id) is not None
         call = SentCall(self._new_id() if is_taken else content.call_id, content.name)
         self._calls.add(call, content.call_id)
+        parent = self._parent(lane, (update.message_id, update.role))
+        self._host = call.call_id if parent is None else parent  # a call without one is in a message of its own id
         self._out += self._writer.start_tool_call(
             content.name,
             call.call_id,
-            parent_message_id=self._parent(lane, (update.message_id, update.role)),
+            parent_message_id=parent,
             subagent=subagent,
             metadata=_metadata(content),
         )
-        if (value := content.additional_properties.get(ENCRYPTED_VALUE)) is not None:
-            self._write_artefact("tool-call", call.call_id, value, content, subagent)
         return call
 
     def _parent(self, lane: _Lane, key: _Key) -> str | None:
@@ -237,9 +283,14 @@ class ContentWriter:
         if content.error is not None:
             result = content.error if result == "" else result
             metadata = with_own(metadata, error=content.error)
+        message_id = self._id(update.message_id)
         self._out += self._writer.tool_result(
-            call_id, result, message_id=self._id(update.message_id), subagent=subagent, metadata=metadata
+            call_id, result, message_id=message_id, subagent=subagent, metadata=metadata
         )
+        if update.role == "tool" and self._host is None:
+            self._host = message_id  # of several the first
+        if content.additional_properties:
+            self._sign(content.additional_properties, update, message_id)
 
     def _write_gated(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
         """Show the call that a question is about, unless it was shown in this run or nobody knows it."""

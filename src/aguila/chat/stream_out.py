@@ -9,7 +9,9 @@ Lost on the way to events, and nothing else:
 an error beside a result                   travels as metadata ``aguila``, and as the content if there is no other
 the end of a call that no update ended     is sent with its result, or before the run's end
 additional properties                      those that are not in ``keys``; metadata of an update
-empty text                                 not sent
+empty text                                 not sent, but for an artefact that it has
+artefacts                                  of several that come with one message or call the first is sent, with a
+                                           notice
 =========================================  ============================================================================
 """
 

@@ -27,7 +27,7 @@ from aguila.chat.content import (
 from aguila.chat.contents_out import ContentWriter
 from aguila.chat.hooks import NO_HOOKS, Answer, Hooks, first_answer
 from aguila.chat.interrupts import write_interrupt
-from aguila.chat.keys import SUBAGENT_RUN_ID
+from aguila.chat.keys import ENCRYPTED_VALUE, SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_out import new_message_id
 from aguila.codec import decode
@@ -192,6 +192,7 @@ class UpdateWriter(ContentWriter):
         if event is not None:
             self._write_event(event)  # the contents say the same
             return
+        self._host = None
         for content in update.contents:
             if self.is_over and not isinstance(content, UsageContent):
                 self._leave_out(f"a {type(content).__name__} after what ended the run is left out")
@@ -201,6 +202,8 @@ class UpdateWriter(ContentWriter):
                 self._write_text(cast("TextContent", content), update)
             else:
                 self._feed_content(content, update)
+        if ENCRYPTED_VALUE in update.additional_properties:
+            self._sign(update.additional_properties, update, self._host)
 
     def _feed_content(self, content: Content, update: ChatUpdate | ChatMessage) -> None:
         for hook in self._hooks.contents:

@@ -43,12 +43,14 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def placed(value: str | None, place: Place | None) -> str | None:
-    """An artefact that names its place."""
+    """An artefact that names its place, and no other that it had before."""
     if value is None or place is None:
         return value
+    found: dict[str, str] = msgspec.json.decode(value)
+    found.pop("after", None)
     after = {"after": "calls"} if place.is_after_calls else {}
     members = {"start": str(place.start), "length": str(place.length), **after}
-    return msgspec.json.encode({**msgspec.json.decode(value), **members}).decode()
+    return msgspec.json.encode({**found, **members}).decode()
 
 
 def unpack(value: object, kind: str) -> dict[str, str] | None:

@@ -413,9 +413,8 @@ class _Reader(Reader):
                 return [ReasoningContent("", artefact, additional_properties=self._of(PART))]
         if isinstance(text, str):
             self._texts.append(text)
-            return [self._text(text, **signed)]
-        if members:
-            return [TextContent("", additional_properties=signed)]
+        if isinstance(text, str) or members:
+            return [self._signed_text(text if isinstance(text, str) else "", signed)]
         for name in getattr(part, "model_fields_set", ()):
             self._leave_out(name, "it is left out")
         return []
@@ -424,6 +423,12 @@ class _Reader(Reader):
         """What the whole answer rests on, which the last response of a stream tells of."""
         found, self._grounding = self._grounding, None
         return [] if found is None else self._cite(*grounded(found, "".join(self._texts), self._provider))
+
+    def _signed_text(self, text: str, signed: dict[str, Any]) -> TextContent:
+        if signed:  # it came with this piece of the answer's text, and goes back with just that
+            place = Place(self._said, len(text), is_after_calls=text == "" and self._calls > 0)
+            signed = {**signed, ENCRYPTED_VALUE: placed(signed[ENCRYPTED_VALUE], place)}
+        return self._text(text, **signed)
 
     def _thought(self, text: str, members: dict[str, str]) -> list[Content]:
         if not members:
