@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from google.genai import types
 from model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
 from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, resumed, use
+from provider_checkers import check_gemini, from_gemini_wire
 from serving import text_of
 
 from aguila.chat import FunctionCallContent, TextContent, as_chat_messages, as_event_stream
@@ -290,13 +292,25 @@ SIGNED: dict[str, list[Json]] = {
 }
 
 
+MARK = base64.urlsafe_b64encode(gemini.UNSIGNED).decode()
+
+
+def without_mark(part: Json) -> Json:
+    return {name: value for name, value in part.items() if name != "thoughtSignature"}
+
+
 @pytest.mark.parametrize("kind", SIGNED)
 def test_a_signature_of_gemini_goes_back_with_the_part_it_came_with_p18(answering: Start, kind: str) -> None:
-    """Within the run, and with the next turn; a pay tool holds front-end calls back, and changes nothing."""
+    """Within the run, and with the next turn; a pay tool holds front-end calls back, and changes nothing.
+
+    Within the run the first call must be signed: that of a model which signs otherwise is marked as unsigned.
+    """
     made = SIGNED[kind]
     desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, {"text": "Bye."}, tools=[weather, pay])
     events = desk.said("Hi")
-    assert recorded.requests[1]["contents"][1]["parts"] == made
+    sent = recorded.requests[1]["contents"][1]["parts"]
+    assert check_gemini(from_gemini_wire(recorded.requests[1])) == []
+    assert [part if part.get("thoughtSignature") != MARK else without_mark(part) for part in sent] == made
     next_turn(desk, events)
     assert recorded.requests[2]["contents"][1]["parts"] == made
 
@@ -307,7 +321,56 @@ def test_a_signature_after_a_front_ends_call_goes_back_although_the_call_was_hel
     events = desk.said("Hi", tools=[FRONT])
     answer = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"}
     desk.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
-    assert recorded.requests[1]["contents"][1]["parts"] == made
+    call, signature = recorded.requests[1]["contents"][1]["parts"]
+    assert [without_mark(call), signature] == made
+
+
+@pytest.mark.parametrize(
+    "before", [[], [{"text": "Well."}], [{"text": "H", "thought": True, "thoughtSignature": "QQ=="}]]
+)
+@pytest.mark.parametrize("between", [[], [{"text": "Hm.", "thought": True, "thoughtSignature": "QQ=="}]])
+def test_a_front_ends_call_that_was_held_back_stands_where_the_model_made_it(
+    answering: Start, before: list[Json], between: list[Json]
+) -> None:
+    """G-3: the first call of the step has the signature, in the part that it came with; ``pay`` may ask."""
+    front = {"functionCall": {"id": "c1", "name": "front", "args": {}}, "thoughtSignature": "Qg=="}
+    made = [*before, front, *between, call_part("Oslo"), call_part("Rome")]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay, weather])
+    events = desk.said("Hi", tools=[FRONT])
+    assert [event["toolCallId"] for event in of_type(events, "TOOL_CALL_START")] == ["call-Oslo", "call-Rome", "c1"]
+    answer = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"}
+    desk.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
+    (sent,) = recorded.requests[1:]
+    assert check_gemini(from_gemini_wire(sent)) == []
+    found = [part for content in sent["contents"] for part in content["parts"] if "functionCall" in part]
+    assert [part["functionCall"]["id"] for part in found] == ["c1", "call-Oslo", "call-Rome"]
+    assert found[0] == front
+    if not between:
+        assert sent["contents"][1]["parts"] == made
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_calls_that_were_told_late_stand_where_they_were_made_for_every_provider(
+    answering: Start, provider: str
+) -> None:
+    calls = [
+        ("c1", "front", {}),
+        ("c2", "weather", {"city": "Oslo"}),
+        ("c3", "front", {}),
+        ("c4", "pay", {"amount": 1}),
+    ]
+    desk, recorded = answering(provider, {"calls": calls}, {"text": "Bye."}, tools=[pay, weather])
+    first = desk.said("Hi", tools=[FRONT])
+    (question,) = first[-1]["outcome"]["interrupts"]
+    resume = [{"interruptId": question["id"], "status": "resolved", "payload": {"approved": True}}]
+    said = [{"id": "m1", "role": "user", "content": "Hi"}]
+    second = desk.events(run_id="r2", messages=said, tools=[FRONT], resume=resume)
+    waiting = second[-1]["outcome"]["pendingToolCallIds"]
+    answers = [{"id": f"t-{one}", "role": "tool", "toolCallId": one, "content": "done"} for one in waiting]
+    desk.events(run_id="r3", messages=[*history([*first, *second]), *answers], tools=[FRONT])
+    sent = {name: value for name, value in recorded.requests[1].items() if name != "tools"}
+    names = re.findall(r'"name": "(front|weather|pay)"', json.dumps(sent))
+    assert names[:4] == ["front", "weather", "front", "pay"]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +436,8 @@ def test_a_picture_that_the_model_makes_is_an_activity_and_seen_again_within_the
     source = {"type": "data", "value": picture["inlineData"]["data"], "mimeType": "image/png"}
     assert activity["content"] == {"type": "image", "source": source}
     sent = json.dumps(recorded.requests[1]["contents"][1]["parts"])
-    assert json.loads(sent.replace("mime_type", "mimeType")) == made  # the SDK's spelling, which the API knows as well
+    *others, call = json.loads(sent.replace("mime_type", "mimeType"))  # the SDK's spelling, which the API knows as well
+    assert [*others, without_mark(call)] == made
     kinds = [message["role"] for message in history(events)]
     assert kinds[:4] == ["user", "assistant", "activity", "assistant"]  # the order survives
 

@@ -135,7 +135,9 @@ OWN = st.sampled_from(
 @st.composite
 def calls(draw: st.DrawFn) -> FunctionCallContent:
     artefact = draw(ARTEFACTS)
-    properties = {} if artefact is None else {ENCRYPTED_VALUE: artefact}
+    properties: dict[str, Any] = {} if artefact is None else {ENCRYPTED_VALUE: artefact}
+    if draw(st.integers(0, 3)) == 0:
+        properties[METADATA] = {"aguila": {"before": draw(IDS | st.sampled_from([None, 3]))}}
     return FunctionCallContent(draw(IDS), draw(NAMES), draw(ARGUMENTS), additional_properties=properties)
 
 
@@ -225,6 +227,7 @@ def tools() -> st.SearchStrategy[list[Tool]]:
 
 
 SAID = {"role": "user", "parts": [{"text": "hi"}]}
+RESPONSE = {"id": "c", "name": "f", "response": {}}
 DAMAGE = (
     "orphan call",
     "orphan result",
@@ -415,9 +418,16 @@ def test_the_checkers_refuse_what_the_providers_refuse() -> None:
     assert check_anthropic({"max_tokens": 1, "messages": [*loose, told]})
     assert check_anthropic({"max_tokens": 1, "messages": loose}, is_paused=True) == []
     made = {"function_call": {"id": "c", "name": "f", "args": {}}}
-    result = {"role": "user", "parts": [{"function_response": {"id": "c", "name": "f", "response": {}}}]}
+    result = {"role": "user", "parts": [{"function_response": RESPONSE}]}
     unsigned = {"contents": [SAID, {"role": "model", "parts": [made]}, result], "config": {}}
     assert [one[:3] for one in check_gemini(unsigned)] == ["G-3"]
+    other = {"function_call": {"id": "d", "name": "f", "args": {}}, "thought_signature": b"A"}
+    answers = {"role": "user", "parts": [*result["parts"], {"function_response": {**RESPONSE, "id": "d"}}]}
+    for step in ([made, other], [{"text": "Hm", "thought_signature": b"A"}, made, other]):
+        second = {"contents": [SAID, {"role": "model", "parts": step}, answers], "config": {}}
+        assert [one[:3] for one in check_gemini(second)] == ["G-3"]
+    first = {"contents": [SAID, {"role": "model", "parts": [other, made]}, answers], "config": {}}
+    assert check_gemini(first) == []
     assert check_gemini({**unsigned, "contents": [*unsigned["contents"], SAID]}) == []
     said = {"role": "user", "parts": [{"text": "hi"}]}
     assert check_gemini({"contents": [said, {"role": "model", "parts": [made]}, said], "config": {}})

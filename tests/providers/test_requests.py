@@ -13,6 +13,7 @@ from typing import Any
 import pydantic
 import pytest
 from model_server import Recorded, agent_for, stream
+from provider_checkers import check_gemini
 from serving import serving, until
 
 from aguila import App
@@ -28,7 +29,7 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, FILENAME, PROVIDER
+from aguila.chat.keys import ENCRYPTED_VALUE, FILENAME, METADATA, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.errors import MissingExtra, RunFailed
 from aguila.protocol import Context, Tool
@@ -429,6 +430,38 @@ def test_calls_that_another_model_made_are_sent_as_the_provider_accepts_them() -
     assert [part.get("thought_signature") for part in earlier] == [None, None]
     (gone,) = anthropic.request(asked(*called), model="m")["tools"]
     assert (gone["name"], gone["description"]) == ("weather", anthropic.GONE)
+
+
+def test_the_first_call_of_a_step_is_signed_for_gemini_whichever_other_part_is() -> None:
+    """G-3: calls of another model may stand before one that is signed."""
+    signed = {ENCRYPTED_VALUE: pack(gemini.SIGNATURE, signature="c2ln")}
+    contents = [FunctionCallContent("c1", "f"), FunctionCallContent("c2", "g", additional_properties=signed)]
+    answers = [ChatMessage("tool", [FunctionResultContent(call_id, "x")]) for call_id in ("c1", "c2")]
+    called = [ChatMessage("user", "Hi"), ChatMessage("assistant", contents), *answers]
+    made = gemini.request(asked(*called), model="m")
+    parts = made["contents"][1]["parts"]
+    assert [part.get("thought_signature") for part in parts] == [gemini.UNSIGNED, b"sig"]
+    assert check_gemini(made) == []
+
+
+def test_calls_stand_where_the_model_made_them_whenever_they_were_told() -> None:
+    def call(call_id: str, before: Any = None) -> FunctionCallContent:
+        properties = {} if before is None else {METADATA: {"aguila": {"before": before}}}
+        return FunctionCallContent(call_id, "f", additional_properties=properties)
+
+    def order(*calls: FunctionCallContent) -> list[str]:
+        answers = [ChatMessage("tool", [FunctionResultContent(one.call_id, "x")]) for one in calls]
+        called = [ChatMessage("user", "Hi"), ChatMessage("assistant", [TextContent("Well"), *calls]), *answers]
+        view = View(asked(*called), gemini.RULES, lambda notice: None)
+        assert [one.results[0].call_id for one in view.messages[2:]] == [one.call_id for one in view.messages[1].calls]
+        return [one.call_id for one in view.messages[1].calls]
+
+    assert order(call("b"), call("a", "b")) == ["a", "b"]
+    assert order(call("c"), call("a", "c"), call("b", "c")) == ["a", "b", "c"]
+    assert order(call("b"), call("d"), call("a", "b"), call("c", "d")) == ["a", "b", "c", "d"]
+    # What a client made up: a call that is not there, that comes later, that is the same, or that was moved itself.
+    assert order(call("a", "x"), call("b", "c"), call("c"), call("d", "d"), call("e", 3)) == ["a", "b", "c", "d", "e"]
+    assert order(call("b"), call("a", "b"), call("c", "a")) == ["a", "b", "c"]
 
 
 def test_a_tool_may_give_models_of_pydantic() -> None:

@@ -439,15 +439,17 @@ def check_gemini(request: Block) -> Problems:
 
 
 def _gemini_signatures(contents: list[Block]) -> Problems:
-    """The current turn is what follows the last words of the user."""
+    """The current turn is what follows the last words of the user; a content of the model in it is a step."""
     wrong: Problems = []
     for index in range(len(contents) - 1, -1, -1):
         parts = contents[index]["parts"]
         if contents[index]["role"] == "user":
             if parts and not any("function_response" in part for part in parts):
                 break
-        elif any("function_call" in part for part in parts) and not any("thought_signature" in part for part in parts):
-            wrong.append(f"G-3 content {index}: calls of the current turn are not signed")
+        else:
+            first = next((part for part in parts if "function_call" in part), None)
+            if first is not None and "thought_signature" not in first:
+                wrong.append(f"G-3 content {index}: the first call of a step of the current turn is not signed")
     return wrong
 
 

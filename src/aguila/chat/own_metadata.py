@@ -10,6 +10,7 @@ tool message   ``error``           the error that the call was answered with: th
 tool message   ``arguments``       what the call was made with, if the user edited its arguments
 assistant's    ``order``           how texts and calls were said: lengths of texts and ids of calls, up to the last text
 assistant's    ``citations``       what the text rests on, and where in it
+tool call      ``before``          the id of the call that the model made it before, if it was told after that one
 =============  ==================  ====================================================================================
 """
 

@@ -210,7 +210,7 @@ class _Rounds:
             await self._ask(gated, results)
         for call in left:
             if call.is_held:
-                await tell_call(self._run, call)
+                await tell_call(self._run, call, before=turn.told_before(call))
         for item in turn.items:
             if isinstance(item, Text) and item.is_held:
                 await tell_artefact(self._run, item)

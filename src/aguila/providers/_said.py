@@ -24,11 +24,33 @@ from aguila.providers._media import result_contents
 def as_said(message: ChatMessage, warn: Warn) -> ChatMessage:
     """A message with all that its metadata says of it; itself if that is nothing."""
     own = own_of(message.additional_properties.get(METADATA))
-    if not own:
+    if message.role == "assistant":
+        message = _called(message)
+        return _told(message, own) if own else message
+    return _answered(message, own, warn) if own and message.role == "tool" else message
+
+
+def _called(message: ChatMessage) -> ChatMessage:
+    """Calls in the order that the model made them: one of the front end may have been told after others."""
+    told: set[str] = set()
+    late: dict[str, list[Content]] = {}  # by the call that they were made before
+    others: list[Content] = []
+    for content in message.contents:
+        if isinstance(content, FunctionCallContent):
+            before = own_of(content.additional_properties.get(METADATA)).get("before")
+            if isinstance(before, str) and before in told:
+                late.setdefault(before, []).append(content)
+                continue
+            told.add(content.call_id)
+        others.append(content)
+    if not late:
         return message
-    if message.role == "tool":
-        return _answered(message, own, warn)
-    return _told(message, own) if message.role == "assistant" else message
+    contents: list[Content] = []
+    for content in others:
+        if isinstance(content, FunctionCallContent):
+            contents += late.pop(content.call_id, ())
+        contents.append(content)
+    return replace(message, contents=contents)
 
 
 def _answered(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMessage:

@@ -104,8 +104,11 @@ class Teller:
         return self.turn
 
     def _begin_message(self) -> None:
-        """What comes now is of another message, if something was told under this one."""
-        if self._message.is_used:
+        """What comes now is of another message, if something was told under this one.
+
+        Calls that are held back are not: another message would then come before theirs.
+        """
+        if self._message.is_told or self._message.is_signed:
             self._message = _Message(self._run.new_id("msg"), self._said)
             self._messages.append(self._message)
 

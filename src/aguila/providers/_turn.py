@@ -24,6 +24,7 @@ from aguila.chat import (
     TextContent,
 )
 from aguila.chat.keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.own_metadata import with_own
 from aguila.protocol import ReasoningEncryptedValueEvent
 from aguila.providers._artefact import Place, placed
 from aguila.providers._citations import CITATIONS, Citation
@@ -102,6 +103,12 @@ class Turn(msgspec.Struct, omit_defaults=True):
         """The calls that it makes."""
         return [item for item in self.items if isinstance(item, Call)]
 
+    def told_before(self, held: Call) -> str | None:
+        """The call of the same message that was told before this one, which was held, although it was made after."""
+        calls = self.calls
+        later = calls[calls.index(held) + 1 :]
+        return next((call.call_id for call in later if not call.is_held and call.message_id == held.message_id), None)
+
     def as_message(self) -> ChatMessage:
         """The answer as it stands in the chat."""
         contents: list[Content] = []
@@ -153,17 +160,19 @@ async def retell(run: Run, turn: Turn) -> None:
                     await tell_call(run, item)
 
 
-async def tell_call(run: Run, call: Call) -> None:
-    """Tell a whole call."""
-    async with handle_of(run, call) as handle:
+async def tell_call(run: Run, call: Call, *, before: str | None = None) -> None:
+    """Tell a whole call, and which other it was ``before`` although that was told already."""
+    async with handle_of(run, call, with_own(None, before=before)) as handle:
         await handle.args(call.arguments)
         if call.artefact is not None:
             await handle.encrypted(call.artefact, call.artefact_type)
 
 
-def handle_of(run: Run, call: Call) -> ToolCallHandle:
+def handle_of(run: Run, call: Call, metadata: dict[str, Any] | None = None) -> ToolCallHandle:
     """A handle for a call, that also answers a tool whose name the front end has taken as well."""
-    handle = run.stream_tool_call(call.name, tool_call_id=call.call_id, parent_message_id=call.message_id)
+    handle = run.stream_tool_call(
+        call.name, tool_call_id=call.call_id, parent_message_id=call.message_id, metadata=metadata
+    )
     handle.is_frontend = False
     return handle
 

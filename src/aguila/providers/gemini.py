@@ -70,7 +70,7 @@ RULES = Rules(call_id=r"[a-zA-Z0-9_-]+", tool_name=r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 SIGNATURE = "google.thought_signature"
 """The kind of the artefact that is a signature, of a call, a text or a thought."""
 UNSIGNED = b"skip_thought_signature_validator"
-"""What stands for a signature on a call that another model made, as Google's own agents write it."""
+"""What stands for a signature on a call that has none, as another model made it: as Google's own agents write it."""
 PART = "google.part"
 """The kind of the artefact that is a whole part, of a tool that the provider runs itself."""
 
@@ -224,14 +224,13 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
 
 
 def _sign_current_turn(turns: list[tuple[str, list[Block]]]) -> None:
-    """Calls since the user last spoke must be signed, step by step; who has not made them says so with a word."""
+    """The first call of each step since the user last spoke must be signed; one that is not says so with a word."""
     for role, parts in reversed(turns):
         if role == "user" and not _is_result(parts[0]):
             return
-        if not any("thought_signature" in part for part in parts):
-            first = next((part for part in parts if "function_call" in part), None)
-            if first is not None:
-                first["thought_signature"] = UNSIGNED
+        first = next((part for part in parts if "function_call" in part), None)
+        if first is not None:
+            first.setdefault("thought_signature", UNSIGNED)
 
 
 def _is_result(part: Block) -> bool:
