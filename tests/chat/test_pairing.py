@@ -18,8 +18,9 @@ from aguila.chat import (
     event_content,
     provider_history,
 )
+from aguila.chat.keys import SUBAGENT_RUN_ID
 from aguila.chat.pairing import NOT_EXECUTED
-from aguila.protocol import CustomEvent
+from aguila.protocol import CustomEvent, replace
 
 
 def call(*ids: str, text: str = "", message_id: str | None = None) -> ChatMessage:
@@ -169,6 +170,42 @@ def test_the_stored_history_is_left_alone() -> None:
     assert [(m.role, m.contents, m.message_id) for m in history] == before
 
 
+# subagents
+
+
+def by_subagent(message: ChatMessage) -> ChatMessage:
+    return replace(message, additional_properties={SUBAGENT_RUN_ID: "s1"})
+
+
+def test_what_a_subagent_said_and_called_is_left_out_and_its_answer_to_the_agent_is_not() -> None:
+    helped = by_subagent(result("c1", "helped"))
+    history = [
+        USER,
+        call("c1"),
+        by_subagent(say("I am the subagent")),
+        by_subagent(call("c9")),
+        by_subagent(result("c9")),
+        helped,
+        say("done"),
+        USER,
+    ]
+    answer = provider_history(history)
+    assert answer.messages == [USER, history[1], helped, say("done"), USER]
+    assert [(repair.kind, repair.index) for repair in answer.repairs] == [
+        ("dropped_subagent", 2),
+        ("dropped_subagent", 3),
+    ]
+
+
+def test_a_subagent_that_speaks_between_parallel_calls_does_not_part_them() -> None:
+    seen = view(call("c1"), by_subagent(call("c9")), call("c2"), by_subagent(say("hm")), result("c2"), result("c1"))
+    assert [[c.call_id for c in m.calls] or [c.call_id for c in m.results] for m in seen] == [
+        ["c1", "c2"],
+        ["c1"],
+        ["c2"],
+    ]
+
+
 # any history
 
 ids = st.sampled_from(["c1", "c2", "c3", "c1-2"])
@@ -187,6 +224,7 @@ messages = st.one_of(
     st.builds(call, ids),
     st.builds(result, ids),
 )
+histories = st.lists(st.one_of(messages, messages, messages.map(by_subagent)), max_size=8)
 DAMAGE = (
     "moved_result",
     "merged_calls",
@@ -195,11 +233,12 @@ DAMAGE = (
     "renamed_call",
     "dropped_content",
     "dropped_message",
+    "dropped_subagent",
 )
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(messages, max_size=8), st.sampled_from(["drop", "close"]))
+@given(histories, st.sampled_from(["drop", "close"]))
 def test_any_history_becomes_one_that_providers_accept(history: list[ChatMessage], unanswered: str) -> None:
     answer = provider_history(history, unanswered=unanswered)  # type: ignore[arg-type]
     for repair in answer.repairs:
@@ -209,11 +248,11 @@ def test_any_history_becomes_one_that_providers_accept(history: list[ChatMessage
     # what is accepted needs no repair
     again = provider_history(answer.messages, unanswered=unanswered)  # type: ignore[arg-type]
     assert again.messages == answer.messages
-    # texts, reasoning and answered calls survive
+    # texts, reasoning and answered calls of the agent survive
     said = [
         c.text
         for m in history
-        if m.role != "tool"
+        if m.role != "tool" and SUBAGENT_RUN_ID not in m.additional_properties
         for c in m.contents
         if isinstance(c, (TextContent, ReasoningContent)) and c.text
     ]

@@ -417,3 +417,30 @@ def test_citations_that_are_none_change_nothing(answering: Start, provider: str,
     said = {"id": "a1", "role": "assistant", "content": "Yes.", "metadata": {"aguila": {"citations": citations}}}
     desk.events(messages=[{"id": "m1", "role": "user", "content": "Hi"}, said, {**said, "id": "m2", "role": "user"}])
     assert WIRE_CHECKERS[provider](recorded.requests[0]) == []
+
+
+# Subagents
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answering: Start, provider: str) -> None:
+    async def delegate(run: Any) -> str:
+        """Ask the subagent."""
+        async with run.subagent("helper") as helper:
+            await helper.say("I am the subagent.")
+            call = await helper.tool_call("dig", {})
+            await call.result("a hole")
+        return "helped"
+
+    asked: Json = {"calls": [("c1", "delegate", {})]}
+    if provider == "gemini":  # which is shown another word in place of a signature that is missing
+        asked["thought"] = ("Hm.", "c2ln")
+    desk, recorded = answering(provider, asked, {"text": "Done."}, {"text": "Bye."}, tools=[delegate])
+    first = desk.said("Hi")
+    next_turn(desk, first)
+    within, later = (turns(provider, sent) for sent in recorded.requests[1:])
+    assert later[: len(within)] == within
+    assert len(later) == len(within) + 2
+    assert "helped" in json.dumps(within)
+    assert "I am the subagent." not in json.dumps(later)
+    assert "a hole" not in json.dumps(later)

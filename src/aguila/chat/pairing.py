@@ -10,6 +10,8 @@ it is listed. The view is never written back: stored history keeps a call that i
 4. Assistant messages that make calls and follow each other directly are one message: its calls were parallel (#2699).
 5. Results come directly after the message that called, in the order of the calls, one message each.
 6. Contents that are no matter of a model, and messages that are empty then, are left out.
+7. So is what a subagent said and called, as the model of the agent did neither: of a subagent it knows what the call
+   that asked for it was answered with, in the run that asked and in every later one.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
+from aguila.chat.keys import SUBAGENT_RUN_ID
 from aguila.chat.message import ChatMessage
 from aguila.protocol import replace
 
@@ -45,6 +48,7 @@ RepairKind = Literal[
     "renamed_call",
     "dropped_content",
     "dropped_message",
+    "dropped_subagent",
 ]
 """What was done to a history for a provider."""
 
@@ -105,7 +109,7 @@ class _View:
         self._calls: dict[int, list[_Call]] = {}  # by the message that makes them
         self._end_of_results = [*range(len(messages) + 1)]  # per place, where the tool messages from there on end
         for index in range(len(messages) - 1, -1, -1):
-            if messages[index].role == "tool":
+            if messages[index].role == "tool" or self._is_of_a_subagent(index):
                 self._end_of_results[index] = self._end_of_results[index + 1]
 
     def build(self) -> ProviderHistory:
@@ -114,6 +118,10 @@ class _View:
         out: list[ChatMessage] = []
         index = 0
         while index < len(self._history):
+            if self._is_of_a_subagent(index):
+                self._report("dropped_subagent", index)
+                index += 1
+                continue
             end = self._end_of_group(index)
             self._place(index, end, out)
             index = end
@@ -164,7 +172,12 @@ class _View:
                 used.add(call.name)
 
     def _is_shown(self, call: _Call) -> bool:
-        return call.result is not None or self._closes
+        return (call.result is not None or self._closes) and not self._is_of_a_subagent(call.index)
+
+    def _is_of_a_subagent(self, index: int) -> bool:
+        """Whether a subagent spoke. Results go with their calls: it may have answered one of the agent's own."""
+        message = self._history[index]
+        return message.role != "tool" and message.additional_properties.get(SUBAGENT_RUN_ID) is not None
 
     # 4 to 6: who comes after whom
 
@@ -175,9 +188,12 @@ class _View:
         """The end of the messages from here on that are one: parallel calls, or a single message."""
         end = index + 1
         if self._makes_calls(index):
-            while end < len(self._history) and self._makes_calls(end):
-                self._report("merged_calls", end)
-                end += 1
+            after = end
+            while after < len(self._history) and (self._makes_calls(after) or self._is_of_a_subagent(after)):
+                after += 1
+                if self._makes_calls(after - 1):
+                    self._report("merged_calls", after - 1)
+                    end = after
         return end
 
     def _place(self, start: int, end: int, out: list[ChatMessage]) -> None:
@@ -185,6 +201,9 @@ class _View:
         called: list[Content] = []
         shown: list[_Call] = []
         for index in range(start, end):
+            if self._is_of_a_subagent(index):
+                self._report("dropped_subagent", index)
+                continue
             calls = deque(self._calls.get(index, ()))
             for content in self._history[index].contents:
                 if isinstance(content, FunctionResultContent):

@@ -132,7 +132,14 @@ class View:
         self.tools = [(self._to_provider[tool.name], without_halves(tool)) for tool in prompt.tools]
         said = [as_said(message, warn) for message in prompt.messages]
         history = provider_history(said if prepare is None else map(prepare, said))
+        subagents = sum(repair.kind == "dropped_subagent" for repair in history.repairs)
+        if subagents:
+            warn(
+                Notice(rule="history", message=f"left out {subagents} message(s) of subagents, as the run itself does")
+            )
         for repair in history.repairs:
+            if repair.kind == "dropped_subagent":
+                continue
             of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
             message = f"the provider's view of the history has a repair: {repair.kind}{of}"
             warn(Notice(rule="history", message=message, path=f"/{repair.index}"))
