@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -12,11 +13,13 @@ from model_server import PROVIDERS, Recorded, sse
 from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, result_in, resumed, use
 from provider_checkers import WIRE_CHECKERS
 
+from aguila import App
 from aguila.chat import ChatMessage, FunctionCallContent, TextContent
 from aguila.chat.keys import METADATA
 from aguila.providers import tool
 from aguila.providers._citations import Citation, stretches
 from aguila.providers._said import as_said
+from aguila.testing import client_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
@@ -444,3 +447,40 @@ def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answerin
     assert "helped" in json.dumps(within)
     assert "I am the subagent." not in json.dumps(later)
     assert "a hole" not in json.dumps(later)
+
+
+# What the user says along with an answer
+
+
+def told(provider: str, sent: Json) -> list[str]:
+    """The user's words, results and the model's words in a request, in order."""
+    known = ("Hi", "paid 1", "paid 2", "Hurry.", "Thanks.", "Well.", "Go on", "Again?")
+    text = json.dumps(turns(provider, sent))
+    places = sorted((text.index(f'"{one}"'), one) for one in known if f'"{one}"' in text)
+    return [one for _, one in places]
+
+
+@pytest.mark.parametrize("kept_by", ["client", "server"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_the_user_says_along_with_an_answer_is_shown_to_the_model_in_that_run_and_later_p8(
+    modelled: Start, provider: str, kept_by: str
+) -> None:
+    rounds: list[Json] = [{"calls": [(f"c{n}", "pay", {"amount": n})]} for n in (1, 2)]
+    agent, recorded = modelled(provider, *rounds, {"text": "Well."}, {"text": "Bye."}, tools=[pay])
+
+    async def go() -> None:
+        async with client_for(App(agent, history=kept_by)) as client:
+            thread = client.thread()
+            await thread.run("Hi")
+            for words in ("Hurry.", "Thanks."):
+                answers = {one.id: {"approved": True} for one in thread.interrupts}
+                await thread.resume(answers, content=words)
+            await thread.run("Go on")
+
+    asyncio.run(go())
+    assert [told(provider, sent) for sent in recorded.requests] == [
+        ["Hi"],
+        ["Hi", "paid 1", "Hurry."],
+        ["Hi", "paid 1", "Hurry.", "paid 2", "Thanks."],
+        ["Hi", "paid 1", "Hurry.", "paid 2", "Thanks.", "Well.", "Go on"],
+    ]

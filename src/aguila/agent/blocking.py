@@ -344,9 +344,14 @@ class BlockingRun(BlockingWriting):
     def hooks(self, hooks: Hooks) -> None:
         self._run.hooks = hooks
 
-    def chat_messages(self) -> list[ChatMessage]:
+    @property
+    def resume_messages(self) -> list[Message]:
+        """What was said by others than the agent since it first asked."""
+        return self._run.resume_messages
+
+    def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
         """The conversation as chat messages, with data decoded and uploads as the bytes they are."""
-        return self._bridge.call(self._run.chat_messages)
+        return self._bridge.call(partial(self._run.chat_messages, messages))
 
     def emit(self, event: Any) -> None:
         """Send what a generator would yield."""

@@ -24,12 +24,15 @@ from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError
 from aguila.protocol import (
     Context,
+    DeveloperMessage,
     JsonPatchOperation,
     Message,
     ResumeEntry,
     RunAgentInput,
+    SystemMessage,
     TokenUsage,
     Tool,
+    UserMessage,
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, UrlSource
@@ -97,13 +100,29 @@ class Run(Writing):
     def hooks(self, hooks: Hooks) -> None:
         self._out.hooks = hooks
 
-    async def chat_messages(self) -> list[ChatMessage]:
+    @property
+    def resume_messages(self) -> list[Message]:
+        """What was said by others than the agent since it first asked: what the user had to say along with an answer.
+
+        It is in ``resume_input`` and not in ``messages``. Empty until a replay has come to the answer.
+        """
+        if self.resume_input is None or self._out.is_muted:
+            return []
+        known = {message.id for message in self.input.messages}
+        return [
+            message
+            for message in self.resume_input.messages
+            if isinstance(message, (UserMessage, SystemMessage, DeveloperMessage)) and message.id not in known
+        ]
+
+    async def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
         """The conversation as chat messages, with data decoded and uploads as the bytes they are.
 
-        It is made anew with each call, from ``messages``. What a chat has no word for is left out, and what cannot be
-        read is skipped, or stays a reference: each with a notice. Addresses are never fetched.
+        It is made anew with each call, from ``messages``: the run's, unless others are given. What a chat has no word
+        for is left out, and what cannot be read is skipped, or stays a reference: each with a notice. Addresses are
+        never fetched.
         """
-        return await read_conversation(self.messages, self._services)
+        return await read_conversation(self.messages if messages is None else messages, self._services)
 
     async def emit(self, event: Any) -> None:
         """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""

@@ -100,6 +100,7 @@ class _Rounds:
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._remembers = toolbox.may_ask
+        self._heard: set[str] = set()  # messages that came with answers, and were shown to the model
         self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id
 
     async def go(self, max_rounds: int) -> None:
@@ -108,7 +109,7 @@ class _Rounds:
         prompt = await prompt_of(self._run, instructions=self._instructions, tools=self._toolbox.declarations)
         messages = list(prompt.messages)
         for number in range(1, max_rounds + 1):
-            turn = await self._ask_model(number, replace(prompt, messages=messages), warn)
+            turn = await self._ask_model(number, prompt, messages, warn)
             warn = _say_nothing  # what is wrong with the history was said
             problem = await self._check_end(turn)
             if problem is not None and problem.is_refusal:
@@ -125,21 +126,39 @@ class _Rounds:
 
     # The model
 
-    async def _ask_model(self, number: int, prompt: Prompt, warn: Warn) -> Turn:
+    async def _ask_model(self, number: int, prompt: Prompt, messages: list[ChatMessage], warn: Warn) -> Turn:
+        """The model's answer to these messages, and to what the user sent along with an answer, which is added."""
+
+        async def ask() -> Turn:
+            # After the results that the answer led to: there it stands in later runs, where results follow calls.
+            sent = [message.id for message in self._run.resume_messages if message.id not in self._heard]
+            messages.extend(await self._sent(sent))
+            turn = await self._hear(replace(prompt, messages=messages), warn)
+            turn.heard = sent
+            return turn
+
         if not self._remembers:
-            return await self._hear(prompt, warn)
+            return await ask()
         heard: list[Turn] = []
 
         async def effect() -> Any:
-            heard.append(await self._hear(prompt, warn))
+            heard.append(await ask())
             return msgspec.to_builtins(heard[0])
 
         recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
         if heard:
             return heard[0]
         turn = msgspec.convert(recorded, Turn)
+        messages.extend(await self._sent(turn.heard))
         await retell(self._run, turn)
         return turn
+
+    async def _sent(self, ids: list[str]) -> list[ChatMessage]:
+        self._heard.update(ids)
+        resumed = self._run.resume_input
+        if not ids or resumed is None:
+            return []
+        return await self._run.chat_messages([message for message in resumed.messages if message.id in ids])
 
     async def _hear(self, prompt: Prompt, warn: Warn) -> Turn:
         # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end will tell.

@@ -97,6 +97,8 @@ class Turn(msgspec.Struct, omit_defaults=True):
 
     items: list[Text | Thought | Call | File] = []
     finish_reason: str | None = None
+    heard: list[str] = []
+    """The messages that the user sent along with an answer, and that the model was shown before it said this."""
 
     @property
     def calls(self) -> list[Call]:
