@@ -185,6 +185,38 @@ def test_a_thought_that_does_not_show_goes_back_with_its_signature_p18(answering
     assert recorded.requests[2]["messages"][1]["content"][0] == hidden
 
 
+def at_once(*made: Json, stop: str) -> tuple[int, bytes]:
+    """An answer whose blocks come whole when they begin, as servers that are compatible may send them."""
+    status, body = blocks(*made, stop=stop)
+    told = [json.loads(line.removeprefix("data: ")) for line in body.decode().splitlines() if line.startswith("data: ")]
+    events = [event for event in told if event["type"] != "content_block_delta"]
+    for event in events:
+        if event["type"] == "content_block_start":
+            event["content_block"] = made[event["index"]]
+    return status, sse(events, named=True)[1]
+
+
+def test_blocks_of_anthropic_may_come_whole_when_they_begin(answering: Start) -> None:
+    made = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "SIG"},
+        {"type": "text", "text": "I look."},
+        use("c1", "Oslo"),
+    ]
+    desk, recorded = answering("anthropic", at_once(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
+    events = desk.said("Hi")
+    assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
+    assert [one["delta"] for one in of_type(events, "TOOL_CALL_ARGS")] == ['{"city":"Oslo"}']
+    assert recorded.requests[1]["messages"][1]["content"] == made
+
+
+def test_arguments_that_come_with_the_block_and_after_it_count_once(answering: Start) -> None:
+    status, body = blocks(use("c1", "Oslo"), stop="tool_use")
+    twice = body.replace(b'"input": {}', b'"input": {"city": "Oslo"}')
+    assert twice != body
+    desk, _ = answering("anthropic", (status, twice), {"text": "Cold."}, tools=[weather])
+    assert [one["content"] for one in of_type(desk.said("Hi"), "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
+
+
 def test_an_answer_of_anthropic_goes_back_in_the_order_it_was_said(answering: Start) -> None:
     made = [
         {"type": "thinking", "thinking": "one", "signature": "S1"},

@@ -350,12 +350,21 @@ async def updates(
 
 
 class _Call:
-    """A call whose arguments arrive."""
+    """A call whose arguments arrive, after its block has begun or, at servers that do so, with it."""
 
-    def __init__(self, call_id: str, name: str) -> None:
+    def __init__(self, call_id: str, name: str, given: Any) -> None:
         self.id = call_id
         self.name = name
         self.pieces: list[str] = []
+        self._given = given
+
+    @property
+    def arguments(self) -> str:
+        """All of their text."""
+        text = "".join(self.pieces)
+        if text.strip() != "" or not self._given:
+            return text
+        return self._given if isinstance(self._given, str) else encode(self._given).decode()
 
 
 class _Reader(Reader):
@@ -398,10 +407,11 @@ class _Reader(Reader):
                 return [self._text(block.text)] if block.text != "" else []
             case "tool_use":
                 name = self._own_name(block.name)
-                self._calls[index] = _Call(block.id, name)
+                self._calls[index] = _Call(block.id, name, getattr(block, "input", None))
                 return [FunctionCallContent(block.id, name, is_complete=False)]
             case "thinking":
-                return [ReasoningContent(block.thinking, additional_properties=_of(index))] if block.thinking else []
+                begun = [ReasoningContent(block.thinking, additional_properties=_of(index))] if block.thinking else []
+                return [*begun, *_signature(index, getattr(block, "signature", None))]
             case "redacted_thinking":
                 artefact = pack(REDACTED, data=block.data)
                 return [ReasoningContent("", artefact, additional_properties=_of(index, REDACTED))]
@@ -420,8 +430,7 @@ class _Reader(Reader):
             case "thinking_delta":
                 return [ReasoningContent(delta.thinking, additional_properties=_of(index))]
             case "signature_delta":
-                artefact = pack(THINKING, signature=delta.signature)
-                return [ReasoningContent("", artefact, additional_properties=_of(index, THINKING))]
+                return _signature(index, delta.signature)
             case "input_json_delta" if index in self._calls:
                 call = self._calls[index]
                 call.pieces.append(delta.partial_json)
@@ -439,7 +448,7 @@ class _Reader(Reader):
             return self._cite(*[self._citation(source, begins) for source in sources])
         if index in self._calls:
             call = self._calls[index]
-            whole = FunctionCallContent(call.id, call.name, "".join(call.pieces))
+            whole = FunctionCallContent(call.id, call.name, call.arguments)
             # A block that was cut off at the limit of tokens is stopped just so, which only the end will tell.
             return [whole] if whole.arguments != "" and whole.parsed_arguments is not None else []
         if index in self._own:
@@ -489,3 +498,10 @@ def _of(index: int, kind: str | None = None) -> dict[str, Any]:
     """Which block a thought belongs to, and what its artefact is."""
     properties: dict[str, Any] = {CONTENT_ID: f"block-{index}"}
     return properties if kind is None else {**properties, ENCRYPTED_VALUE_TYPE: kind}
+
+
+def _signature(index: int, signature: str | None) -> list[Content]:
+    """The signature of a thought, if there is any: it is empty where the thought has only begun."""
+    if not signature:
+        return []
+    return [ReasoningContent("", pack(THINKING, signature=signature), additional_properties=_of(index, THINKING))]
