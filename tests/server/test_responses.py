@@ -36,9 +36,9 @@ def test_the_headers_keep_proxies_from_buffering_and_caches_from_keeping() -> No
     with serving(App(talker)) as server, server.run() as stream:
         headers = stream.response.headers
         assert headers["content-type"] == "text/event-stream"
-        assert headers["cache-control"] == "no-cache"
+        assert headers["cache-control"] == "no-cache, no-transform"
         assert headers["x-accel-buffering"] == "no"
-        assert "content-encoding" not in headers
+        assert headers["content-encoding"] == "identity"
         stream.rest()
 
 

@@ -10,7 +10,9 @@ and every sentence of the contract is a test of that store.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
@@ -47,19 +49,38 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
 
     # Open and closed
 
-    async def test_opening_and_closing_again_does_nothing(self, store: Store):
+    async def test_what_several_have_opened_is_closed_with_the_last_of_them(self, store: Store):
         await whole(store, "t", "r")
         await store.open()
         assert await store.last("a", "t") == 2
+        await store.close()
+        assert await store.last("a", "t") == 2
         await store.check()
         await store.close()
+        with pytest.raises(StoreUnavailable):
+            await store.check()
         await store.close()
+
+    def test_it_can_be_opened_again_when_its_event_loop_is_closed(self, clock: Clock, tmp_path: Path):
+        store = self.make(clock, tmp_path)
+
+        async def use(number: int) -> int:
+            await store.open()
+            await whole(store, "t", f"r{number}")
+            return await store.last("a", "t")
+
+        # The transport of a loop that was closed under it says so when it is collected, and is right.
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            assert [asyncio.run(use(number)) for number in range(3)] == [2, 4, 6]
+            asyncio.run(_close(store))
+            gc.collect()
 
     async def test_opening_at_once_from_many_tasks_opens_once(self, clock: Clock, tmp_path: Path):
         store = self.make(clock, tmp_path)
         await asyncio.gather(*(store.open() for _ in range(5)))
         await store.check()
-        await store.close()
+        for _ in range(5):
+            await store.close()
 
     @pytest.mark.parametrize("is_closed", [False, True])
     async def test_a_store_that_is_not_open_is_unavailable(self, clock: Clock, tmp_path: Path, is_closed: bool):
@@ -151,3 +172,8 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
     @pytest.mark.parametrize("seed", range(6))
     async def test_random_operations_agree_with_a_simple_model(self, store: Store, clock: Clock, seed: int):
         await play(store, clock, random.Random(seed), steps=400)
+
+
+async def _close(store: Store) -> None:
+    await store.open()
+    await store.close()

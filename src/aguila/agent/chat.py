@@ -126,7 +126,7 @@ async def _load(content: HostedFileContent, services: Services, warn: Warn) -> D
         return None  # another provider's file, which is its to read
     blob = await services.file(content.file_id)
     if blob is None:
-        message = f"the file {content.file_id!r} is not one that can be read here; it stays a reference"
+        message = "a file is not one that can be read here; it stays a reference"
         warn(Notice(rule="IN-8", message=message))
         return None
     data, media_type, filename = blob

@@ -87,6 +87,24 @@ class App:
         _one_of("history", history, ("client", "server"))
         _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
         _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
+        for option, seconds in (("heartbeat", heartbeat), ("lease", lease), ("store_patience", store_patience)):
+            if not seconds > 0:
+                raise ValueError(f"{option} is a number of seconds above 0, not {seconds!r}")
+        for option, seconds in (
+            ("disconnect_grace", disconnect_grace),
+            ("drain", drain),
+            ("coalesce", coalesce),
+            ("cancel_grace", cancel_grace),
+        ):
+            if not seconds >= 0:
+                raise ValueError(f"{option} is a number of seconds, not {seconds!r}")
+        for option, names in (
+            ("allowed_hosts", allowed_hosts),
+            ("cors_origins", cors_origins),
+            ("headers_allowed", headers_allowed),
+        ):
+            if isinstance(names, str):  # which would be taken letter by letter
+                raise ValueError(f"{option} is a list: [{names!r}]")
         self.name = name
         self._is_memory = store is None
         if store is None:
@@ -150,7 +168,9 @@ class App:
     async def _started(self) -> Service:
         service = self._service
         if service is not None:
-            return service
+            if not service.runs.is_orphaned:
+                return service
+            self._let_go()
         async with self._starting:
             if self._service is None:
                 if self._is_memory:
@@ -163,8 +183,17 @@ class App:
                     self._signals.hear()
             return self._service
 
+    def _let_go(self) -> None:
+        """Forget what belongs to an event loop that is closed, as after each test without a lifespan: begin again."""
+        self._service = self._draining = None
+        self._starting = asyncio.Lock()
+        if self._signals is not None:
+            self._signals.leave()
+
     async def close(self) -> None:
         """Drain the runs, end the streams and close the store."""
+        if self._service is not None and self._service.runs.is_orphaned:
+            self._let_go()
         async with self._starting:
             service, draining = self._service, self.begin_drain()
             self._service = None
@@ -193,7 +222,7 @@ class App:
     def mount_on(self, parent: Any, path: str) -> None:
         """Mount on a Starlette or FastAPI application, so that ``path`` answers with and without a trailing slash."""
         path = "/" + path.strip("/")
-        parent.router.add_route(path, _At(self, path), include_in_schema=False)
+        parent.router.add_route(path, _At(self), include_in_schema=False)
         parent.mount(path, self)
 
     def begin_drain(self) -> asyncio.Task[None] | None:
@@ -279,7 +308,7 @@ class App:
         self, scope: MutableMapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
     ) -> Reply:
         service = self._service
-        if service is None:
+        if service is None or service.runs.is_orphaned:
             service = await self._started()
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
@@ -313,12 +342,14 @@ def _refused(refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]) -> Docum
 class _At:
     """The app at exactly the path it is mounted on, which a mount leaves to a redirect."""
 
-    def __init__(self, app: App, path: str) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._path = path
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        await self._app({**scope, "root_path": scope.get("root_path", "") + self._path}, receive, send)
+        # What was asked for is the place itself, whatever stands for the parameters of a path; it may come without
+        # what the parent is mounted on.
+        root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
+        await self._app({**scope, "root_path": path if path.startswith(root) else root + path}, receive, send)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -65,15 +65,32 @@ async def identify(authenticate: Authenticate | None, request: Request) -> tuple
     """The principal and its scope. Raises ``Rejected`` (401), or what the hook raises."""
     if authenticate is None:
         return None, ANONYMOUS
-    principal = authenticate(request)
-    if inspect.isawaitable(principal):
-        principal = await principal
+    try:
+        principal = authenticate(request)
+        if inspect.isawaitable(principal):
+            principal = await principal
+    except Exception as error:
+        refusal = _refusal_of(error)
+        if refusal is None:
+            raise
+        raise refusal from error
     if principal is None:
         raise Rejected(401, "unauthenticated", "who are you?", headers={"www-authenticate": "Bearer"})
     scope = principal if isinstance(principal, str) else getattr(principal, "scope", None)
     if not isinstance(scope, str) or scope == "":
         raise TypeError("authenticate must return a Principal, a scope that is not empty, or None")
     return principal, scope
+
+
+def _refusal_of(error: Exception) -> Rejected | None:
+    """What the ``HTTPException`` of Starlette or FastAPI means, which their users raise where somebody is refused."""
+    status: Any = getattr(error, "status_code", None)
+    if not isinstance(status, int) or not 400 <= status < 500:
+        return None
+    code = {401: "unauthenticated", 403: "forbidden", 429: "too_many_requests"}.get(status, "refused")
+    detail: Any = getattr(error, "detail", None)
+    headers: Any = getattr(error, "headers", None)
+    return Rejected(status, code, detail if isinstance(detail, str) else "refused", headers=headers)
 
 
 class Hosts:

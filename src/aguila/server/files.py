@@ -80,6 +80,10 @@ async def receive_upload(
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file")
+    if form.thread_id == "":
+        raise Rejected(422, "malformed_upload", "an id must not be empty", "/threadId")
+    if form.thread_id is not None:
+        limits.check_id(form.thread_id, "/threadId")
     data = form.data.getvalue()
     del form.data
     return await store.put_blob(

@@ -7,14 +7,14 @@ times as much and holds what it finds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
-from aguila.codec.notice import Notice, Warn
+from aguila.codec.notice import First, Notice, Warn
 from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
@@ -26,6 +26,10 @@ from aguila.server.limits import Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
 
+_SOON: Final = 1 << 17
+"""Bytes up to which a body is decoded on the event loop. What is in order takes microseconds, but a repair 100 times as
+long, and whoever sends it decides which it is."""
+
 
 class Outline(msgspec.Struct, rename="camel"):
     """What a body says about itself before it is decoded: which run, and where its large members are."""
@@ -35,6 +39,7 @@ class Outline(msgspec.Struct, rename="camel"):
     run_id: Any = None
     messages: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
+    resume: msgspec.Raw = msgspec.Raw()
     state: msgspec.Raw = msgspec.Raw()
 
 
@@ -62,16 +67,20 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
     """The input, and the fingerprint of a body that is large. Raises ``Rejected``: first for too much of something."""
-    limits, warn = service.limits, service.warn
+    limits = service.limits
     digest: str | None = None
     try:
-        if len(body.data) <= LARGE:
+        if len(body.data) <= _SOON:
+            warn = First(service.warn)
             found = _decoded(body, limits, warn)
+            warn.tell_rest()
         else:
             notices: list[Notice] = []
-            found, digest = await apart(lambda: (_decoded(body, limits, notices.append), fingerprint(body.data)))
+            warn = First(notices.append)
+            found, digest = await apart(lambda: (_decoded(body, limits, warn), fingerprint(body.data)))
+            warn.tell_rest()
             for notice in notices:
-                warn(notice)
+                service.warn(notice)
     except DecodeError as error:
         code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
         raise Rejected(422, code, error.message, error.path) from None
@@ -81,7 +90,7 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
 def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
     outline = body.outline
     if outline is not None and limits.may_exceed(len(body.data)):
-        limits.check_raw(messages=outline.messages, tools=outline.tools, state=outline.state)
+        limits.check_raw(messages=outline.messages, tools=outline.tools, resume=outline.resume, state=outline.state)
     found = decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max(limits.body, 1))
     limits.check(found)
     if outline is None and found.state is not None:

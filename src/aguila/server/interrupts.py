@@ -116,9 +116,8 @@ async def plan_resume(
             unknown[entry.interrupt_id] = index
     if unknown:
         await _refuse_foreign(store, scope, thread_id, unknown)
-        for interrupt_id, index in unknown.items():
-            message = f"nobody raised the interrupt {interrupt_id!r} that is answered; the answer is ignored"
-            judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{index}"))
+        message = f"answers to interrupts that nobody raised are ignored: {list_ids(list(unknown))}"
+        judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{min(unknown.values())}"))
     judge.refuse_uncovered(pending)
     if continued is None or not any(map(is_replayed, judge.claims)):
         return _ordinary(input, judge.notices, waiting, judge.claims, judge.taken)

@@ -108,7 +108,7 @@ async def join(
             if view is not None:
                 if view.is_running:
                     return _joined(view)
-                return _told_again(view)
+                return await _told_again(view, store, scope)
             if branch is not None:
                 view = await _view(projections, scope, thread_id, branch)
                 if view is not None and (live is None or branch != live.run_id):
@@ -150,11 +150,15 @@ def _joined(view: Projection) -> Join:
     return Join(events=events, after=view.last, is_live=True)
 
 
-def _told_again(view: Projection) -> Join:
-    """A run that has ended, from its beginning to its end."""
+async def _told_again(view: Projection, store: Store, scope: str) -> Join:
+    """A run that has ended, from its beginning to its end. A question that was answered since is not asked again."""
     run = _run_of(view)
+    pending = _pending(view)
     ended: list[Event] = [] if run.ended is None else [run.ended]
-    return Join(events=[_restarted(run), *_retold(view), *_pending(view), *ended], after=view.last, is_live=False)
+    if isinstance(run.ended, RunFinishedEvent) and isinstance(run.ended.outcome, RunFinishedInterruptOutcome):
+        outcome = _outcome(view, await open_interrupts(store, scope, view), pending)
+        ended = [replace(run.ended, outcome=outcome)]
+    return Join(events=[_restarted(run), *_retold(view), *pending, *ended], after=view.last, is_live=False)
 
 
 async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Join:

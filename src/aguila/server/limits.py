@@ -35,6 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     event: int = MAX_SIZE
     messages: int = 10_000
     tools: int = 1_000
+    resume: int = 1_000
     state: int = 2 * 1024 * 1024
     upload: int = 20 * 1024 * 1024
     upload_types: tuple[str, ...] | None = None
@@ -43,16 +44,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     runs_per_scope: int = 100
     runs: int = 10_000
 
+    def __post_init__(self) -> None:
+        if isinstance(self.upload_types, str):  # which would be taken letter by letter
+            raise ValueError(f"upload_types is a tuple: ({self.upload_types!r},)")
+
     def may_exceed(self, size: int) -> bool:
         """Whether ``check_raw`` has to look at a body of this size; what is shorter is counted when it is decoded."""
-        return size > min(2 * DEEPEST, self.state, 2 * self.messages, 2 * self.tools)
+        return size > min(2 * DEEPEST, self.state, 2 * self.messages, 2 * self.tools, 2 * self.resume)
 
     def check_raw(
-        self, *, messages: msgspec.Raw = _NONE, tools: msgspec.Raw = _NONE, state: msgspec.Raw = _NONE
+        self,
+        *,
+        messages: msgspec.Raw = _NONE,
+        tools: msgspec.Raw = _NONE,
+        resume: msgspec.Raw = _NONE,
+        state: msgspec.Raw = _NONE,
     ) -> None:
         """Raise ``Rejected`` (422) for members of an input, not decoded yet, that are too many, too large, too deep."""
         _at_most(self.messages, messages, "messages", "/messages")
         _at_most(self.tools, tools, "tools", "/tools")
+        _at_most(self.resume, resume, "resume", "/resume")
         if len(memoryview(state)) > self.state:
             raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
         if len(memoryview(state)) > 2 * DEEPEST:
@@ -67,15 +78,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             raise _too_many(len(input.messages), self.messages, "messages", "/messages")
         if input.tools is not None and len(input.tools) > self.tools:
             raise _too_many(len(input.tools), self.tools, "tools", "/tools")
+        if input.resume is not None and len(input.resume) > self.resume:
+            raise _too_many(len(input.resume), self.resume, "resume", "/resume")
         if input.thread_id == "" or input.run_id == "":
             path = "/threadId" if input.thread_id == "" else "/runId"
             raise Rejected(422, "malformed_input", "an id must not be empty", path)
-        self._check_id(input.thread_id, "/threadId")
-        self._check_id(input.run_id, "/runId")
+        self.check_id(input.thread_id, "/threadId")
+        self.check_id(input.run_id, "/runId")
         if input.parent_run_id is not None:
-            self._check_id(input.parent_run_id, "/parentRunId")
+            self.check_id(input.parent_run_id, "/parentRunId")
 
-    def _check_id(self, value: str, path: str) -> None:
+    def check_id(self, value: str, path: str) -> None:
+        """Raise ``Rejected`` (422) for an id that is too long, or that nothing can hold."""
         if not value.isascii() and not _is_text(value):
             raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
         if len(value) > self.id_length:
@@ -110,4 +124,5 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _too_many(count: int, most: int, what: str, path: str) -> Rejected:
-    return Rejected(422, f"too_many_{what}", f"{count} {what}, more than the {most} allowed", path)
+    noun = "answers" if what == "resume" else what
+    return Rejected(422, f"too_many_{noun}", f"{count} {noun}, more than the {most} allowed", path)

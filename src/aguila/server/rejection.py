@@ -1,6 +1,7 @@
 """Layer: server. What a request is refused with, before any stream began (SSE-9).
 
-Below: nothing. Above: everything in this package raises ``Rejected``; ``app`` turns it into an answer.
+Below: ``aguila.codec`` (how much is said of what a peer sent). Above: everything in this package raises ``Rejected``;
+``app`` turns it into an answer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from aguila.codec.notice import shortened
 from aguila.errors import AguilaError
 
 
@@ -33,11 +35,11 @@ class Rejected(AguilaError):
         path: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(f"{status} {code}: {message}")
         self.status = status
         self.code = code
-        self.message = message
-        self.path = path
+        self.message = shortened(message)
+        self.path = None if path is None else shortened(path)
+        super().__init__(f"{status} {code}: {self.message}")
         self.headers: Mapping[str, str] = {} if headers is None else headers
 
     def body(self) -> bytes:

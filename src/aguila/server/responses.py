@@ -410,7 +410,9 @@ class EventStream:
                 "status": 200,
                 "headers": [
                     (b"content-type", self.framing.media_type.encode()),
-                    (b"cache-control", b"no-cache"),
+                    # A stream that is compressed on its way is held back until there is enough of it.
+                    (b"cache-control", b"no-cache, no-transform"),
+                    (b"content-encoding", b"identity"),  # the only word that Starlette's GZipMiddleware heeds
                     (b"x-accel-buffering", b"no"),  # nginx and its kin would hold the stream back
                     *self._headers,
                 ],

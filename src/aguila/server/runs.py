@@ -57,6 +57,7 @@ from aguila.server.projection import History, Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
 from aguila.server.turns import Turns
+from aguila.server.unharmed import unharmed
 from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
 
@@ -117,6 +118,11 @@ class Runs:
         self._turns = Turns()
         self._keeping: list[asyncio.Task[None]] = []
         self._pruned_at = 0.0
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the event loop that this belongs to is closed: nothing here will ever end."""
+        return self._loop.is_closed()
 
     @property
     def has_queue(self) -> bool:
@@ -188,6 +194,11 @@ class Runs:
                 raise
             return found
         if self.has_queue:
+            # Nobody has to wait for a turn to come back to a run that has had its own.
+            found = await self._found(asked) if self._turns.is_taken(scope, asked.input.thread_id) else None
+            if found is not None:
+                self._release(scope)
+                return found
             return await self._turns.take(asked, partial(self._let_in, scope), self._start)
         return await self._let_in(scope, self._start(asked))
 
@@ -213,8 +224,24 @@ class Runs:
         refusal = self.refusal(scope)
         if refusal is not None:
             raise refusal
+        self._count(scope)
+
+    def _count(self, scope: str) -> None:
         self._admitted[scope] += 1
         self._total += 1
+
+    def _count_alone(self, scope: str, beginning: asyncio.Task[Started]) -> None:
+        """Count a run that is still beginning, while the request for it is cancelled: it is driven all the same."""
+
+        def release(task: asyncio.Task[Started]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if task.cancelled() or error is not None:
+                self._release(scope)
+            if error is not None and not isinstance(error, StoreError | Rejected):
+                _log.error("a run could not begin", exc_info=error)
+
+        self._count(scope)
+        beginning.add_done_callback(release)
 
     def _release(self, scope: str) -> None:
         self._total -= 1
@@ -239,7 +266,8 @@ class Runs:
             if plan is None:
                 return Started(is_hydration=True)
             try:
-                started = await self._begin(asked, prepared, plan)
+                beginning = self._begin(asked, prepared, plan)
+                started = await unharmed(beginning, partial(self._count_alone, asked.scope))
                 if is_guess:
                     for notice in prepared.notices:
                         self._warn(notice)

@@ -25,11 +25,19 @@ _log = logging.getLogger("aguila.server")
 Start = Callable[[Asked], Awaitable[Started]]
 
 
+class _Turn:
+    """Whose it is on one thread, and how many have it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
 class Turns:
     """The requests that wait, each for the one before it on its thread."""
 
     def __init__(self) -> None:
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}
+        self._turns: dict[tuple[str, str], _Turn] = {}
         self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
         self._withdrawn: set[asyncio.Task[Started]] = set()
 
@@ -59,6 +67,10 @@ class Turns:
         task.add_done_callback(self._end)
         return Started(is_withdrawn=True)
 
+    def is_taken(self, scope: str, thread_id: str) -> bool:
+        """Whether somebody has the turn on a thread, or waits for it."""
+        return (scope, thread_id) in self._turns
+
     def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
         """Have the requests for a run wait no longer; gives whether there was one."""
         waiting = self._waiting.get((scope, thread_id, run_id), ())
@@ -69,14 +81,16 @@ class Turns:
 
     async def _in_turn(self, asked: Asked, start: Start) -> Started:
         key = (asked.scope, asked.input.thread_id)
-        turn = self._turns.setdefault(key, asyncio.Lock())
+        turn = self._turns.setdefault(key, _Turn())
+        turn.users += 1
         try:
-            async with turn:
+            async with turn.lock:
                 if asked.is_gone():
                     raise Disconnected
                 return await start(asked)
         finally:
-            if not turn.locked() and self._turns.get(key) is turn:
+            turn.users -= 1
+            if not turn.users:  # and not if it is free: one may have been woken that has not taken it yet
                 del self._turns[key]
 
     def _end(self, task: asyncio.Task[Started]) -> None:

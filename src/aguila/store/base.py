@@ -170,11 +170,17 @@ class Store(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Make the store ready; calling it again does nothing. Raises ``StoreUnavailable``."""
+        """Make the store ready. Several may: it is closed when each has closed it. Raises ``StoreUnavailable``.
+
+        It belongs to the event loop that it was opened on; when that is closed, it can be opened on another.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what was accepted and release everything; tails end. Calling it again does nothing."""
+        """The last one who opened it finishes what was accepted and releases everything; tails end.
+
+        Closing what is not open does nothing.
+        """
 
     @abstractmethod
     async def check(self) -> None:

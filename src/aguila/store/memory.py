@@ -67,6 +67,8 @@ class MemoryStore(Store):
         self._max_threads = max_threads
         self._clock = clock
         self._feed: Feed | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._users = 0
         self._threads: dict[Key, Thread] = {}  # the one that was updated last is the last
         self._position = 0  # that one's
         self._files = Files()
@@ -77,12 +79,17 @@ class MemoryStore(Store):
 
     async def open(self) -> None:
         """See ``Store``."""
+        if self._loop is not None and self._loop.is_closed():  # nobody who waited there will come back
+            self._feed, self._users = None, 0
         if self._feed is None:
             self._feed = Feed(ring_bytes=64 * 1024)  # what is in the log anyway, found faster
+            self._loop = asyncio.get_running_loop()
+        self._users += 1
 
     async def close(self) -> None:
         """See ``Store``."""
-        if self._feed is not None:
+        self._users = max(0, self._users - 1)
+        if self._feed is not None and not self._users:
             self._feed.close()
             self._feed = None
             self._threads.clear()

@@ -80,10 +80,15 @@ class SQLiteStore(Store):
         self._clock = clock
         self._changing = asyncio.Lock()
         self._engine: Engine | None = None
+        self._users = 0
         self._owners = Owners(self.path)
 
     async def open(self) -> None:
         """See ``Store``."""
+        if self._engine is not None and self._engine.is_orphaned:
+            self._engine.abandon()
+            self._owners.close()
+            self._engine, self._users, self._changing = None, 0, asyncio.Lock()
         async with self._changing:
             if self._engine is None:
                 engine = Engine(
@@ -107,12 +112,15 @@ class SQLiteStore(Store):
                     raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
                 await engine.compute(self._owners.open)
                 self._engine = engine
+            self._users += 1
 
     async def close(self) -> None:
         """See ``Store``."""
         async with self._changing:
-            engine, self._engine = self._engine, None
-            if engine is not None:
+            self._users = max(0, self._users - 1)
+            engine = self._engine
+            if engine is not None and not self._users:
+                self._engine = None
                 await engine.close()
                 self._owners.close()
 

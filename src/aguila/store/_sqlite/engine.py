@@ -72,6 +72,18 @@ class Engine:
             await self.close()
             raise
 
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether its event loop is closed."""
+        return self._loop.is_closed()
+
+    def abandon(self) -> None:
+        """Let go of the file without the event loop, when that is closed."""
+        self._writer.end()
+        self._pool.shutdown()
+        for db in self._readers:
+            db.close()
+
     async def close(self) -> None:
         """Finish the writes, end the tails, let go of the file."""
         if self._is_known:

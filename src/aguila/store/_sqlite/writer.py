@@ -123,9 +123,13 @@ class Writer:
 
     async def close(self) -> None:
         """Finish all jobs and end the thread."""
+        self.end()
+        await asyncio.shield(self._ended)
+
+    def end(self) -> None:
+        """Have the thread end when all jobs are done."""
         self._queued += 1  # nothing overtakes this
         self._jobs.put(None)
-        await asyncio.shield(self._ended)
 
     def _do_now(self, job: Job[Any]) -> bool:
         """Do a short job on the event loop, unless that might take longer; gives whether it was done.
