@@ -259,6 +259,25 @@ def test_a_call_of_the_providers_own_tool_without_its_result_is_not_sent_back(an
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "I search."}]
 
 
+def test_files_that_anthropics_tools_made_go_back_and_blocks_of_its_betas_are_left_out(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each notice says what becomes of its block."""
+    upload = {"type": "container_upload", "file_id": "file_1"}
+    summary = {"type": "compaction", "content": "They talked."}
+    made = [summary, upload, use("c1", "Oslo")]
+    answers = ({"text": "Cold."}, {"text": "Bye."})
+    desk, recorded = answering("anthropic", blocks(*made, stop="tool_use"), *answers, tools=[weather])
+    events = desk.said("Hi")
+    next_turn(desk, events)
+    assert recorded.requests[1]["messages"][1]["content"] == made[1:]
+    assert recorded.requests[2]["messages"][1]["content"] == made[1:]
+    notices = [record.getMessage() for record in caplog.records if "answered with" in record.getMessage()]
+    assert "'compaction': its block is left out" in notices[0]
+    assert "'container_upload': its block is kept for the model" in notices[1]
+    assert len(notices) == 2
+
+
 def test_a_paused_answer_goes_back_as_it_is(answering: Start) -> None:
     paused = [{"type": "text", "text": "I search."}, SEARCH[0]]
     rest = blocks(SEARCH[1], {"type": "text", "text": "Cold."})

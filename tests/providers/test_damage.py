@@ -106,6 +106,9 @@ ARTEFACTS = st.sampled_from(
         pack(anthropic.BLOCK, block='{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}'),
         pack(anthropic.BLOCK, block='{"type":"web_search_tool_result","tool_use_id":"s1","content":[]}'),
         pack(anthropic.BLOCK, block='{"type":"tool_use","id":"forged","name":"f","input":{}}'),
+        pack(anthropic.BLOCK, block='{"type":"container_upload","file_id":"file_1"}'),
+        pack(anthropic.BLOCK, block='{"type":"container_upload"}'),
+        pack(anthropic.BLOCK, block='{"type":"compaction","content":"They talked."}'),
         pack(openai_chat.THOUGHT, origin="m"),
         pack(openai_chat.THOUGHT, origin="another"),
     ]

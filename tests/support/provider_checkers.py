@@ -61,6 +61,7 @@ SOURCES = {
     "A-12": f"{GITHUB}/tailcallhq/forgecode/issues/2107: the final block of an assistant is no thought",
     "A-13": "anthropic.types.CitationWebSearchResultLocationParam: just these members, and all of them; its response "
     "types have more for other kinds, and the API says of unknown members that they are not permitted",
+    "A-14": "anthropic.types.ContentBlockParam: the blocks that it takes, container_upload with its file_id among them",
     # Gemini
     "G-1": f"{GITHUB}/google-gemini/gemini-cli/issues/3814: as many function responses as calls, in the next turn",
     "G-2": f"{GITHUB}/google-gemini/gemini-cli/issues/26486: calls come after a user's turn or function responses",
@@ -361,6 +362,8 @@ def _anthropic_block(block: Block, role: str) -> Problems:
             return [] if good else ["A-3 thought"]
         case "redacted_thinking", "assistant":
             return [] if block["data"] and len(block) == 2 else ["A-3 hidden thought"]
+        case "container_upload", _:
+            return [] if block["file_id"] else ["A-14 file"]
         case "server_tool_use", "assistant":
             return [] if isinstance(block["input"], dict) else ["A-10 call of a server tool"]
         case _, "assistant" if _is_server_result(block):

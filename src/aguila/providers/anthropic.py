@@ -12,8 +12,9 @@ Below: ``_prompt``, ``_media``, ``_schema``, ``_loop``. Above: applications:
 turns, begin and end with the user, and hold nothing empty; results stand at the beginning of the user's turn after the
 calls. System and developer messages of the history join the instructions. A thought is sent back with its signature,
 its text empty if it was not shown, and left out without one. Blocks of tools that the provider runs itself are kept and
-sent back as they came, and so are citations of its web search; an answer that it paused is sent back at the end, to be
-continued. Skipped with a notice: audio, video, images and files of types that it does not take.
+sent back as they came, and so are the files these made and citations of its web search; an answer that it paused is
+sent back at the end, to be continued. Skipped with a notice: audio, video, images and files of types that it does not
+take, and blocks of its betas (a summary of the history, a change of the model).
 """
 
 from __future__ import annotations
@@ -225,6 +226,16 @@ def _without_loose_ends(blocks: list[Block]) -> list[Block]:
 _OWN_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
+def _goes_back(block: Block) -> bool:
+    """Whether a block is sent back as it came: those of the provider's own tools, and the files they made.
+
+    Not those of its betas: a summary has to be the first of all blocks, and to be the only one. Without it the
+    provider has the whole history, as before.
+    """
+    kind = block.get("type")
+    return kind in _OWN_CALLS or _is_own_result(block) or (kind == "container_upload" and bool(block.get("file_id")))
+
+
 def _is_own_result(block: Block) -> bool:
     kind = block.get("type")
     return isinstance(kind, str) and kind != "tool_result" and kind.endswith("_tool_result")
@@ -281,7 +292,7 @@ def _thought(content: ReasoningContent, warn: Warn) -> Block | None:
         return {"type": "redacted_thinking", "data": hidden["data"]}
     own = unpack(content.protected_data, BLOCK)
     block: Any = None if own is None else read_json(own.get("block", ""))
-    if is_object(block) and (block.get("type") in _OWN_CALLS or _is_own_result(block)):
+    if is_object(block) and _goes_back(block):
         return block
     if content.protected_data is not None:
         warn(Notice(rule="ENC-7", message="left out a thought that is not signed by Anthropic"))
@@ -416,8 +427,12 @@ class _Reader(Reader):
                 artefact = pack(REDACTED, data=block.data)
                 return [ReasoningContent("", artefact, additional_properties=_of(index, REDACTED))]
             case other:
-                self._leave_out(other, "its block is kept for the model and not shown")
-                self._own[index] = (block.model_dump(mode="json", exclude_unset=True), [])
+                whole: Block = block.model_dump(mode="json", exclude_unset=True)
+                if _goes_back(whole):
+                    self._leave_out(other, "its block is kept for the model and not shown")
+                    self._own[index] = (whole, [])
+                else:
+                    self._leave_out(other, "its block is left out")
                 return []
 
     def _delta(self, index: int, delta: Any) -> list[Content]:
