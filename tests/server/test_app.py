@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import json
 import logging
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 from fastapi import FastAPI
 from serving import Held, run_input, serving, types, until
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
 from aguila import App
@@ -40,6 +44,26 @@ def test_mounted_on_another_application_it_answers_with_and_without_a_slash(make
         assert server.get("/agent/threads/thread/").status_code == 200
         assert server.get("/agent/healthz").status_code == 200
         assert server.get("/elsewhere").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/t/acme/agent", "/t/acme/agent/"])
+def test_the_path_that_it_is_mounted_on_may_have_parameters(path: str) -> None:
+    parent, outer = Starlette(), Starlette()
+    App(agent).mount_on(parent, "/t/{tenant}/agent")
+    outer.mount("/outer", parent)
+    with serving(outer) as server, server.run(path="/outer" + path) as stream:
+        assert types(stream.rest())[-1] == "RUN_FINISHED"
+        assert server.get("/outer/t/acme/agent/threads/thread").json()["threadId"] == "thread"
+
+
+def test_streams_are_not_compressed_by_middleware() -> None:
+    parent = Starlette(middleware=[Middleware(GZipMiddleware, minimum_size=0)])
+    App(agent).mount_on(parent, "/agent")
+    for accept in ("text/event-stream", "application/vnd.ag-ui.event+proto"):
+        with serving(parent) as server, server.run(path="/agent", headers={"accept": accept}) as stream:
+            assert stream.response.headers["content-type"] == accept
+            assert stream.response.headers["content-encoding"] == "identity"
+            assert b"RUN_STARTED" in stream.response.read() or accept != "text/event-stream"
 
 
 def test_a_plain_mount_works_too_and_in_depth() -> None:
@@ -323,3 +347,128 @@ def test_an_agent_that_cannot_be_called_with_a_run_is_refused_at_once() -> None:
         App(5)
     for good in (any_number, with_default, Method().agent, functools.partial(two, 1), print):
         App(good)
+
+
+# Event loops that come and go
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the loops that were closed under the store
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_an_app_that_was_never_closed_goes_on_in_the_next_event_loop(is_durable: bool, tmp_path: Path) -> None:
+    app = App(agent, store=tmp_path / "threads.db" if is_durable else None)
+
+    async def post(run_id: str) -> bytes:
+        sent: list[Any] = []
+        scope = {
+            "type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b"",
+            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            if sent:
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": json.dumps(run_input(run_id=run_id)).encode()}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return b"".join(message.get("body", b"") for message in sent)
+
+    async def close() -> None:
+        await app.close()
+
+    for number in range(3):
+        assert b"RUN_FINISHED" in asyncio.run(post(f"run-{number}"))
+    asyncio.run(close())
+    gc.collect()
+
+
+async def _of_both(first: App, second: App) -> None:
+    async with first:
+        async with second:
+            pass
+        await first.store.check()
+
+
+def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
+    store = MemoryStore()
+    asyncio.run(_of_both(App(agent, store=store), App(agent, store=store)))
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"heartbeat": 0}, "heartbeat is a number of seconds above 0, not 0"),
+        ({"lease": 0}, "lease is a number of seconds above 0, not 0"),
+        ({"store_patience": -1}, "store_patience is a number of seconds above 0, not -1"),
+        ({"heartbeat": float("nan")}, "heartbeat is a number of seconds above 0, not nan"),
+        ({"drain": -1}, "drain is a number of seconds, not -1"),
+        ({"cors_origins": "https://a.example"}, r"cors_origins is a list: \['https://a.example'\]"),
+        ({"allowed_hosts": "localhost"}, r"allowed_hosts is a list: \['localhost'\]"),
+        ({"headers_allowed": "x-tenant"}, r"headers_allowed is a list: \['x-tenant'\]"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        App(agent, **options)
+
+
+def test_upload_types_are_not_taken_letter_by_letter() -> None:
+    with pytest.raises(ValueError, match="upload_types is a tuple"):
+        Limits(upload_types="image/*")  # type: ignore[arg-type]
+
+
+# Refusals of others
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, "unauthenticated"), (403, "forbidden"), (418, "refused"), (500, "internal")]
+)
+def test_an_http_exception_of_an_authenticate_hook_is_a_refusal_unless_it_is_a_fault(status: int, code: str) -> None:
+    def authenticate(request: Any) -> Any:
+        raise HTTPException(status, "not you", headers={"www-authenticate": "Bearer"})
+
+    with serving(App(agent, authenticate=authenticate)) as server, server.run() as stream:
+        assert stream.status == status
+        error = json.loads(stream.response.read())["error"]
+        assert error["code"] == code
+        assert (error["message"] == "not you") is (status < 500)
+        assert ("www-authenticate" in stream.response.headers) is (status < 500)
+
+
+# What a peer sends decides nothing about the log
+
+
+def test_of_many_things_that_were_tolerated_the_first_are_told_and_how_many_more() -> None:
+    notices: list[Any] = []
+    with serving(App(agent, warn=notices.append)) as server:
+        members = {f"unknown-{number}": 1 for number in range(40_000)}
+        for run_id, count in (("small", 100), ("large", 40_000)):
+            some = dict(list(members.items())[:count])
+            assert server.events(run_id=run_id, **some)[-1]["type"] == "RUN_FINISHED"
+            told = [notice for notice in notices if notice.rule != "VER-8"]
+            assert len(told) == 21
+            assert told[-1].message == f"and {count - 20} more of these"
+            notices.clear()
+
+
+def test_long_ids_are_neither_logged_nor_sent_back_whole(caplog: pytest.LogCaptureFixture) -> None:
+    long = "x" * 100_000
+    with serving(App(agent)) as server, server.run(parentRunId=long) as stream:
+        assert len(stream.response.read()) < 2_000
+    with serving(App(agent)) as server:
+        server.events(resume=[{"interruptId": long, "status": "cancelled"}])
+    assert [record for record in caplog.records if "INT-14" in record.getMessage()]
+    assert max(len(record.getMessage()) for record in caplog.records) < 2_000
+
+
+def test_answers_are_counted_before_they_are_looked_at() -> None:
+    answers = [{"interruptId": str(number), "status": "cancelled"} for number in range(1_001)]
+    with serving(App(agent)) as server, server.run(resume=answers) as stream:
+        assert stream.status == 422
+        assert json.loads(stream.response.read())["error"]["code"] == "too_many_answers"

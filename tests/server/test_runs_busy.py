@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 from serving import Background, Held, run_input, serving, types, until
 
 from aguila import App
+from aguila.protocol import RunAgentInput
+from aguila.server.asked import Asked, Started
+from aguila.server.turns import Turns
 from aguila.store import MemoryStore, SQLiteStore
 
 
@@ -77,6 +81,59 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
                 assert second.result()[-1]["outcome"] == {"type": "success"}
                 assert third.result()[-1]["outcome"] == {"type": "success"}
         assert agent.calls == ["run", "second", "third"]
+
+
+def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
+    async def main() -> list[str]:
+        turns, order = Turns(), list[str]()
+        gate = asyncio.Event()
+
+        async def start(asked: Asked) -> Started:
+            if asked.input.run_id == "first":
+                await gate.wait()
+            order.append(asked.input.run_id)
+            await asyncio.sleep(0)
+            return Started()
+
+        async def around(starting: Any) -> Started:
+            return await starting
+
+        def take(run_id: str) -> asyncio.Task[Started]:
+            asked = Asked(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
+            return asyncio.create_task(turns.take(asked, around, start))
+
+        tasks = [take("first"), take("second"), take("third")]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gate.set()
+        for number in range(20):
+            tasks.append(take(f"late {number:02}"))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert not turns.is_taken("a", "t")
+        return order
+
+    assert asyncio.run(main()) == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
+
+
+def test_who_comes_back_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
+    agent = Held()
+    for name in ("before", "second"):
+        agent.gate(name).open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server:
+        server.events(run_id="before")
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            with Background(lambda: server.events(run_id="second")) as second:
+                until(lambda: waiting(app) == 2)
+                assert server.events(run_id="before")[-1]["outcome"] == {"type": "success"}
+                with server.run() as again:
+                    again.read_until("TEXT_MESSAGE_CONTENT")
+                    agent.gate("run").open()
+                    assert again.rest()[-1]["outcome"] == {"type": "success"}
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+    assert agent.calls == ["before", "run", "second"]
 
 
 def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:

@@ -84,7 +84,7 @@ async def execute(
     finally:
         output.is_over = True
         if not task.done():
-            what = "the agent did not stop; the run goes on without it"
+            what = "the agent did not stop; the run ends without it"
             tell(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
             _left_behind.add(task)
             task.add_done_callback(_left_behind.discard)

@@ -21,7 +21,7 @@ MOST = 20
 """How many notices of one document are passed on; of the rest it is said how many there are."""
 
 LONGEST = 500
-"""Characters of a line, or of a path, that are logged or sent back: what a peer sends may be as long as it likes."""
+"""Characters of a message, or of a path, that are logged or sent back: what a peer sends may be as long as it likes."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +41,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """The notice as one line for a log."""
         subject = f"{self.event_type}: " if self.event_type else ""
-        at = f" at {self.path!r}" if self.path else ""
-        return f"{subject}{self.message}{at} [{self.rule}]"
+        at = f" at {shortened(self.path)!r}" if self.path else ""
+        return f"{subject}{shortened(self.message)}{at} [{self.rule}]"
 
 
 Warn = Callable[[Notice], None]
@@ -53,7 +53,7 @@ def log_notice(notice: Notice) -> None:
     """The default receiver: a warning of the ``aguila`` logger, or an info where it is routine."""
     path = shortened(notice.path) if notice.path != "" else None
     extra = members(rule=notice.rule, path=path, type=notice.event_type)
-    _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", shortened(str(notice)), extra=extra)
+    _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice, extra=extra)
 
 
 class First:

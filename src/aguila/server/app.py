@@ -194,6 +194,7 @@ class App:
         """Drain the runs, end the streams and close the store."""
         if self._service is not None and self._service.runs.is_orphaned:
             self._let_go()
+            await self.store.close()
         async with self._starting:
             service, draining = self._service, self.begin_drain()
             self._service = None

@@ -85,10 +85,7 @@ class SQLiteStore(Store):
 
     async def open(self) -> None:
         """See ``Store``."""
-        if self._engine is not None and self._engine.is_orphaned:
-            self._engine.abandon()
-            self._owners.close()
-            self._engine, self._users, self._changing = None, 0, asyncio.Lock()
+        self._let_go()
         async with self._changing:
             if self._engine is None:
                 engine = Engine(
@@ -114,8 +111,16 @@ class SQLiteStore(Store):
                 self._engine = engine
             self._users += 1
 
+    def _let_go(self) -> None:
+        """Forget what belongs to an event loop that is closed."""
+        if self._engine is not None and self._engine.is_orphaned:
+            self._engine.abandon()
+            self._owners.close()
+            self._engine, self._users, self._changing = None, 0, asyncio.Lock()
+
     async def close(self) -> None:
         """See ``Store``."""
+        self._let_go()
         async with self._changing:
             self._users = max(0, self._users - 1)
             engine = self._engine
