@@ -329,3 +329,10 @@ async def test_other_references_stay_unresolved(open_store: Store) -> None:
     assert await resolve_file(open_store, "other", blob.blob_id) is None
     for file_id in ("", "nope", "https://example.com/cat.png", "../x", "\ud83d", "\x00"):
         assert await resolve_file(open_store, SCOPE, file_id) is None
+
+
+async def test_the_id_of_a_thread_is_checked_as_it_is_elsewhere(open_store: Store) -> None:
+    headers = {"content-type": "image/png"}
+    assert await refusal(open_store, PNG, headers, query="threadId=") == (422, "malformed_upload")
+    assert await refusal(open_store, PNG, headers, query="threadId=" + "x" * 513) == (422, "id_too_long")
+    assert (await upload(open_store, PNG, headers, query="threadId=" + "x" * 512)).size == len(PNG)

@@ -172,6 +172,18 @@ async def test_a_finished_run_that_is_asked_for_again_ends_as_it_did(open_store:
     assert verify(joined.events, producer=True).end == "finished"
 
 
+async def test_a_finished_run_that_is_asked_for_again_does_not_ask_again_what_was_answered(open_store: Store) -> None:
+    questions = [asking("i1"), asking("i2")]
+    await write(open_store, request("r1", user("u1")), outcome=questions)
+    assert reduce((await newcomer(open_store, "r1")).events).interrupts == questions
+    await write(open_store, request("r2"), outcome="error", claims=["i1", "i2"], settled=["i1"])
+    assert reduce((await newcomer(open_store, "r1")).events).interrupts == questions[1:]
+    await write(open_store, request("r3"), claims=["i2"], settled=["i2"])
+    ending = (await newcomer(open_store, "r1")).events[-1]
+    assert isinstance(ending, RunFinishedEvent)
+    assert ending.outcome == RunFinishedSuccessOutcome()
+
+
 async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), [TextMessageStartEvent(message_id="a1")], outcome="error")
     joined = await newcomer(open_store, "r1")
