@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from model_server import Recorded, sse
 from openai.types.chat import ChatCompletionChunk
+from provider_answers import next_turn
+from provider_checkers import check_chat
 from serving import text_of
 
 from aguila.chat import ChatUpdate, FunctionCallContent, UsageContent
@@ -157,6 +160,38 @@ def test_details_of_thoughts_are_joined_with_their_own_pieces_only(
     )
     desk.said("Hi")
     assert recorded.requests[1]["messages"][1]["reasoning_details"] == (pieces if whole is None else whole)
+
+
+def thinking(text: str) -> Json:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+
+def test_thoughts_in_chunks_of_the_content_are_told_and_go_back_to_who_gave_them_p18(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mistral: chunks while it thinks, then chunks or plain text."""
+    odd = {"type": "reference", "reference_ids": [1]}
+    first = answer(
+        {"content": [thinking("Hm")]}, {"content": [thinking("m."), thinking("")]}, LOOK, finish="tool_calls"
+    )
+    second = answer(
+        {"content": [thinking("So."), {"type": "text", "text": "It is "}]}, {"content": "Paris."}, {"content": [odd]}
+    )
+    desk, recorded = answering("openai chat", first, second, {"text": "Bye."}, tools=[look], provider="mistral")
+    events = desk.said("Hi")
+    assert text_of(events) == "It is Paris."
+    assert [event["delta"] for event in events if event["type"] == "REASONING_MESSAGE_CONTENT"] == ["Hm", "m.", "So."]
+    assert "'reference': it is left out" in caplog.text
+    next_turn(desk, events)
+    for request in recorded.requests:
+        assert check_chat(request) == []
+    said = [[thinking("Hmm.")], [thinking("So."), {"type": "text", "text": "It is Paris."}]]
+    assert recorded.requests[1]["messages"][1]["content"] == said[0]
+    sent = [one["content"] for one in recorded.requests[2]["messages"] if one["role"] == "assistant"]
+    assert sent == said
+    other, elsewhere = answering("openai chat", {"text": "Bye."}, tools=[look], provider="another")
+    next_turn(other, events)
+    assert "thinking" not in json.dumps(elsewhere.requests[0])
 
 
 # Calls

@@ -37,6 +37,7 @@ SOURCES = {
     "C-6": "openai.types.chat.ChatCompletionContentPartParam: what a user's parts may be; text for the others",
     "C-7": f"{GITHUB}/microsoft/autogen/issues/4157: messages[].name matches ^[a-zA-Z0-9_-]+$",
     "C-8": f"{GITHUB}/anomalyco/opencode/issues/24722 quotes DeepSeek's guide: reasoning_content with calls, if any",
+    "C-9": "https://docs.mistral.ai/capabilities/reasoning: thoughts are chunks of an assistant's content, with text",
     # Responses
     "R-1": f"{GITHUB}/openai/openai-agents-python/issues/1660: a reasoning item needs the item that follows it",
     "R-2": f"{GITHUB}/musistudio/claude-code-router/pull/1334: call_id at most 64",
@@ -134,6 +135,11 @@ def _chat_assistant(message: Block) -> Problems:
     calls = message.get("tool_calls")
     if calls == [] or (not calls and not message.get("content")):
         wrong.append("C-4 an assistant says nothing")
+    if isinstance(message.get("content"), list):
+        for part in message["content"]:
+            texts = part["thinking"] if part["type"] == "thinking" else [part]
+            if not texts or any(one["type"] != "text" or one["text"] == "" for one in texts):
+                wrong.append("C-9 a chunk of an assistant's content")
     if "reasoning_content" in message and not calls:
         wrong.append("C-8 a thought without calls")
     for call in calls or ():

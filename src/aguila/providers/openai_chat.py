@@ -8,7 +8,8 @@ in results of tools, images by handle, pictures that the model made. Of what it 
 ``developer`` is sent as ``system``, which every server knows. Thoughts go back only with calls, and only to who gave
 them as ``reasoning_content``: such servers refuse calls without them, and OpenAI itself, which shows none, refuses the
 member. The same goes for what other servers want back: ``reasoning_details`` (OpenRouter) with the message it came in,
-and ``extra_content`` (Gemini's compatible endpoint) with its call or message.
+``extra_content`` (Gemini's compatible endpoint) with its call or message, and thoughts in chunks of the content
+(Mistral) before what was said.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
 THOUGHT = "openai.reasoning_content"
 """The kind of the artefact of a thought that its server wants back with the calls it led to; it says whose it is."""
 
+THINKING = "openai.thinking"
+"""The kind of the artefact of a thought that came as a chunk of the content, and goes back so; it says whose it is."""
 DETAILS = "openai.reasoning_details"
 """The kind of the artefact of thoughts as a list of objects; it says whose they are."""
 EXTRA = "openai.extra_content"
@@ -133,13 +136,24 @@ class _Thoughts:
         self._origin = origin
         self._is_wanted = any(self._of(message) != "" for message in messages)
         self._pending = ""
+        self._chunks: list[Block] = []
         self._details: list[Any] = []
 
-    def _of(self, message: ChatMessage) -> str:
+    def _of(self, message: ChatMessage, kind: str = THOUGHT) -> str:
         found = [content for content in message.contents if isinstance(content, ReasoningContent)]
         return "".join(
-            [one.text for one in found if (unpack(one.protected_data, THOUGHT) or {}).get("origin") == self._origin]
+            [one.text for one in found if (unpack(one.protected_data, kind) or {}).get("origin") == self._origin]
         )
+
+    def chunks(self, message: ChatMessage) -> list[Block]:
+        """The thoughts that go before what a message of the assistant says."""
+        text = self._of(message, THINKING)
+        if text != "":
+            self._chunks.append({"type": "thinking", "thinking": [{"type": "text", "text": text}]})
+        if not message.calls and message.text == "":
+            return []  # it has only thoughts: they are the next one's
+        made, self._chunks = self._chunks, []
+        return made
 
     def take(self, message: ChatMessage) -> Block:
         """What goes with a message of the assistant. All calls have a thought then, be it an empty one."""
@@ -174,6 +188,7 @@ class _Thoughts:
     def forget(self) -> None:
         """Somebody else speaks."""
         self._pending = ""
+        self._chunks = []
         self._details = []
 
 
@@ -207,7 +222,10 @@ def _assistant(message: ChatMessage, view: View, thoughts: _Thoughts, warn: Warn
     thought = thoughts.take(message)
     texts = [content for content in message.contents if not isinstance(content, FunctionCallContent)]
     text = _joined(texts, warn)
-    made: Block = {"role": "assistant", "content": text if text != "" else None, **_named(message), **thought}
+    content: Any = text if text != "" else None
+    if chunks := thoughts.chunks(message):
+        content = [*chunks, {"type": "text", "text": text}] if text != "" else chunks
+    made: Block = {"role": "assistant", "content": content, **_named(message), **thought}
     calls = [
         {
             "id": view.call_id(call.call_id),
@@ -321,16 +339,15 @@ class _Reader(Reader):
         wanted = getattr(delta, "reasoning_content", None)
         thought = wanted or getattr(delta, "reasoning", None)
         if isinstance(thought, str) and thought != "":
-            contents.append(self._thought(thought, thought is wanted))
+            contents.append(self._thought(thought, THOUGHT if thought is wanted else None))
         self._add_details(getattr(delta, "reasoning_details", None))
-        text = getattr(delta, "content", None)
+        said = self._content(getattr(delta, "content", None))
         calls: list[Any] = list(getattr(delta, "tool_calls", None) or ())
         if getattr(delta, "function_call", None) is not None:  # what calls were before there could be several
             calls.append(SimpleNamespace(index=0, function=delta.function_call))
-        if self._details and ((isinstance(text, str) and text != "") or calls):
+        if self._details and (said or calls):
             contents.append(self._told_details())  # before what they led to
-        if isinstance(text, str) and text != "":
-            contents.append(self._text(text))
+        contents += said
         contents += self._citations(getattr(delta, "annotations", None))
         extra = getattr(delta, "extra_content", None)
         if is_object(extra) and is_object(google := extra.get("google")) and "thought_signature" in google:
@@ -364,7 +381,7 @@ class _Reader(Reader):
         if getattr(audio, "data", None):
             self._leave_out("audio", "its sound is left out, and its transcript told")
         words = getattr(audio, "transcript", None)
-        return [TextContent(words)] if isinstance(words, str) and words != "" else []
+        return [self._text(words)] if isinstance(words, str) and words != "" else []
 
     def _pictures(self, images: Any) -> list[Content]:
         """Pictures as OpenRouter gives them."""
@@ -382,11 +399,36 @@ class _Reader(Reader):
                 made.append(DataContent(data, "image/png" if media_type is None else media_type))
         return made
 
-    def _thought(self, text: str, is_wanted: bool) -> ReasoningContent:
-        if self._is_thinking or not is_wanted:
+    def _content(self, content: Any) -> list[Content]:
+        """Text, which Mistral's models that think give in chunks, together with their thoughts."""
+        if isinstance(content, str):
+            return [self._text(content)] if content != "" else []
+        made: list[Content] = []
+        for part in content if is_array(content) else ():
+            kind: Any = part.get("type") if is_object(part) else None
+            if kind == "thinking":
+                made += [self._thought(text, THINKING) for text in self._texts(part.get("thinking"))]
+            else:
+                made += [self._text(text) for text in self._texts([part])]
+        return made
+
+    def _texts(self, parts: Any) -> list[str]:
+        made: list[str] = []
+        for part in parts if is_array(parts) else ():
+            text: Any = part.get("text") if is_object(part) else None
+            if not isinstance(text, str):
+                self._leave_out(str(part.get("type")) if is_object(part) else "chunk", "it is left out")
+            elif text != "":
+                made.append(text)
+        return made
+
+    def _thought(self, text: str, kind: str | None) -> ReasoningContent:
+        """A thought; its first piece says of what kind it is, if it is to go back."""
+        if self._is_thinking or kind is None:
             return ReasoningContent(text)
-        artefact = pack(THOUGHT, origin=_origin(self._provider, self._model))
-        return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: THOUGHT})
+        self._is_thinking = True
+        artefact = pack(kind, origin=_origin(self._provider, self._model))
+        return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: kind})
 
     def _add_details(self, given: Any) -> None:
         """Details come in pieces: text that grows is joined, as they are to go back as if they had come at once."""
