@@ -14,8 +14,20 @@ from provider_answers import next_turn
 from provider_checkers import check_chat
 from serving import text_of
 
-from aguila.chat import ChatUpdate, FunctionCallContent, UsageContent
-from aguila.providers import openai_chat
+from aguila.chat import (
+    ChatMessage,
+    ChatUpdate,
+    Content,
+    DataContent,
+    FunctionCallContent,
+    FunctionResultContent,
+    ReasoningContent,
+    TextContent,
+    UsageContent,
+)
+from aguila.chat.keys import ENCRYPTED_VALUE
+from aguila.providers import Prompt, openai_chat
+from aguila.providers._artefact import pack
 from aguila.providers._reading import FINISH_REASON
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -268,3 +280,79 @@ def test_pictures_are_told_as_files_or_left_out_with_a_notice(
     (shown,) = [event for event in events if event["type"] == "ACTIVITY_SNAPSHOT"]
     assert shown["content"]["source"] == {"type": "data", "value": "UE5H", "mimeType": "image/webp"}
     assert "'image': it is left out" in caplog.text
+
+
+# Turns
+
+
+def sent(*messages: ChatMessage, **members: Any) -> list[Json]:
+    made = openai_chat.request(Prompt(messages=list(messages), **members), model="m")
+    assert check_chat(made) == []
+    return made["messages"]
+
+
+def user(*contents: Content | str, name: str | None = None) -> ChatMessage:
+    made = [TextContent(one) if isinstance(one, str) else one for one in contents]
+    return ChatMessage("user", made, author_name=name)
+
+
+def test_neighbours_of_one_role_are_one_message_p4() -> None:
+    call = FunctionCallContent("c1", "look", "{}")
+    made = sent(
+        ChatMessage("system", [TextContent("Be kind.")]),
+        user("a"),
+        user("b"),
+        ChatMessage("assistant", [TextContent("Let me")]),
+        ChatMessage("assistant", [ReasoningContent("hm")]),
+        ChatMessage("assistant", [TextContent("see."), call]),
+        ChatMessage("tool", [FunctionResultContent("c1", "seen")]),
+        ChatMessage("assistant", [TextContent("It is there.")]),
+        ChatMessage("assistant", [TextContent("Look.")]),
+        user("c", DataContent(b"PNG", "image/png")),
+        user("d"),
+        instructions="Be brief.",
+    )
+    assert [(one["role"], one["content"]) for one in made[:-1]] == [
+        ("system", "Be brief.\nBe kind."),
+        ("user", "a\nb"),
+        ("assistant", "Let me\nsee."),
+        ("tool", "seen"),
+        ("assistant", "It is there.\nLook."),
+    ]
+    assert made[2]["tool_calls"][0]["id"] == "c1"
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,UE5H"}}
+    assert made[-1]["content"] == [{"type": "text", "text": "c"}, image, {"type": "text", "text": "d"}]
+
+
+def test_names_of_neighbours_that_are_joined_stay_with_what_they_say() -> None:
+    assert sent(user("a", name="ann"), user("b", name="ann")) == [{"role": "user", "content": "a\nb", "name": "ann"}]
+    both = sent(user("a", name="ann"), user("b"), user("c", name="bob"))
+    assert both == [{"role": "user", "content": "ann: a\nb\nbob: c"}]
+    picture = DataContent(b"PNG", "image/png")
+    parts = sent(user("a", name="ann"), user(picture, name="bob"))[0]["content"]
+    assert [part.get("text") for part in parts] == ["ann: a", "bob:", None]
+
+
+def test_what_a_server_wants_back_survives_when_neighbours_are_joined() -> None:
+    def said(text: str, kind: str, **members: str) -> ChatMessage:
+        properties = {ENCRYPTED_VALUE: pack(kind, origin="m", **members)}
+        return ChatMessage("assistant", [TextContent(text)], additional_properties=properties)
+
+    details = [said(text, openai_chat.DETAILS, details=f'["{text}"]') for text in "ab"]
+    assert sent(user("Hi"), *details)[1]["reasoning_details"] == ["a", "b"]
+    extra = [said(text, openai_chat.EXTRA, extra=f'{{"{text}":1}}') for text in "ab"]
+    plain = ChatMessage("assistant", [TextContent("c")])
+    made = sent(user("Hi"), *extra, plain)[1:]
+    assert [one["content"] for one in made] == ["a", "b", "c"]
+    assert [one.get("extra_content") for one in made] == [{"a": 1}, {"b": 1}, None]
+
+
+def test_an_answer_that_thoughts_have_cut_in_two_is_one_message_in_the_next_run_too(answering: Start) -> None:
+    first = answer(
+        {"reasoning_content": "A"}, {"content": "x"}, {"reasoning_content": "B"}, {"content": "y"}, LOOK, finish="stop"
+    )
+    desk, recorded = answering("openai chat", first, {"text": "Done."}, {"text": "Bye."}, tools=[look])
+    next_turn(desk, desk.said("Hi"))
+    within = recorded.requests[1]["messages"]
+    assert within[1]["content"] == "x\ny"
+    assert recorded.requests[2]["messages"][: len(within)] == within

@@ -111,6 +111,7 @@ ARTEFACTS = st.sampled_from(
         pack(anthropic.BLOCK, block='{"type":"compaction","content":"They talked."}'),
         pack(openai_chat.THOUGHT, origin="m"),
         pack(openai_chat.THOUGHT, origin="another"),
+        pack(openai_chat.THINKING, origin="m"),
     ]
 )
 
@@ -174,7 +175,12 @@ def messages() -> st.SearchStrategy[ChatMessage]:
     signed = ARTEFACTS.map(lambda artefact: {} if artefact is None else {ENCRYPTED_VALUE: artefact})
     odd = st.lists(st.one_of(texts, calls(), results(), st.just(ErrorContent("x"))), max_size=2)
     return st.one_of(
-        st.builds(ChatMessage, st.sampled_from(["user", "user", "system", "developer"]), said),
+        st.builds(
+            ChatMessage,
+            st.sampled_from(["user", "user", "system", "developer"]),
+            said,
+            author_name=st.sampled_from([None, None, "alice", "bob b"]),
+        ),
         st.builds(ChatMessage, st.just("assistant"), assistant),
         st.builds(ChatMessage, st.just("assistant"), assistant, additional_properties=signed),
         st.builds(ChatMessage, st.just("assistant"), plain, additional_properties=OWN),
@@ -246,6 +252,7 @@ DAMAGE = (
     "unusable file",
     "foreign artefact",
     "metadata in our name",
+    "a role twice",
 )
 
 
@@ -259,6 +266,8 @@ def damage_of(history: list[ChatMessage]) -> set[str]:
             found.add("empty message")
         if message.role not in ("user", "system", "developer", "assistant", "tool"):
             found.add("unknown role")
+        if index and message.role == history[index - 1].role:
+            found.add("a role twice")
         if METADATA in message.additional_properties:
             found.add("metadata in our name")
         for content in message.contents:

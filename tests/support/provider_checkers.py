@@ -38,6 +38,8 @@ SOURCES = {
     "C-7": f"{GITHUB}/microsoft/autogen/issues/4157: messages[].name matches ^[a-zA-Z0-9_-]+$",
     "C-8": f"{GITHUB}/anomalyco/opencode/issues/24722 quotes DeepSeek's guide: reasoning_content with calls, if any",
     "C-9": "https://docs.mistral.ai/capabilities/reasoning: thoughts are chunks of an assistant's content, with text",
+    "C-10": f"{GITHUB}/vllm-project/vllm/issues/6862: user and assistant take turns; suitenumerique/conversations/"
+    "issues/197: there is one system message before them (OpenAI takes more; templates of other servers do not)",
     # Responses
     "R-1": f"{GITHUB}/openai/openai-agents-python/issues/1660: a reasoning item needs the item that follows it",
     "R-2": f"{GITHUB}/musistudio/claude-code-router/pull/1334: call_id at most 64",
@@ -99,6 +101,10 @@ def check_chat(request: Block) -> Problems:
     waiting: list[str] = []
     for index, message in enumerate(messages):
         role, content = message["role"], message.get("content")
+        before = messages[index - 1] if index else {}
+        is_signed = "extra_content" in message or "extra_content" in before  # Gemini's own endpoint takes them so
+        if role != "tool" and before.get("role") == role and not is_signed:
+            wrong.append(f"C-10 message {index}: {role!r} speaks twice")
         if waiting and role != "tool":
             wrong.append(f"C-2 message {index}: calls {waiting} are not answered before it")
             waiting = []

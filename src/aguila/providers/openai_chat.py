@@ -1,7 +1,8 @@
 """Layer: providers. OpenAI's Chat Completions, which many servers speak.
 
-Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``. Nothing here imports the SDK or opens a
-connection: ``request`` gives what ``client.chat.completions.create`` is called with, ``updates`` reads what it streams.
+Below: ``_prompt``, ``_chat_turns``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``. Nothing here imports
+the SDK or opens a connection: ``request`` gives what ``client.chat.completions.create`` is called with, ``updates``
+reads what it streams.
 
 Not expressible there, and skipped with a notice: video, audio that is neither WAV nor MP3, documents by address, files
 in results of tools, images by handle, pictures that the model made. Of what it says in sound only the words are told.
@@ -37,6 +38,7 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import TokenUsage
 from aguila.providers._artefact import pack, read_json, unpack
+from aguila.providers._chat_turns import joined
 from aguila.providers._citations import Citation, member, place_of, texts
 from aguila.providers._media import (
     IMAGES,
@@ -105,7 +107,7 @@ def request(
         messages.append({"role": "user", "content": BEGIN})
     made: dict[str, Any] = {
         "model": model,
-        "messages": messages,
+        "messages": joined(messages),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
