@@ -464,6 +464,20 @@ def test_calls_stand_where_the_model_made_them_whenever_they_were_told() -> None
     assert order(call("b"), call("a", "b"), call("c", "a")) == ["a", "b", "c"]
 
 
+def test_parameters_whose_names_anthropic_refuses_are_left_out_with_a_notice() -> None:
+    inner = {"type": "object", "properties": {"ü": {"type": "string"}, "b": {"type": "string"}}}
+    parameters = {"type": "object", "properties": {"a b": {"type": "string"}, "c": inner}, "required": ["a b", "c"]}
+    notices: list[Notice] = []
+    odd = Tool(name="odd", description="d", parameters=parameters)
+    plain = Tool(name="plain", description="d", parameters=inner["properties"]["b"])
+    prompt = Prompt(messages=[ChatMessage("user", "Hi")], tools=[odd, plain])
+    declared = anthropic.request(prompt, model="m", warn=notices.append)["tools"][0]["input_schema"]
+    assert (list(declared["properties"]), declared["required"]) == (["c"], ["c"])
+    assert [notice.message for notice in notices] == [
+        "the tool 'odd' is declared without 'a b', 'ü': Anthropic refuses parameters of such names"
+    ]
+
+
 def test_a_tool_may_give_models_of_pydantic() -> None:
     class City(pydantic.BaseModel):
         name: str

@@ -19,6 +19,7 @@ what refers to elsewhere, or is too deep   anything
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from aguila.codec.values import is_array, is_object
@@ -54,13 +55,15 @@ _NOT_AT_THE_ROOT = (*_COMBINING, "not", "enum", "const", "$ref")
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/]+)\Z")
 
 
-def standard_schema(parameters: Any, *, property_name: str | None = None) -> Schema:
+def standard_schema(
+    parameters: Any, *, property_name: str | None = None, leave_out: Callable[[str], object] | None = None
+) -> Schema:
     """A JSON Schema of an object, for OpenAI and Anthropic: known keywords only, references that resolve.
 
-    ``property_name`` is a pattern; properties whose names do not match are left out.
+    ``property_name`` is a pattern; properties whose names do not match are left out, and ``leave_out`` is told each.
     """
     root = parameters if is_object(parameters) else {}
-    cleaned = _Standard(root, property_name).clean(_object_at_the_root(root), 0)
+    cleaned = _Standard(root, property_name, leave_out).clean(_object_at_the_root(root), 0)
     for keyword in _NOT_AT_THE_ROOT:
         cleaned.pop(keyword, None)
     cleaned["type"] = "object"
@@ -157,8 +160,9 @@ def _either(branches: list[_Found]) -> _Found:
 
 
 class _Standard:
-    def __init__(self, root: Schema, property_name: str | None) -> None:
+    def __init__(self, root: Schema, property_name: str | None, leave_out: Callable[[str], object] | None) -> None:
         self._root = root
+        self._leave_out = leave_out
         self._property_name = None if property_name is None else re.compile(rf"{property_name}\Z")
 
     def clean(self, schema: Any, depth: int) -> Schema:
@@ -214,7 +218,11 @@ class _Standard:
             cleaned["required"] = list(dict.fromkeys(required))
 
     def _may_be_named(self, name: str) -> bool:
-        return self._property_name is None or self._property_name.match(name) is not None
+        if self._property_name is None or self._property_name.match(name) is not None:
+            return True
+        if self._leave_out is not None:
+            self._leave_out(name)
+        return False
 
     def _clean_array(self, schema: Schema, cleaned: Schema, depth: int) -> None:
         if _array(schema.get("prefixItems")):

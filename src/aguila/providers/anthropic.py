@@ -41,7 +41,7 @@ from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_object
 from aguila.errors import MissingExtra
-from aguila.protocol import TokenUsage
+from aguila.protocol import TokenUsage, Tool
 from aguila.providers._artefact import pack, read_json, unpack
 from aguila.providers._citations import Citation, citations_of, member, plain, stretches, texts
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
@@ -168,7 +168,7 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
         {
             "name": name,
             "description": tool.description,
-            "input_schema": standard_schema(tool.parameters, property_name=PROPERTY_NAME),
+            "input_schema": _schema(tool, warn),
         }
         for name, tool in view.tools
     ]
@@ -178,6 +178,17 @@ def request(prompt: Prompt, *, model: str, warn: Warn | None = None, view: View 
     if declared:
         made["tools"] = declared
     return made
+
+
+def _schema(tool: Tool, warn: Warn) -> Block:
+    """The schema of a tool's arguments. The tool itself still asks for what had to be left out of it."""
+    refused: dict[str, None] = {}
+    cleaned = standard_schema(tool.parameters, property_name=PROPERTY_NAME, leave_out=refused.setdefault)
+    if refused:
+        names = ", ".join(map(repr, refused))
+        message = f"the tool {tool.name!r} is declared without {names}: Anthropic refuses parameters of such names"
+        warn(Notice(rule="providers", message=message))
+    return cleaned
 
 
 def _is_paused(view: View) -> bool:
