@@ -468,6 +468,31 @@ def test_a_signature_survives_an_agent_that_hands_on_the_updates_of_a_model() ->
     assert sent["contents"][1]["parts"] == made
 
 
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        (["x", "x", "x"], ["x", "x_2", "x_3"]),
+        ([None, None], ["call_1", "call_2"]),
+        (["call_2", None], ["call_2", "call_3"]),
+    ],
+)
+def test_every_call_of_gemini_is_one_of_its_own_whatever_its_id(
+    answering: Start, given: list[str | None], ids: list[str]
+) -> None:
+    def call(call_id: str | None, city: str) -> Json:
+        named = {} if call_id is None else {"id": call_id}
+        return {"functionCall": {**named, "name": "weather", "args": {"city": city}}}
+
+    made = [call(call_id, f"City {number}") for number, call_id in enumerate(given)]
+    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
+    events = desk.said("Hi")
+    assert [one["toolCallId"] for one in of_type(events, "TOOL_CALL_START")] == ids
+    answers = [one["functionResponse"] for one in recorded.requests[1]["contents"][2]["parts"]]
+    told = [(one["id"], one["response"]["result"]) for one in answers]
+    assert told == [(call_id, f"City {number}: 3 degrees") for number, call_id in enumerate(ids)]
+    assert check_gemini(from_gemini_wire(recorded.requests[1])) == []
+
+
 def test_thoughts_of_gemini_without_a_signature_are_told_and_not_sent_back(answering: Start) -> None:
     made = [{"text": "Hm.", "thought": True}, {"text": "Hi."}]
     desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})

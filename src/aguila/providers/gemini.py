@@ -362,7 +362,7 @@ async def updates(
 class _Reader(Reader):
     def __init__(self, model: str, provider: str, view: View | None) -> None:
         super().__init__(model, provider, view)
-        self._calls = 0
+        self._calls: set[str] = set()  # their ids
         self._thoughts = 0
         self._texts: list[str] = []
         self._grounding: Any = None
@@ -425,7 +425,7 @@ class _Reader(Reader):
 
     def _signed_text(self, text: str, signed: dict[str, Any]) -> TextContent:
         if signed:  # it came with this piece of the answer's text, and goes back with just that
-            place = Place(self._said, len(text), is_after_calls=text == "" and self._calls > 0)
+            place = Place(self._said, len(text), is_after_calls=text == "" and len(self._calls) > 0)
             signed = {**signed, ENCRYPTED_VALUE: placed(signed[ENCRYPTED_VALUE], place)}
         return self._text(text, **signed)
 
@@ -443,11 +443,16 @@ class _Reader(Reader):
         return properties if kind is None else {**properties, ENCRYPTED_VALUE_TYPE: kind}
 
     def _call(self, call: Any, properties: dict[str, Any]) -> FunctionCallContent:
-        self._calls += 1
         given = getattr(call, "id", None)
+        call_id = given if isinstance(given, str) else ""
+        number = len(self._calls) + 1
+        while call_id == "" or call_id in self._calls:  # calls come whole: the same id again is another call
+            call_id = f"{given or 'call'}_{number}"
+            number += 1
+        self._calls.add(call_id)
         name = call.name or ""
         return FunctionCallContent(
-            given if isinstance(given, str) and given != "" else f"call_{self._calls}",
+            call_id,
             self._own_name(name),
             encode(call.args or {}).decode(),
             additional_properties=properties,
