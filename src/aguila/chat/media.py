@@ -131,7 +131,7 @@ def _decoded(text: str) -> bytes:
     if any(c in text for c in " \t\r\n"):
         text = text.translate(_WHITESPACE)
     # Python 3.11 lets surplus padding pass, and no length but a multiple of four is whole.
-    if len(text) % 4 == 0 and "=" not in text[: max(len(text) - 4, 0)]:
+    if len(text) % 4 == 0 and text.find("=", 0, max(len(text) - 4, 0)) < 0:
         with suppress(ValueError):  # also what it raises for text that is not ASCII
             if len(text) <= _SLICE:
                 return binascii.a2b_base64(text, strict_mode=True)
