@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from aguila.codec.whole import Whole
 
 MIB = 1 << 20

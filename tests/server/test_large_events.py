@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import importlib
 import random
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from serving import check_valid, run_input, serving, types
 
 from aguila import App
+from aguila.agent.apart import apart
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.codec.json import EventDecoder
+from aguila.codec.large import Cut
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import (
@@ -42,6 +47,11 @@ def messages(source: dict[str, Any]) -> list[Any]:
 async def painter(run: Any) -> Any:
     yield ChatUpdate(contents=[FunctionCallContent("c", "paint", "{}")])
     yield ChatMessage("tool", [FunctionResultContent("c", [DataContent(IMAGE, "image/png")])])
+
+
+def is_large(value: Any) -> bool:
+    text = value.data if isinstance(value, Cut) else value
+    return isinstance(text, (bytes, str)) and len(text) > 1 << 20
 
 
 def results(events: list[dict[str, Any]]) -> list[str]:
@@ -134,7 +144,7 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
 
         def watched(value: Any, *rest: Any, **options: Any) -> Any:
             result = real(value, *rest, **options)
-            if any(isinstance(one, (bytes, str)) and len(one) > 1 << 20 for one in (value, result)):
+            if any(map(is_large, (value, result))):
                 seen.setdefault(place, set()).add(threading.get_ident())
             return result
 
@@ -148,13 +158,13 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         yield StateSnapshotEvent(snapshot={"image": TEXT})
 
     places = [
-        "aguila.server.inputs._outline",  # what came is looked at
-        "aguila.server.inputs.decode",  # and read
+        "aguila.server.inputs.cut",  # what came is looked at
+        "aguila.server.inputs.decode_cut",  # and read
         "aguila.server.inputs.fingerprint",
         "aguila.chat.media._decoded",  # its base64 is decoded
         "aguila.chat.media.as_base64",  # what goes is encoded
-        "aguila.server.live.checked",
-        "aguila.server.checked.encode_event",
+        "aguila.server.live.checked_large",
+        "aguila.server.checked.encode_large",
     ]
     for place in places:
         watch(place)
@@ -179,7 +189,7 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
     def watched(real: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
             result = real(*args, **options)
-            if any(isinstance(one, (bytes, str)) and len(one) > 1 << 20 for one in (*args, result)):
+            if any(map(is_large, (*args, result))):
                 threads[kind].add(threading.get_ident())
             return result
 
@@ -196,10 +206,9 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
         server.events(**asked)
         monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
         for module, name, kind in (
-            ("projection", "decode", "decoded"),
+            ("projection", "decode_cut", "decoded"),
             ("replay", "decode_event", "decoded"),
-            ("responses", "encode_event", "encoded"),
-            ("responses", "encode", "encoded"),
+            ("responses", "encode_large", "encoded"),
         ):
             found = importlib.import_module(f"aguila.server.{module}")
             monkeypatch.setattr(found, name, watched(getattr(found, name), kind))
@@ -214,3 +223,44 @@ def test_an_image_part_of_an_event_is_large_by_its_source():
     small = ImagePart(source=DataSource(value="AAAA", mime_type="image/png"))
     assert is_large_event(ToolCallResultEvent(message_id="r", tool_call_id="c", content=[small, part]))
     assert not is_large_event(ToolCallResultEvent(message_id="r", tool_call_id="c", content=[small]))
+
+
+def test_a_large_event_whose_members_are_of_the_wrong_type_ends_the_run_as_the_agents_fault():
+    async def agent(run: Any) -> Any:
+        yield ToolCallStartEvent(tool_call_id="c", tool_call_name="paint")
+        yield ToolCallEndEvent(tool_call_id="c")
+        yield ToolCallResultEvent(message_id="r", tool_call_id="c", content=TEXT, metadata=7)  # type: ignore[arg-type]
+
+    with serving(App(agent, limits=LIMITS)) as server:
+        found = server.events()
+    assert found[-1]["code"] == "agent_output"
+
+
+def test_a_large_event_may_hold_json_that_is_written_already():
+    async def agent(run: Any) -> Any:
+        yield CustomEvent(name="image", value=[TEXT, msgspec.Raw(b'{"a":\n1}')])
+
+    with serving(App(agent, limits=LIMITS)) as server:
+        found = server.events()
+    assert found[1]["value"] == [TEXT, {"a": 1}]
+
+
+def test_a_state_with_a_large_string_in_it_counts_in_full():
+    async def agent(run: Any) -> Any:
+        yield "no"
+
+    with serving(App(agent, limits=Limits(body=1 << 30, state=3_000_000))) as server:
+        body = run_input(state={"image": TEXT})
+        assert server.client.post("/", json=body).json()["error"]["code"] == "state_too_large"
+        assert server.events(state={"image": TEXT[:2_000_000]})[-1]["type"] == "RUN_FINISHED"
+
+
+def test_the_interpreter_is_handed_over_as_before_when_the_work_is_done():
+    before = sys.getswitchinterval()
+
+    async def work() -> None:
+        for _ in range(100):
+            assert await apart(sys.getswitchinterval) < before
+
+    asyncio.run(work())
+    assert sys.getswitchinterval() == before

@@ -46,7 +46,7 @@ from aguila.protocol.legacy import BinaryInputContent
 
 _NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;.*)?\Z", re.DOTALL)
-_SLICE = 1 << 20  # of base64. Larger files go in slices: each holds the interpreter for some milliseconds, not for all
+_SLICE = 1 << 18  # characters of base64; a multiple of four
 _WHITESPACE = {ord(c): None for c in " \t\r\n"}
 _PARTS: dict[str, type[MediaPart]] = {
     "image": ImagePart,

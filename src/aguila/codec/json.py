@@ -1,6 +1,6 @@
 """Layer: codec. JSON to protocol objects; the way back is ``writing``, whose functions this module gives too.
 
-Below: ``text`` (plain JSON), ``compat`` (older shapes), ``enforce`` (what a receiver strips and refuses).
+Below: ``text`` (plain JSON), ``compat`` (older shapes), ``enforce`` (what a receiver strips and refuses), ``large``.
 Above: ``sse``, ``jsonl`` and ``protobuf`` bring the bytes, or the raw objects, that end here.
 
 Decoding tries the typed decoder first: it refuses unknown members, nulls and wrong types at C speed, so input that
@@ -20,6 +20,7 @@ import msgspec
 
 from aguila.codec.compat import Compat, Level
 from aguila.codec.enforce import is_patch, refused, strip
+from aguila.codec.large import LARGE, Cut, cut
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.shape import Choice, Shape, shape_of
 from aguila.codec.text import (
@@ -118,6 +119,10 @@ class EventDecoder:
         text = data if data.__class__ is bytes or data.__class__ is str else _as_text(data, index)
         if len(text) > self._unchecked:
             check_size(text, self._max_size, index)  # type: ignore[arg-type]
+            if len(text) > LARGE and (event := _without_large(text)) is not None:  # type: ignore[arg-type]
+                check = self._after.get(event.__class__)
+                if check is None or check(event):
+                    return [event]
         try:
             event = _decode_event_exactly(text)  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -206,6 +211,19 @@ class EventDecoder:
         except DecodeError as error:
             error.index = index
             raise
+
+
+def _without_large(data: bytes | str) -> Event | None:
+    """An event that is exactly right, read without its large strings; None if it is not, or has none."""
+    short = cut(data) if isinstance(data, bytes) else None
+    if short is None:
+        return None
+    try:
+        event = _decode_event_exactly(short.text)
+        check_depth(short.text, flat=_flat_brackets(event))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
+        return None
+    return short.put_back(event)
 
 
 def _as_text(data: Any, index: int) -> bytes | str:
@@ -308,6 +326,10 @@ def decode_event(
     long = len(data) > SHORT
     if long or max_size < 4 * SHORT:
         check_size(data, max_size, 0)
+        if len(data) > LARGE:
+            event = _without_large(data)
+            if event is not None and (event.__class__ not in _CHECKS or _CHECKS[event.__class__](event)):
+                return event
     try:  # an event that is exactly right needs no decoder object
         event = _decode_event_exactly(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -398,18 +420,44 @@ def decode(
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
     check_size(data, max_size)
+    if len(data) > LARGE and isinstance(data, bytes) and (short := cut(data)) is not None:
+        return decode_cut(short, type, strict=strict, compat=compat, warn=warn)
+    return _document(data, type, strict, compat, warn)
+
+
+def decode_cut(
+    short: Cut,
+    type: Any,  # noqa: A002
+    *,
+    strict: bool = False,
+    compat: Level = "standard",
+    warn: Warn | None = None,
+) -> Any:
+    """What ``decode`` gives for a large document that is no event, and was cut; its size is not looked at."""
+    warn = warn or log_notice
+    notices: list[Notice] = []
     try:
-        value = _exactly(type)(data)
+        value = _document(short.text, type, strict, compat, notices.append)
+    except DecodeError:
+        return _document(short.data, type, strict, compat, warn)  # it may be right all the same
+    for notice in notices:
+        warn(notice)
+    return short.put_back(value)
+
+
+def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn) -> Any:
+    try:
+        value = _exactly(type_)(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         check_depth(data)
     else:
         check_depth(data, flat=_flat_brackets(value))
         return value
     raw = load(data, strict=strict, warn=warn)
-    kind = None if strict else _kind(type)
+    kind = None if strict else _kind(type_)
     if kind is not None:
         raw = Compat(compat, warn).upgrade_document(raw, kind)
-    return enforce_document(raw, type, strict, warn)
+    return enforce_document(raw, type_, strict, warn)
 
 
 def _kind(type_: Any) -> str | None:

@@ -1,8 +1,8 @@
 """Layer: codec. Protocol objects to JSON.
 
-Below: ``text`` (what JSON cannot say, and lone surrogates). Above: ``sse``, ``jsonl``. Absent fields are left out
-(ENV-6), required nulls are there (ENV-7). What an object holds is written as it is: whether its values are of the
-right type is for ``decode(..., strict=True)`` to say, which the server asks of everything it sends.
+Below: ``text`` (what JSON cannot say, and lone surrogates), ``large``. Above: ``sse``, ``jsonl``. Absent fields are
+left out (ENV-6), required nulls are there (ENV-7). What an object holds is written as it is: whether its values are of
+the right type is for ``decode(..., strict=True)`` to say, which the server asks of everything it sends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from aguila.codec.large import Taken
 from aguila.codec.text import encode_surrogates, refuse_non_finite
 from aguila.errors import EncodeError
 from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, RunStartedEvent, UserMessage, replace
@@ -31,12 +32,21 @@ def encode(obj: Any) -> bytes:
     as a string. Values that msgspec knows how to write as JSON (dates, UUIDs, dataclasses) are. Raises ``EncodeError``
     for NaN and Infinity, for objects with no JSON form, and for nesting too deep to write.
     """
-    cls = obj.__class__
-    if cls in _RESPELLED:
-        obj = _respell(obj)
-    elif cls is list or cls is tuple:
-        obj = [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
-    return _write(obj)
+    return _write(_respelled(obj))
+
+
+def encode_large(obj: Any) -> bytes:
+    """What ``encode`` gives, with large strings written slice by slice: for a thread, beside which others run.
+
+    Small objects cost several times as much as with ``encode``.
+    """
+    try:
+        taken = Taken(msgspec.to_builtins(_respelled(obj)))
+        if taken:
+            return taken.fill(_write(taken.rest))
+    except (TypeError, ValueError, RecursionError):
+        pass  # a msgspec.Raw, half a surrogate pair, or what encode says
+    return encode(obj)
 
 
 def encode_event(event: Event) -> bytes:
@@ -89,6 +99,15 @@ def _refuse_non_finite(obj: Any) -> None:
         refuse_non_finite(obj)
     except RecursionError:
         raise EncodeError("nested too deep to write") from None
+
+
+def _respelled(obj: Any) -> Any:
+    cls = obj.__class__
+    if cls in _RESPELLED:
+        return _respell(obj)
+    if cls is list or cls is tuple:
+        return [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
+    return obj
 
 
 def _respell(obj: Any) -> Any:

@@ -14,6 +14,8 @@ import msgspec
 from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
+from aguila.codec.json import decode_cut
+from aguila.codec.large import Cut, cut
 from aguila.codec.notice import First, Notice, Warn
 from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
@@ -44,10 +46,14 @@ class Outline(msgspec.Struct, rename="camel"):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """The body of a request. Without an ``outline`` the decoder will say what is wrong, or has to repair it."""
+    """The body of a request. Without an ``outline`` the decoder will say what is wrong, or has to repair it.
+
+    If there are large strings in it, the outline is that of ``short``, which is without them.
+    """
 
     data: bytes
     outline: Outline | None
+    short: Cut | None = None
 
 
 async def read_outline(service: Service, exchange: Exchange, share: Share) -> Body:
@@ -62,7 +68,7 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
     data = await read_body(request, exchange.receive, service.limits.body, share)
-    return Body(data, _outline(data) if len(data) <= LARGE else await apart(_outline, data))
+    return Body(data, _outline(data)) if len(data) <= LARGE else await apart(_large, data)
 
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
@@ -88,14 +94,32 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
 
 
 def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
-    outline = body.outline
+    outline, short = body.outline, body.short
     if outline is not None and limits.may_exceed(len(body.data)):
-        limits.check_raw(messages=outline.messages, tools=outline.tools, resume=outline.resume, state=outline.state)
-    found = decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max(limits.body, 1))
+        limits.check_raw(
+            messages=outline.messages,
+            tools=outline.tools,
+            resume=outline.resume,
+            state=outline.state,
+            state_size=None if short is None else short.size_of(bytes(outline.state)),
+        )
+    found = _input(body, warn, max(limits.body, 1))
     limits.check(found)
     if outline is None and found.state is not None:
         limits.check_raw(state=msgspec.Raw(encode(found.state)))
     return found
+
+
+def _input(body: Body, warn: Warn, max_size: int) -> RunAgentInput:
+    if body.short is not None:
+        return decode_cut(body.short, RunAgentInput, compat=_level(body), warn=warn)
+    return decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max_size)
+
+
+def _large(data: bytes) -> Body:
+    short = cut(data)
+    outline = None if short is None else _outline(short.text)
+    return Body(data, _outline(data)) if outline is None else Body(data, outline, short)
 
 
 def _outline(data: bytes) -> Outline | None:

@@ -59,12 +59,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         tools: msgspec.Raw = _NONE,
         resume: msgspec.Raw = _NONE,
         state: msgspec.Raw = _NONE,
+        state_size: int | None = None,
     ) -> None:
-        """Raise ``Rejected`` (422) for members of an input, not decoded yet, that are too many, too large, too deep."""
+        """Raise ``Rejected`` (422) for members of an input, not decoded yet, that are too many, too large, too deep.
+
+        ``state_size`` is for a state from which something was cut out.
+        """
         _at_most(self.messages, messages, "messages", "/messages")
         _at_most(self.tools, tools, "tools", "/tools")
         _at_most(self.resume, resume, "resume", "/resume")
-        if len(memoryview(state)) > self.state:
+        if (len(memoryview(state)) if state_size is None else state_size) > self.state:
             raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
         if len(memoryview(state)) > 2 * DEEPEST:
             try:

@@ -25,7 +25,7 @@ from aguila.codec.records import OfRun, tell
 from aguila.codec.text import MAX_SIZE, SHORT
 from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
-from aguila.server.checked import DELTAS, checked, checked_deltas, is_large_event
+from aguila.server.checked import DELTAS, checked, checked_deltas, checked_large, is_large_event
 from aguila.server.files import resolve_file
 from aguila.server.outage import Outage
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
@@ -271,7 +271,7 @@ class LiveRun:
                 for at, event in enumerate(pending):
                     if event.__class__ is not bytes:
                         pending[at] = None  # so that the event is gone when it is encoded
-                        pending[at] = await apart(checked, event, self._max_event)
+                        pending[at] = await apart(checked_large, event, self._max_event)
                     event = None
             except (EncodeError, DecodeError) as error:
                 self._unsendable = error

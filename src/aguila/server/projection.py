@@ -31,12 +31,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
 
 from aguila.agent.apart import LARGE, apart
 from aguila.codec import EventDecoder, decode
+from aguila.codec.compat import Level
+from aguila.codec.json import decode_cut
+from aguila.codec.large import cut
 from aguila.codec.notice import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import (
@@ -460,11 +464,19 @@ class _Declared(msgspec.Struct, rename="camel"):
 
 def stored_input(run: RunRecord) -> RunAgentInput:
     """What a run was asked for with, read as the request was: without a version, as widely as possible (VER-18)."""
-    try:
-        is_old = msgspec.json.decode(run.input, type=_Declared).protocol_version is None
-    except (msgspec.DecodeError, UnicodeError):
-        is_old = True  # odd text, which the decoder below knows how to read
-    return decode(run.input, RunAgentInput, compat="wide" if is_old else "standard", warn=_ignore, max_size=STORED)
+    short = cut(run.input) if len(run.input) > LARGE else None
+    is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
+    level: Level = "wide" if is_old else "standard"
+    if short is not None:
+        return decode_cut(short, RunAgentInput, compat=level, warn=_ignore)
+    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=STORED)
+
+
+def _is_old(*texts: bytes) -> bool:
+    for text in texts:
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return msgspec.json.decode(text, type=_Declared).protocol_version is None
+    return True  # odd text, which the decoder knows how to read
 
 
 async def _input_of(run: RunRecord) -> RunAgentInput:

@@ -25,8 +25,10 @@ from aguila.codec.downgrade import downgrade_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
+from aguila.codec.writing import encode_large
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.protocol import Event, RunErrorEvent
+from aguila.server.checked import is_large_event
 from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
@@ -84,9 +86,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         await send({"type": "http.response.body", "body": self.body[at:]})
 
 
-def json_document(value: Any, headers: Headers = (), status: int = 200) -> Document:
-    """A JSON value, or protocol objects, as an answer that no cache keeps."""
-    return Document(status=status, body=encode(value), headers=[(b"cache-control", b"no-store"), *headers])
+def json_document(value: Any, headers: Headers = (), status: int = 200, *, is_large: bool = False) -> Document:
+    """A JSON value, or protocol objects, as an answer that no cache keeps. If it is large, this is to be done apart."""
+    body = encode_large(value) if is_large else encode(value)
+    return Document(status=status, body=body, headers=[(b"cache-control", b"no-store"), *headers])
 
 
 def head_only(send: Send) -> Send:
@@ -172,7 +175,7 @@ class SSEFraming(Framing):
             event = None if event is None else self.older(event)
             if event is None:
                 return None
-            data = encode_event(event)
+            data = encode_large(event) if len(data) > LARGE else encode_event(event)
         return data
 
     def event(self, event: Event, number: int | None = None) -> bytes:
@@ -180,7 +183,7 @@ class SSEFraming(Framing):
         told = event if self.peer is None else self.older(event)
         if told is None:
             return b""
-        data = encode_event(told)
+        data = encode_large(told) if is_large_event(told) else encode_event(told)
         return b"data: %b\n\n" % data if number is None else b"id: %d\ndata: %b\n\n" % (number, data)
 
 

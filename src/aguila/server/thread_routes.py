@@ -55,7 +55,7 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
         "runs": [run_document(record) for record in records],
     }
     if any(map(has_large_content, view.conversation.messages)) or is_large(view.conversation.state):
-        return await apart(json_document, answer, exchange.headers)
+        return await apart(json_document, answer, exchange.headers, is_large=True)
     return json_document(answer, exchange.headers)
 
 
