@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from serving import Server, run_input, serving, until
 
 from aguila import App
+from aguila.agent.apart import apart
 from aguila.errors import StoreUnavailable
+from aguila.protocol import CustomEvent
+from aguila.server.live import LiveRun
 from aguila.server.outage import Outage
 from aguila.store import MemoryStore
 
@@ -48,6 +52,35 @@ class Stuck(MemoryStore):
             raise StoreUnavailable("the disk is away")
 
 
+class Slow(Stuck):
+    """A store that takes longer than anybody's patience, and always gets on with something."""
+
+    @property
+    def wrote_at(self) -> float:
+        return monotonic()
+
+
+class Patience:
+    """Counts how often the runs of a server were told to lose theirs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+        real = LiveRun.lose_patience
+        self._patience = patience
+        self._since = inf
+        self.lost = 0
+
+        def lose(live: LiveRun, since: float) -> None:
+            self.lost += since > self._since
+            real(live, since)
+
+        monkeypatch.setattr(LiveRun, "lose_patience", lose)
+
+    def wait(self) -> None:
+        """Return when it was lost often with everything that began before now."""
+        self._since, self.lost = monotonic() + self._patience, 0
+        until(lambda: self.lost > 3)
+
+
 async def talks(run: Any) -> Any:
     while True:
         yield "word "
@@ -65,6 +98,68 @@ def test_viewers_are_told_while_the_store_hangs_and_the_log_agrees() -> None:
         until(lambda: server.status_of("thread", "run") == "error")
         with server.stream("GET", "/threads/thread/events") as log:
             assert log.rest()[-1] == told
+
+
+def test_a_store_that_is_slow_and_gets_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = Patience(monkeypatch, 0.1)
+    store = Slow()
+    stop = threading.Event()
+
+    async def agent(run: Any) -> Any:
+        while not stop.is_set():
+            yield "word "
+            await asyncio.sleep(0.001)
+
+    with serving(App(agent, store=store, store_patience=0.1)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        store.hangs.set()
+        patience.wait()
+        store.hangs.clear()
+        stop.set()
+        assert stream.rest()[-1]["type"] == "RUN_FINISHED"
+
+
+def test_the_time_for_which_a_large_event_waits_to_be_encoded_is_not_the_stores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patience = Patience(monkeypatch, 0.1)
+    is_free = threading.Event()
+    began = threading.Event()
+
+    def others_are_encoded() -> None:
+        began.set()
+        is_free.wait(20)
+
+    async def agent(run: Any) -> Any:
+        busy = asyncio.create_task(apart(others_are_encoded))
+        yield CustomEvent(name="photo", value="A" * (2 << 20))
+        await busy
+
+    with serving(App(agent, store_patience=0.1)) as server, server.run() as stream:
+        assert began.wait(20)
+        patience.wait()
+        is_free.set()
+        assert stream.rest()[-1]["type"] == "RUN_FINISHED"
+
+
+def test_a_store_with_much_to_do_counts_as_working() -> None:
+    class Busy(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gets_on = True
+
+        @property
+        def wrote_at(self) -> float:
+            return monotonic() if self.gets_on else 0.0
+
+        async def check(self) -> None:
+            await asyncio.Event().wait()
+
+    store = Busy()
+    with serving(App(talks, store=store, store_patience=0.05)) as server:
+        assert server.get("/healthz").status_code == 200
+        store.gets_on = False
+        assert server.get("/healthz").status_code == 503
 
 
 def test_a_run_that_cannot_be_ended_keeps_nobody_waiting() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -130,7 +131,7 @@ class LiveRun:
         self._room: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._flushed_at = 0.0  # when that began
+        self._flushed_at = inf  # when the store was asked to
         self._last_flush = self._loop.time()
         self._terminal: bytes | None = None
         self._refusal: StoreError | None = None
@@ -224,8 +225,8 @@ class LiveRun:
             self._timer = None
         if self._flushing is None and (self._pending or self._deltas):
             # Not the loop's own time: that may be as old as the last time the loop waited.
-            self._flushed_at = monotonic()
-            self._flushing = self._loop.create_task(self._flush(self._flushed_at))
+            self._flushed_at = inf
+            self._flushing = self._loop.create_task(self._flush(monotonic()))
 
     async def _flush(self, asked_at: float) -> None:
         # Wait longer for company while the event loop is busy: about as long as a full run takes to gather.
@@ -235,7 +236,9 @@ class LiveRun:
             self._settle_deltas()
             self._in_flight = len(self._pending)
             self._crowd = min(_FULL, AHEAD - self._in_flight)
-            await self._store.append(self.lease, await self._take())
+            events = await self._take()
+            self._flushed_at = monotonic()
+            await self._store.append(self.lease, events)
         except StaleLease as error:
             self.lose(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run cannot go on without its log
@@ -285,8 +288,12 @@ class LiveRun:
         self._deltas = []
 
     def lose_patience(self, since: float) -> None:
-        """Fail if what the agent said is not stored, and was to be since some time; the viewers are told at once."""
-        if self._flushing is not None and self._flushed_at <= since and self._refusal is None and not self._is_over:
+        """Fail if what the agent said is not stored, and was to be since some time; the viewers are told at once.
+
+        A store that has written something since is slow, or has much to do, and this run's turn will come.
+        """
+        is_late = self._flushing is not None and max(self._flushed_at, self._store.wrote_at) <= since
+        if is_late and self._refusal is None and not self._is_over:
             error = StoreUnavailable("what was to be stored is waiting for too long")
             self._outage.began(error)
             self._refuse(error)

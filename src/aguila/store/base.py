@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -181,6 +182,14 @@ class Store(ABC):
 
         Closing what is not open does nothing.
         """
+
+    @property
+    def wrote_at(self) -> float:
+        """When something was last written, by ``time.monotonic``: a store that gets on, however slowly, is working.
+
+        One that cannot tell says that it was never.
+        """
+        return -inf
 
     @abstractmethod
     async def check(self) -> None:

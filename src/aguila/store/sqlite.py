@@ -16,6 +16,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -129,6 +130,11 @@ class SQLiteStore(Store):
                 await engine.close()
                 self._owners.close()
 
+    @property
+    def wrote_at(self) -> float:
+        """See ``Store``."""
+        return -inf if self._engine is None else self._engine.wrote_at
+
     async def check(self) -> None:
         """See ``Store``."""
         await self._open().write(lambda db: writes.check(db, self._clock()))
@@ -178,6 +184,7 @@ class SQLiteStore(Store):
             [(scope, thread_id)],
             lambda batch: engine.feed.publish(lease, batch, size, begun=True),
             is_short=len(input) + size <= SHORT,
+            size=len(input) + size,
         )
         return lease, batch
 
@@ -192,6 +199,7 @@ class SQLiteStore(Store):
             lambda db: writes.append(db, self._clock(), lease, kept, rows, end),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
             is_short=size + (0 if end is None else end.size) <= SHORT,
+            size=size,
         )
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
@@ -373,7 +381,7 @@ class SQLiteStore(Store):
         engine = self._open()
         blob_id = await engine.compute(blob_id_of, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
-        return await engine.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id))
+        return await engine.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         """See ``Store``."""
@@ -398,12 +406,13 @@ class SQLiteStore(Store):
         *,
         told: bool = True,
         is_short: bool = False,
+        size: int = 0,
     ) -> T:
         """Write with a lease. ``told`` says that other processes may wait for what it changes."""
         engine = self._open()
         try:
             changed = [(lease.scope, lease.thread_id)] if told else ()
-            return await engine.write(operation, changed, after, is_short=is_short)
+            return await engine.write(operation, changed, after, is_short=is_short, size=size)
         except StaleLease:
             engine.feed.disown(lease)
             raise

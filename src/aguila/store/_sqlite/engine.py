@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store._sqlite import reads, writes
 from aguila.store._sqlite.checkpoint import Checkpointer
-from aguila.store._sqlite.file import connect_reader, is_outage, unavailable
+from aguila.store._sqlite.file import Writing, connect_reader, is_outage, unavailable
 from aguila.store._sqlite.wake import Listener, Sender
 from aguila.store._sqlite.writer import Job, Writer
 from aguila.store.feed import Channel, Feed, Key
@@ -32,7 +32,7 @@ class Engine:
     def __init__(
         self,
         path: Path,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Writing],
         *,
         busy_seconds: float,
         poll_seconds: float,
@@ -99,6 +99,11 @@ class Engine:
         for db in self._readers:
             db.close()
 
+    @property
+    def wrote_at(self) -> float:
+        """When the writer last got on, by ``time.monotonic``."""
+        return self._writer.wrote_at
+
     def write(
         self,
         operation: Callable[[sqlite3.Connection], T],
@@ -107,10 +112,11 @@ class Engine:
         *,
         frees: bool = False,
         is_short: bool = False,
+        size: int = 0,
     ) -> asyncio.Future[T]:
         """Have the writer do something; see ``Job``."""
         future: asyncio.Future[T] = self._loop.create_future()
-        return self._writer.submit(Job(operation, future, changed, after, frees=frees, is_short=is_short))
+        return self._writer.submit(Job(operation, future, changed, after, frees=frees, is_short=is_short, size=size))
 
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

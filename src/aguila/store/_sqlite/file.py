@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -37,12 +38,19 @@ def is_passing(error: sqlite3.Error) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
 
 
-def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> sqlite3.Connection:
+class Writing(sqlite3.Connection):
+    """The connection that writes."""
+
+    wrote_at = -inf
+    """When it last wrote a part of something large, by ``time.monotonic``."""
+
+
+def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> Writing:
     """The connection that writes; makes and migrates the file if needed.
 
     From then on it waits for no lock: that is up to ``writer``. Raises ``sqlite3.Error`` or ``StoreUnavailable``.
     """
-    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=Writing)
     try:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only heeded before the file has a first page
         _use_wal(db, busy_seconds)

@@ -7,10 +7,12 @@ the record that goes into the file. In slices it is held once, and it takes less
 from __future__ import annotations
 
 import sqlite3
+from time import monotonic
 from typing import Any
 
 from aguila.codec.whole import Whole
 from aguila.store._content import LARGE
+from aguila.store._sqlite.file import Writing
 
 _SLICE = 1 << 18
 
@@ -27,6 +29,8 @@ def insert(db: sqlite3.Connection, statement: str, values: tuple[Any, ...], data
         with db.blobopen(table, column, known(row)) as blob:
             for at in range(0, len(view), _SLICE):
                 blob.write(view[at : at + _SLICE])
+                if isinstance(db, Writing):
+                    db.wrote_at = monotonic()
     return known(row)
 
 

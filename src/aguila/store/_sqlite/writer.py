@@ -18,13 +18,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from aguila.errors import StoreError, StoreUnavailable
 from aguila.store._sqlite import writes
 from aguila.store._sqlite.checkpoint import Checkpointer
-from aguila.store._sqlite.file import is_outage, is_passing, unavailable
+from aguila.store._sqlite.file import Writing, is_outage, is_passing, unavailable
 from aguila.store._sqlite.wake import Sender
 from aguila.store.feed import Key
 
@@ -34,6 +35,9 @@ T = TypeVar("T")
 
 _VACUUM_PAGES = 256
 """How many free pages are given back at a time, so that a write never waits long for it."""
+
+_MUCH = 16 * 1024 * 1024
+"""Bytes after which a transaction is full: the next jobs need not be held in memory, nor wait, with all before them."""
 
 _LONGEST_PAUSE = 0.025
 """Seconds between two tries to lock a file that another process has locked."""
@@ -46,10 +50,11 @@ class Job(Generic[T]):
     """Something to do within a transaction. ``after`` is called on the event loop when it is durable.
 
     ``changed`` are the threads other processes must look at; ``operation`` may fill it in. ``frees`` says that it may
-    leave free pages behind; ``is_short`` that it does not, and writes so little that an event loop may wait for it.
+    leave free pages behind; ``is_short`` that it does not, and writes so little that an event loop may wait for it;
+    ``size`` how many bytes it writes, if they can be many.
     """
 
-    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation", "submitted")
+    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation", "size", "submitted")
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class Job(Generic[T]):
         *,
         frees: bool = False,
         is_short: bool = False,
+        size: int = 0,
     ) -> None:
         self.operation = operation
         self.future = future
@@ -67,6 +73,7 @@ class Job(Generic[T]):
         self.after = after
         self.frees = frees
         self.is_short = is_short
+        self.size = size
         self.submitted = time.monotonic()
 
 
@@ -87,7 +94,7 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Writing],
         checkpointer: Checkpointer,
         sender: Sender,
         *,
@@ -105,14 +112,21 @@ class Writer:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._turn = threading.Lock()
         """Whoever uses the connection, or anything else below, holds this."""
-        self._db: sqlite3.Connection | None = None
+        self._db: Writing | None = None
         self._is_alone = False
         """Whether no other process had the file open when we last wrote."""
         self._is_crowded = False
         """Whether the thread's last transaction had several jobs."""
         self._has_done_one = False  # since the event loop came round
         self._frees = False
+        self._done_at = -inf
         threading.Thread(target=self._work, name="aguila-store-writer", daemon=True).start()
+
+    @property
+    def wrote_at(self) -> float:
+        """When the connection last got on, by ``time.monotonic``: with a job, a commit, or a part of a large value."""
+        db = self._db
+        return self._done_at if db is None else max(self._done_at, db.wrote_at)
 
     def submit(self, job: Job[T]) -> asyncio.Future[T]:
         """Do a job now or queue it; its future gets the outcome."""
@@ -176,19 +190,27 @@ class Writer:
                 with self._turn:
                     self._vacuum()
                 continue
-            first = self._jobs.get()
-            # The only consumer: what is counted is there.
-            gathered = [first, *(self._jobs.get_nowait() for _ in range(self._jobs.qsize()))]
+            gathered = self._gather()
             jobs = [job for job in gathered if job is not None]
             is_open = len(jobs) == len(gathered)
             if jobs:
                 with self._turn:
                     self._run(jobs)
-            del first, gathered, jobs  # what they wrote may be large, and the next may be long in coming
+            del gathered, jobs  # what they wrote may be large, and the next may be long in coming
         self._checkpointer.close(is_needed=self._db is not None)
         self._disconnect()
         self._sender.close()
         self._tell(self._ended.set_result, None)
+
+    def _gather(self) -> list[Job[Any] | None]:
+        """What the next transaction is to do."""
+        gathered: list[Job[Any] | None] = []
+        size = 0
+        while size < _MUCH and (not gathered or not self._jobs.empty()):  # the only consumer: what is there stays
+            job = self._jobs.get()
+            size += 0 if job is None else job.size
+            gathered.append(job)
+        return gathered
 
     def _run(self, jobs: Sequence[Job[Any]]) -> None:
         jobs, outcomes, peers = self._transact(jobs)
@@ -220,18 +242,22 @@ class Writer:
         """
         while True:
             try:
-                self._lock(db, jobs[0].submitted + self._busy_seconds)
+                self._lock(db, self._waits_since(jobs[0]) + self._busy_seconds)
             except sqlite3.OperationalError as error:
                 if not _is_locked(error):
                     raise
                 since = time.monotonic() - self._busy_seconds
-                late = [job for job in jobs if job.submitted <= since]
+                late = [job for job in jobs if self._waits_since(job) <= since]
                 self._tell(self._resolve, late, [_Failed(_public(error)) for _ in late])
                 jobs = jobs[len(late) :]
                 if not jobs:
                     return jobs
             else:
                 return jobs
+
+    def _waits_since(self, job: Job[Any]) -> float:
+        """Since when a job waits for others to let go of the file: what went before it, by us, is no lock."""
+        return max(job.submitted, self._done_at)
 
     def _lock(self, db: sqlite3.Connection, deadline: float) -> None:
         """Begin a transaction, waiting while another process has the file locked. Raises ``sqlite3.Error``.
@@ -261,6 +287,7 @@ class Writer:
                 before = db.total_changes
                 try:
                     outcomes.append(job.operation(db))
+                    self._done_at = time.monotonic()
                 except StoreError as error:
                     if db.total_changes != before:
                         raise RuntimeError("a job was refused after it had written") from error
@@ -269,6 +296,7 @@ class Writer:
                 writes.remove_peer(db, token)
             peers = db.execute("SELECT token, port FROM peers").fetchall()
             db.execute("COMMIT")
+            self._done_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the job that raised it
             self._recover(error)
             if len(jobs) == 1:
