@@ -1,8 +1,9 @@
 """A file of 20 MiB through the server and the client: how much memory it takes, and for how long a loop is held.
 
 The server runs in a process of its own and measures itself (``tests/support/large_app.py``). A loop is held for as long
-as a task that wants to run every 2 ms has to wait at the longest, by the clock: on a machine that is busy with other
-things this says more about those. Of five rounds the best one counts.
+as a task that wants to run every 2 ms has to wait at the longest. By the clock this says more about other things, on a
+machine that is busy with them, so of five rounds the best one counts. What the loop's own thread worked meanwhile, and
+the memory, are those of the worst round.
 """
 
 from __future__ import annotations
@@ -43,12 +44,18 @@ def rows() -> Iterator[dict[str, Any]]:
             kept = 0 if kind == "sqlite" else size * 4 // 3 * (2 if is_many else 1)
             yield {
                 "name": f"20 MiB {name}, {kind}: peak memory, times its size, beyond what the store keeps",
-                "value": max(0, min(one["grown"] for one in found) - kept) / size,
+                "value": max(0, max(one["grown"] for one in found) - kept) / size,
                 "most": 3,
                 "unit": "x",
             }
             yield {
-                "name": f"20 MiB {name}, {kind}: the loop was held at the longest",
+                "name": f"20 MiB {name}, {kind}: the loop's thread worked between two turns at the longest",
+                "value": 1000 * max(one["worked"] for one in found),
+                "most": HELD,
+                "unit": "ms",
+            }
+            yield {
+                "name": f"20 MiB {name}, {kind}: the loop was held at the longest, by the clock",
                 "value": 1000 * min(one["late"] for one in found),
                 "most": HELD,
                 "unit": "ms",
