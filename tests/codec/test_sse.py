@@ -348,3 +348,16 @@ def test_bytes_that_are_not_utf_8_are_replaced_with_a_notice():
     [event] = decoder.feed(b'data: {"type":"RUN_ERROR","message":"\xff"}\n\n')
     assert event == RunErrorEvent(message="\ufffd")
     assert [notice.rule for notice in notices] == ["utf-8"]
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+@pytest.mark.parametrize("head", [b"", b"id: 7\n", b"id: 7\nevent: x\n", b": comment\nid: 7\n"])
+def test_a_frame_of_megabytes_in_pieces_is_the_same_as_at_once(head: bytes, end: bytes):
+    large = b"x" * (2 << 20)
+    stream = b"id: 6\ndata: a\n\n" + head + b"data: " + large + end + b"data: b\n\nid: 8\ndata: c\n\ndata: d"
+    for size in (1 << 16, (1 << 16) + 1, 1_000_003):
+        parser = SSEParser(max_size=4 << 20)
+        frames = [frame for at in range(0, len(stream), size) for frame in parser.feed(stream[at : at + size])]
+        before = "7" if b"id" in head else "6"
+        expected = [(b"a", "6"), (large, before), (b"b", before), (b"c", "8"), (b"d", "8")]
+        assert [(frame.data, frame.id) for frame in [*frames, *parser.close()]] == expected

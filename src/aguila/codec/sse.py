@@ -19,6 +19,7 @@ import msgspec
 
 from aguila.codec.compat import Level
 from aguila.codec.json import EventDecoder
+from aguila.codec.large import LARGE
 from aguila.codec.notice import Warn
 from aguila.codec.text import MAX_SIZE
 from aguila.codec.writing import SIMPLE_EVENTS, encode_event, encode_events, write_simple
@@ -152,7 +153,7 @@ class SSEParser:
             raise self.error
         frames: list[Frame] = []
         blocks = self._last_block() if closing else self._blocks(data)
-        if not self._oversize:
+        if not self._oversize and not (blocks and len(blocks[0]) > LARGE):  # which is copied once less by itself
             # Nearly all streams: one line of data per frame. In one go, a frame costs half.
             most = self._max_size + 6
             plain = [block[6:] for block in blocks if block[:6] == b"data: " and 10 not in block and len(block) <= most]
@@ -210,6 +211,7 @@ class SSEParser:
             self._after_cr = data[-1] == 13
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         rest = self._rest
+        before = len(rest)
         if rest:
             # A long frame may come in many small pieces: gather them, and look at them again only when it ends.
             ends = data.find(b"\n\n") >= 0 or (data[0] == 10 and rest[-1] == 10)
@@ -218,9 +220,12 @@ class SSEParser:
                 if len(rest) - (rest[-1] == 10) > self._limit:  # a line end is not part of the frame
                     self._oversize = len(rest)
                 return []
-            data = bytes(rest)
-        blocks = data.split(b"\n\n")
-        if len(data) > self._limit:
+            # Up to here it was looked at before: what is large is copied, and not gone through again.
+            end = rest.find(b"\n\n", before - 1)
+            blocks = [bytes(memoryview(rest)[:end]), *bytes(memoryview(rest)[end + 2 :]).split(b"\n\n")]
+        else:
+            blocks = data.split(b"\n\n")
+        if before + len(data) > self._limit:
             for i, block in enumerate(blocks):
                 if len(block) - (block[-1:] == b"\n") > self._limit:
                     self._oversize = len(block)
@@ -248,11 +253,12 @@ class SSEParser:
         if block[:6] == b"data: " and 10 not in block:
             return block[6:]
         if block[:4] == b"id: ":  # what our server writes: one id, one line of data
-            head, _, rest = block.partition(b"\n")
-            if rest[:6] == b"data: " and 10 not in rest:
+            end = block.find(b"\n")
+            if end >= 0 and block[end + 1 : end + 7] == b"data: " and block.find(b"\n", end + 1) < 0:
+                head = block[4:end]
                 if 0 not in head:
-                    self._id = head[4:]
-                return rest[6:]
+                    self._id = head
+                return block[end + 7 :]
         data: list[bytes] = []
         for line in block.split(b"\n"):
             name, _, value = line.partition(b":")
