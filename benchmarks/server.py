@@ -105,7 +105,8 @@ def serve(kind: str, port: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         app = peer_app() if kind == "peer" else agent_app(f"{folder}/threads.db" if kind == "sqlite" else None)
-        uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+        # A connection is kept while the others have their turns, however long that takes on a busy machine.
+        uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False, timeout_keep_alive=60)
 
 
 @contextmanager
@@ -230,18 +231,21 @@ class Caller:
         began = time.perf_counter()
         self._socket.sendall(body)
         answer = self._socket.recv(65536)
+        while b"RUN_STARTED" not in answer:  # a loaded machine may wake it for less
+            answer += self._more()
         seconds = time.perf_counter() - began
         if self._head > 1:
-            if b"RUN_STARTED" not in answer:
-                raise RuntimeError("what came first was not the first event")
             self.seconds.append(seconds)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         while not answer.endswith(b"\r\n0\r\n\r\n"):
-            more = self._socket.recv(65536)
-            if not more:
-                raise RuntimeError("the answer was cut off")
-            answer += more
+            answer += self._more()
         self._head = answer.index(b"\r\n\r\n") + 4
+
+    def _more(self) -> bytes:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        more = self._socket.recv(65536)
+        if not more:
+            raise RuntimeError("the answer was cut off")
+        return more
 
 
 def idle_firsts() -> dict[str, float]:

@@ -19,7 +19,7 @@ from aguila.codec.notice import Warn, log_notice
 from aguila.codec.records import tell
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
-from aguila.server.auth import Authenticate, Hosts, Origins, Request, identify
+from aguila.server.auth import ANONYMOUS, Authenticate, Hosts, Origins, Request, identify
 from aguila.server.beginning import new_id
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.exchange import Exchange, Service
@@ -326,7 +326,9 @@ class App:
             allow = {"allow": ", ".join(route.methods)}
             raise Rejected(405, "method_not_allowed", f"{request.method} is not possible here", headers=allow)
         self._origins.check(request)
-        principal, found = (None, "") if route.is_open else await identify(self._authenticate, request)
+        principal, found = None, ANONYMOUS
+        if self._authenticate is not None and not route.is_open:
+            principal, found = await identify(self._authenticate, request)
         if method in route.needs_owner and self._authenticate is None and not self._allow_anonymous:
             message = "this needs an authenticate hook, or allow_anonymous=True"
             raise Rejected(403, "anonymous_not_allowed", message)

@@ -61,10 +61,8 @@ Authenticate = Callable[[Request], Awaitable[Any] | Any]
 """Gives a ``Principal``, a scope as a string, or any object with a ``scope``; None refuses with 401."""
 
 
-async def identify(authenticate: Authenticate | None, request: Request) -> tuple[Any, str]:
+async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, str]:
     """The principal and its scope. Raises ``Rejected`` (401), or what the hook raises."""
-    if authenticate is None:
-        return None, ANONYMOUS
     try:
         principal = authenticate(request)
         if inspect.isawaitable(principal):

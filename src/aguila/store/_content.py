@@ -61,8 +61,7 @@ _BROKEN = "an event holds a line break: events are stored as single lines of JSO
 
 def check_ids(*ids: str) -> None:
     """Raise ``ValueError`` for an id that a file cannot hold: one with half a surrogate pair in it."""
-    for each in ids:
-        each.encode()
+    "".join(ids).encode()
 
 
 def check_cursor(after: int, first: int, last: int) -> int:

@@ -179,7 +179,8 @@ class MemoryStore(Store):
         thread.claim(run_id, claims)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         batch = self._write(thread, events, size, now)
-        feed.publish(lease, batch, size)
+        if key in feed.channels:  # else nobody follows it yet, and whoever does will find it in the log
+            feed.publish(lease, batch, size)
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:

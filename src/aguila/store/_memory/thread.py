@@ -64,11 +64,12 @@ class Thread:
 
     def write(self, events: Sequence[bytes], now: float) -> Batch:
         """Append events."""
-        batch = Batch(self.last + 1, tuple(events))
-        if batch.events:
+        first = self.last + 1
+        batch = Batch(first, tuple(events))
+        if events:
             self.batches.append(batch)
-            self.firsts.append(batch.first)
-            self.last = batch.last
+            self.firsts.append(first)
+            self.last += len(events)
         self.updated_at = now
         return batch
 
