@@ -42,6 +42,8 @@ _ARRAY: Any = list
 def is_delta(value: Any) -> bool:
     """Whether something only adds to a text or a thought."""
     contents = _contents(value)
+    if len(contents) == 1:  # nearly always, and asked for every piece
+        return isinstance(contents[0], (TextContent, ReasoningContent))
     return bool(contents) and all(isinstance(content, (TextContent, ReasoningContent)) for content in contents)
 
 

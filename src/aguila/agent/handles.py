@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from aguila.agent.output import Output
 from aguila.agent.questions import interrupts_in
 from aguila.chat.own_metadata import with_own
+from aguila.chat.updates_out import Update
 from aguila.codec.json import encode
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
@@ -260,6 +261,33 @@ class StepHandle(Opened):
         await self._out.send_opener(
             EventWriter.finish_step, self.name, subagent=self._owner, metadata={**self._metadata, "aguila": own}
         )
+
+
+class ChatHandle:
+    """One who speaks in chat updates, which go by ``run.hooks``; what others say meanwhile ends nothing of it."""
+
+    __slots__ = ("_chat", "_out")
+
+    def __init__(self, output: Output) -> None:
+        self._out = output
+        self._chat = output.new_chat()
+        self._chat.keeps_names = True
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a hook made a question of something, with which the run will end."""
+        return len(self._chat.interrupts) > 0
+
+    async def tell(self, update: Update) -> None:
+        """Send what an update becomes. Ids in it are used as they are: they must mean nothing else in the thread.
+
+        Raises ``EncodeError`` for what cannot be expressed, ``IllegalStep`` after the end of the run was told.
+        """
+        await self._out.tell(self._chat, update)
+
+    async def close(self, metadata: Metadata | None = None) -> None:
+        """End the text or the thought that is open; ``metadata`` is told with the end of a text."""
+        await self._out.close_chat(self._chat, own_json(metadata))
 
 
 class ActivityHandle:

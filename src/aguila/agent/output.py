@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
-from aguila.agent.chat import CHAT, is_account, is_delta, is_large
+from aguila.agent.apart import apart
+from aguila.agent.chat import CHAT, is_account, is_delta, is_large, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
@@ -33,6 +34,8 @@ from aguila.protocol import (
     Event,
     Interrupt,
     JsonPatchOperation,
+    Message,
+    Metadata,
     RawEvent,
     RunErrorEvent,
     RunFinishedEvent,
@@ -94,6 +97,7 @@ class Output:
         self._text: str | None = None  # the message that yielded strings go to
         self._called: frozenset[str] | None = None  # the calls in the history, once somebody asks
         self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
+        self._chats: list[UpdateWriter] = []  # it, and those of who speaks beside
 
     @property
     def is_muted(self) -> bool:
@@ -103,12 +107,12 @@ class Output:
     @property
     def usage(self) -> list[TokenUsage]:
         """What chat contents said was used."""
-        return [] if self._chat is None else self._chat.usage
+        return [usage for chat in self._chats for usage in chat.usage]
 
     @property
     def interrupts(self) -> list[Interrupt]:
         """The questions that chat contents asked."""
-        return [] if self._chat is None else self._chat.interrupts
+        return [interrupt for chat in self._chats for interrupt in chat.interrupts]
 
     def claim_call_id(self, given: str) -> str:
         """An id for a new call: the one given, unless that is none or means another call of the thread."""
@@ -189,6 +193,41 @@ class Output:
         except Exception as error:
             self.failure = error
             raise
+
+    # Chat updates
+
+    def new_chat(self, messages: Sequence[Message] = ()) -> UpdateWriter:
+        """A mapping of chat updates for one who speaks. ``messages`` are those whose ids are not to be used again."""
+        chat = UpdateWriter(self.front, messages=messages, hooks=self.hooks, new_id=lambda: self.ids.mint("msg"))
+        self._chats.append(chat)
+        return chat
+
+    async def tell(self, chat: UpdateWriter, value: Any) -> None:
+        """Send what a chat update becomes for one who speaks. Raises as ``accept`` does."""
+        if self.is_over:
+            await self._refuse()
+        if self._text is not None:
+            self._end_text()
+        if self.hooks is NO_HOOKS and is_delta(value):  # most of what a model says; it becomes nothing but itself
+            if self.ending is not None:
+                self._refuse_more(type(value).__name__)
+            if self.state.is_due():
+                self._send_state()
+            self._put(chat.feed(value))
+        else:
+            if self.is_slow(value):
+                value = await apart(with_parts, value)
+            self._accept_update(chat, value)
+        if self.sink.is_full:
+            await self.room()
+
+    async def close_chat(self, chat: UpdateWriter, metadata: Metadata | None) -> None:
+        """End the text or the thought of one who speaks."""
+        if self.is_over:
+            await self._refuse()
+        self._put(chat.close(metadata))
+        if self.sink.is_full:
+            await self.room()
 
     # Yielded and returned
 
@@ -296,17 +335,14 @@ class Output:
             self._send_state()
 
     def _accept_chat(self, value: Any) -> None:
+        if self._chat is None:
+            self._end_text()
+            self._chat = self.new_chat(self._context.input.messages)
+        self._accept_update(self._chat, value)
+
+    def _accept_update(self, chat: UpdateWriter, value: Any) -> None:
         if self.ending is not None and not is_account(value):
             self._refuse_more(type(value).__name__)
-        chat = self._chat
-        if chat is None:
-            self._end_text()
-            chat = self._chat = UpdateWriter(
-                self.front,
-                messages=self._context.input.messages,
-                hooks=self.hooks,
-                new_id=lambda: self.ids.mint("msg"),
-            )
         is_replayed = self.front is not self.writer
         if value.__class__ is not str and not is_delta(value):
             self._send_state()

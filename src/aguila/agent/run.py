@@ -14,6 +14,7 @@ from typing import Any
 from aguila.agent.apart import apart
 from aguila.agent.chat import CHAT, FILE_PROVIDER, read_conversation, with_parts
 from aguila.agent.context import RunContext, Services
+from aguila.agent.handles import ChatHandle
 from aguila.agent.output import Output
 from aguila.agent.questions import Questions
 from aguila.agent.writing import Writing
@@ -99,6 +100,10 @@ class Run(Writing):
     @hooks.setter
     def hooks(self, hooks: Hooks) -> None:
         self._out.hooks = hooks
+
+    def chat(self) -> ChatHandle:
+        """One who speaks in chat updates beside others: ``emit`` is for an agent that does so alone."""
+        return ChatHandle(self._out)
 
     @property
     def resume_messages(self) -> list[Message]:

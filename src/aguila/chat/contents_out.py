@@ -37,7 +37,7 @@ from aguila.chat.sent_calls import SentCall, SentCalls
 from aguila.codec.notice import Notice, Warn
 from aguila.codec.values import is_object
 from aguila.errors import EncodeError
-from aguila.protocol import Event, Interrupt, Message, ReasoningEncryptedValueSubtype, replace
+from aguila.protocol import Event, Interrupt, Message, Metadata, ReasoningEncryptedValueSubtype, replace
 from aguila.stream import EventWriter
 
 _TEXT_ROLES = frozenset({"developer", "system", "assistant", "user"})
@@ -76,6 +76,8 @@ class ContentWriter:
         self._taken: set[str] = set()  # message ids that mean something already
         self._calls = SentCalls()
         self._was_told_of_state = False
+        self.keeps_names = False
+        """Whether a message may go on after a result: its id is that of an agent which knows what it does."""
         self._signed: dict[tuple[str, str], str] = {}  # artefacts that were sent, by what has them
         self._host: str | None = None  # the message that an update with an artefact is in, once there is one
         for message in messages:
@@ -130,11 +132,11 @@ class ContentWriter:
             lane = self._lanes[subagent] = _Lane()
         return lane
 
-    def _end_all(self) -> None:
+    def _end_all(self, metadata: Metadata | None = None) -> None:
         for lane in self._lanes.values():
-            self._end_lane(lane)
+            self._end_lane(lane, metadata)
 
-    def _end_lane(self, lane: _Lane) -> None:
+    def _end_lane(self, lane: _Lane, metadata: Metadata | None = None) -> None:
         """End what is open in a lane: there is text or reasoning, never both."""
         if lane.reasoning is not None:
             message_id, lane.reasoning = lane.reasoning[0], None
@@ -142,7 +144,7 @@ class ContentWriter:
             self._out += self._writer.end_reasoning(message_id)
         elif lane.text is not None:
             message_id, lane.text = lane.text[1], None
-            self._out += self._writer.end_text(message_id)
+            self._out += self._writer.end_text(message_id, metadata=metadata)
 
     # Reasoning
 
@@ -272,7 +274,8 @@ class ContentWriter:
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane = self._lane(subagent)
         self._end_lane(lane)
-        lane.named.clear()  # whatever these say next stands after the result
+        if not self.keeps_names:
+            lane.named.clear()  # whatever these say next stands after the result
         call_id = content.call_id
         if (call := self._calls.get(call_id)) is not None:
             call_id = call.call_id

@@ -43,6 +43,7 @@ from aguila.protocol import (
     Interrupt,
     Message,
     MessagesSnapshotEvent,
+    Metadata,
     RawEvent,
     RunErrorEvent,
     RunFinishedEvent,
@@ -145,9 +146,9 @@ class UpdateWriter(ContentWriter):
             self._write_event(event)
         return self.take()
 
-    def close(self) -> list[Event]:
-        """End the text and the reasoning that are open; what comes next begins anew."""
-        self._end_all()
+    def close(self, metadata: Metadata | None = None) -> list[Event]:
+        """End what is open, text or reasoning; what comes next begins anew. ``metadata`` is told with a text's end."""
+        self._end_all(metadata)
         return self.take()
 
     def end(self) -> list[Event]:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from aguila.agent.handles import ChatHandle
 from aguila.agent.questions import Interrupt, ProposedCall
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
@@ -36,7 +37,7 @@ from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
 from aguila.providers._teller import Teller
 from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
-from aguila.providers._turn import Call, Text, Turn, handle_of, retell, tell_artefact, tell_call
+from aguila.providers._turn import Call, Text, Turn, retell, tell_artefact, tell_call
 
 _log = logging.getLogger("aguila")
 
@@ -100,6 +101,7 @@ class _Rounds:
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._remembers = toolbox.may_ask
+        self._chat: ChatHandle  # of the answer at hand: what is told of its calls and their results goes together
         self._heard: set[str] = set()  # messages that came with answers, and were shown to the model
         self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id
 
@@ -117,6 +119,8 @@ class _Rounds:
                 return
             if not turn.calls and turn.finish_reason != "pause":
                 return
+            if self._chat.has_asked:
+                return  # a hook made a question of something: the run ends with it
             messages.append(turn.as_message())
             if not await self._make_calls(turn, messages):
                 return
@@ -150,7 +154,8 @@ class _Rounds:
             return heard[0]
         turn = msgspec.convert(recorded, Turn)
         messages.extend(await self._sent(turn.heard))
-        await retell(self._run, turn)
+        self._chat = self._run.chat()
+        await retell(self._run, self._chat, turn)
         return turn
 
     async def _sent(self, ids: list[str]) -> list[ChatMessage]:
@@ -162,7 +167,8 @@ class _Rounds:
 
     async def _hear(self, prompt: Prompt, warn: Warn) -> Turn:
         # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end will tell.
-        teller = Teller(self._run, lambda name: self._remembers and name in self._frontend)
+        self._chat = self._run.chat()
+        teller = Teller(self._run, self._chat, lambda name: self._remembers and name in self._frontend)
         answer = self._model.answer(prompt, warn)
         try:
             async for update in answer:
@@ -229,7 +235,7 @@ class _Rounds:
             await self._ask(gated, results)
         for call in left:
             if call.is_held:
-                await tell_call(self._run, call, before=turn.told_before(call))
+                await tell_call(self._chat, call, before=turn.told_before(call))
         for item in turn.items:
             if isinstance(item, Text) and item.is_held:
                 await tell_artefact(self._run, item)
@@ -284,15 +290,22 @@ class _Rounds:
 
     async def _tell_result(self, call: Call, result: Result, results: dict[str, Result]) -> None:
         results[call.call_id] = result
-        handle = handle_of(self._run, call)
-        handle.edited = self._edited.get(call.call_id)
-        await handle.result(result.content, metadata=with_own(None, error=result.error))
+        content = result.as_content(call.call_id)
+        if call.call_id in self._edited:
+            own = with_own(None, arguments=self._edited[call.call_id])
+            content = replace(content, additional_properties={METADATA: own})
+        await self._chat.tell(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
 
     async def _ask(self, gated: list[Planned], results: dict[str, Result]) -> None:
         """Ask about all of these calls at once, and make those that may be made."""
         approvals = await self._run.approve_all(
             [
-                ProposedCall(tool_name=call.name, args=arguments, key=call.call_id, call=handle_of(self._run, call))
+                ProposedCall(
+                    tool_name=call.name,
+                    args=arguments,
+                    key=call.call_id,
+                    call=self._run.stream_tool_call(call.name, tool_call_id=call.call_id),
+                )
                 for call, _, arguments in gated
             ]
         )

@@ -1,6 +1,7 @@
 """Layer: providers. What a model answers, told through the run while it arrives, and gathered as a turn.
 
-Below: ``_turn``, ``Run`` and its handles. Above: ``_loop``.
+Below: ``_turn``, ``run.chat()``, which asks the hooks and makes events of updates. Above: ``_loop``. Here are the ids,
+what is held back, and what is kept.
 
 Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
 provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.agent.handles import ReasoningHandle, TextHandle, ToolCallHandle
+from aguila.agent.handles import ChatHandle
 from aguila.agent.run import Run
 from aguila.chat import (
     ChatUpdate,
@@ -33,27 +34,28 @@ from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.own_metadata import with_own
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
-from aguila.protocol import TokenUsage
+from aguila.protocol import TokenUsage, replace
 from aguila.providers._artefact import Place
 from aguila.providers._citations import Citation, citations_of
 from aguila.providers._failure import FinishProblem
 from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
-from aguila.providers._turn import Call, File, Text, Thought, Turn, handle_of, tell_artefact, tell_file
+from aguila.providers._turn import Call, File, Text, Thought, Turn, tell_artefact, tell_call, tell_file
 
 
 class Teller:
     """Tells updates of a model through a run, and gathers them as a turn."""
 
-    def __init__(self, run: Run, holds: Callable[[str], bool]) -> None:
+    def __init__(self, run: Run, chat: ChatHandle, holds: Callable[[str], bool]) -> None:
         self.turn = Turn(items=[])
         self._run = run
+        self._chat = chat
         self._holds = holds
         self._message = _Message(run.new_id("msg"))
         self._messages = [self._message]
         self._said = 0
-        self._text: tuple[Text, TextHandle, list[str]] | None = None
-        self._thought: tuple[Thought, ReasoningHandle, list[str], Any] | None = None
-        self._calls: dict[str, tuple[Call, ToolCallHandle | None, list[str]]] = {}  # by the provider's id
+        self._text: tuple[Text, list[str]] | None = None
+        self._thought: tuple[Thought, list[str], Any] | None = None
+        self._calls: dict[str, tuple[Call, list[str]]] = {}  # by the provider's id
         self._so_far: TokenUsage | None = None
 
     async def tell(self, update: ChatUpdate) -> None:
@@ -95,12 +97,13 @@ class Teller:
         await self._end_thought()
         reason = self.turn.finish_reason
         is_cut = reason is None or FinishProblem.of(reason) is not None
-        for call, handle, texts in self._calls.values():
+        for call, texts in self._calls.values():
             call.arguments = "".join(texts)
             has_all = call.arguments.strip() != "" and call.as_content().parsed_arguments is not None
-            call.is_complete = call.is_complete or has_all or not is_cut
-            if handle is not None and call.is_complete:
-                await handle.end()
+            was_complete = call.is_complete
+            call.is_complete = was_complete or has_all or not is_cut
+            if call.is_complete and not was_complete and not call.is_held:
+                await tell_call(self._chat, call)
         return self.turn
 
     def _begin_message(self) -> None:
@@ -124,14 +127,13 @@ class Teller:
                 message.is_used = True
                 item = Text(message.id, offset=message.said)
                 self.turn.items.append(item)
-                handle = self._run.text(message_id=item.message_id)
-                await handle.__aenter__()
-                self._text = (item, handle, [])
-            self._text[2].append(content.text)
+                self._text = (item, [])
+            self._text[1].append(content.text)
             message.is_told = True
             message.said += len(content.text)
             self._said += len(content.text)
-            await self._text[1].write(content.text)
+            its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # it is told apart, with its place
+            await self._chat.tell(ChatUpdate(contents=[its], message_id=message.id))
         if ENCRYPTED_VALUE in content.additional_properties:
             await self._sign(content)
         for citation in citations_of(content):
@@ -185,77 +187,69 @@ class Teller:
 
     async def _end_text(self) -> None:
         if self._text is not None:
-            (item, handle, texts), self._text = self._text, None
+            (item, texts), self._text = self._text, None
             item.text = "".join(texts)
             message = next(one for one in reversed(self._messages) if one.id == item.message_id)
             message.order.append(len(item.text))
-            item.closing = handle.closing = message.metadata()
-            await handle.__aexit__(None, None, None)
+            item.closing = message.metadata()
+            await self._chat.close(item.closing)
 
     async def _tell_thought(self, content: ReasoningContent) -> None:
         if content.text == "" and content.protected_data is None:
             return
         given = content.additional_properties.get(CONTENT_ID)
-        if self._thought is not None and given != self._thought[3]:
+        if self._thought is not None and given != self._thought[2]:
             await self._end_thought()
         if self._thought is None:
             await self._end_text()
             self._begin_message()
             item = Thought(self._run.new_id("rsn"))
             self.turn.items.append(item)
-            handle = self._run.reasoning(item.message_id)
-            await handle.__aenter__()
-            self._thought = (item, handle, [], given)
-        item, handle, texts, _ = self._thought
+            self._thought = (item, [], given)
+        item, texts, _ = self._thought
         if content.text != "":
             texts.append(content.text)
-            await handle.write(content.text)
         if content.protected_data is not None:
             item.artefact = content.protected_data
             item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-            await handle.encrypted(content.protected_data, item.artefact_type)
+        its = replace(content, additional_properties={**content.additional_properties, CONTENT_ID: item.message_id})
+        await self._chat.tell(ChatUpdate(contents=[its]))
 
     async def _end_thought(self) -> None:
         if self._thought is not None:
-            (item, handle, texts, _), self._thought = self._thought, None
+            (item, texts, _), self._thought = self._thought, None
             item.text = "".join(texts)
-            await handle.__aexit__(None, None, None)
+            await self._chat.close()
 
     async def _tell_call(self, content: FunctionCallContent) -> None:
         known = self._calls.get(content.call_id)
         if known is None:
             await self._end_text()
             await self._end_thought()
-            known = self._calls[content.call_id] = await self._begin_call(content)
-        call, handle, texts = known
+            known = self._calls[content.call_id] = self._begin_call(content), []
+        call, texts = known
         so_far = sum(map(len, texts)) if content.is_complete else 0
         more = content.arguments[so_far:]
         if more != "":
             texts.append(more)
-            if handle is not None:
-                await handle.args(more)
         if content.is_complete:
             call.is_complete = True
-            if handle is not None:
-                await handle.end()
         artefact = content.additional_properties.get(ENCRYPTED_VALUE)
         if artefact is not None and call.artefact is None:
             call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-            if handle is not None:
-                await handle.encrypted(artefact, call.artefact_type)
+        if not call.is_held:
+            its = replace(content, call_id=call.call_id)
+            await self._chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
 
-    async def _begin_call(self, content: FunctionCallContent) -> tuple[Call, ToolCallHandle | None, list[str]]:
+    def _begin_call(self, content: FunctionCallContent) -> Call:
         self._message.is_used = self._message.has_calls = True
         call = Call(self._run.new_call_id(content.call_id), content.name, self._message.id)
         self.turn.items.append(call)
         self._message.order.append(call.call_id)
         call.is_held = self._holds(call.name)
-        if call.is_held:
-            return call, None, []
-        self._message.is_told = True
-        handle = handle_of(self._run, call)
-        await handle.__aenter__()
-        return call, handle, []
+        if not call.is_held:
+            self._message.is_told = True
+        return call
 
     async def _tell_file(self, content: DataContent) -> None:
         await self._end_text()
@@ -270,7 +264,7 @@ class Teller:
             properties.get(ENCRYPTED_VALUE_TYPE),
         )
         self.turn.items.append(item)
-        await tell_file(self._run, item)
+        await tell_file(self._chat, item)
 
 
 class _Message:
@@ -298,3 +292,10 @@ class _Message:
             order=list(self.order) if is_mixed else None,
             citations=msgspec.to_builtins(self.citations) if self.citations else None,
         )
+
+
+def _without(content: TextContent, *names: str) -> TextContent:
+    properties = content.additional_properties
+    if not properties or not any(name in properties for name in names):
+        return content
+    return replace(content, additional_properties={key: properties[key] for key in properties if key not in names})

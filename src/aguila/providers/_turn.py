@@ -13,19 +13,20 @@ from typing import Any
 
 import msgspec
 
-from aguila.agent.handles import ToolCallHandle
+from aguila.agent.handles import ChatHandle
 from aguila.agent.run import Run
 from aguila.chat import (
     ChatMessage,
+    ChatUpdate,
     Content,
     DataContent,
     FunctionCallContent,
     ReasoningContent,
     TextContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
 from aguila.chat.own_metadata import with_own
-from aguila.protocol import ReasoningEncryptedValueEvent
+from aguila.protocol import ActivitySnapshotEvent, ReasoningEncryptedValueEvent, replace
 from aguila.providers._artefact import Place, placed
 from aguila.providers._citations import CITATIONS, Citation
 from aguila.providers._reading import FINISH_REASON
@@ -139,44 +140,35 @@ def _properties(value: str | None, value_type: str | None) -> dict[str, Any]:
     return {} if value is None else {name: each for name, each in kept.items() if each is not None}
 
 
-async def retell(run: Run, turn: Turn) -> None:
+async def retell(run: Run, chat: ChatHandle, turn: Turn) -> None:
     """Tell a turn again as it was told before, under the same ids, but for what was held back."""
     for item in turn.items:
         match item:
             case File():
-                await tell_file(run, item)
+                await tell_file(chat, item)
             case Text():
                 if item.text != "":
-                    async with run.text(message_id=item.message_id) as text:
-                        text.closing = item.closing
-                        await text.write(item.text)
+                    await chat.tell(ChatUpdate(contents=[TextContent(item.text)], message_id=item.message_id))
+                    await chat.close(item.closing)
                 if item.artefact is not None and not item.is_held:
                     await tell_artefact(run, item)
             case Thought():
-                async with run.reasoning(item.message_id) as thought:
-                    await thought.write(item.text)
-                    if item.artefact is not None:
-                        await thought.encrypted(item.artefact, item.artefact_type)
+                its = {CONTENT_ID: item.message_id, ENCRYPTED_VALUE_TYPE: item.artefact_type}
+                thought = ReasoningContent(item.text, item.artefact, additional_properties=its)
+                await chat.tell(ChatUpdate(contents=[thought]))
+                await chat.close()
             case Call():
                 if not item.is_held:
-                    await tell_call(run, item)
+                    await tell_call(chat, item)
 
 
-async def tell_call(run: Run, call: Call, *, before: str | None = None) -> None:
-    """Tell a whole call, and which other it was ``before`` although that was told already."""
-    async with handle_of(run, call, with_own(None, before=before)) as handle:
-        await handle.args(call.arguments)
-        if call.artefact is not None:
-            await handle.encrypted(call.artefact, call.artefact_type)
-
-
-def handle_of(run: Run, call: Call, metadata: dict[str, Any] | None = None) -> ToolCallHandle:
-    """A handle for a call, that also answers a tool whose name the front end has taken as well."""
-    handle = run.stream_tool_call(
-        call.name, tool_call_id=call.call_id, parent_message_id=call.message_id, metadata=metadata
-    )
-    handle.is_frontend = False
-    return handle
+async def tell_call(chat: ChatHandle, call: Call, *, before: str | None = None) -> None:
+    """Tell a call, or what was not told of it, and which other it was ``before`` although that was told already."""
+    its = call.as_content()
+    own = with_own(None, before=before)
+    if own is not None:
+        its = replace(its, additional_properties={**its.additional_properties, METADATA: own})
+    await chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
 
 
 async def tell_artefact(run: Run, item: Text) -> None:
@@ -193,9 +185,10 @@ async def tell_artefact(run: Run, item: Text) -> None:
     )
 
 
-async def tell_file(run: Run, item: File) -> None:
-    """Tell a file."""
+async def tell_file(chat: ChatHandle, item: File) -> None:
+    """Tell a file: as an activity, unless a hook knows better."""
     family = item.media_type.partition("/")[0]
     source = {"type": "data", "value": base64.b64encode(item.data).decode("ascii"), "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
-    await run.activity(MADE_FILE, content, message_id=item.message_id)
+    shown = ActivitySnapshotEvent(message_id=item.message_id, activity_type=MADE_FILE, content=content)
+    await chat.tell(ChatUpdate(contents=[DataContent(item.data, item.media_type, raw_representation=shown)]))
