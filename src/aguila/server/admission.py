@@ -79,25 +79,23 @@ class Share:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._size = 0
+        self.size = 0
+        """How many bytes it is; 0 if nothing was taken, or it is given back: then nothing has to be watched."""
         self._is_lent = False
         self._received = 0
         self._began = 0.0
 
-    @property
-    def is_none(self) -> bool:
-        """Whether it has taken nothing: then nothing about the body has to be watched."""
-        return not self._size
-
     async def take(self, size: int) -> None:
         """Wait until so many bytes may come in."""
         await self._admission.enter(size)
-        self._size = size
+        self.size = size
         self._received = 0
         self._began = asyncio.get_running_loop().time()
 
     async def receive(self, receive: Receive) -> Message:
         """The next piece of the body. Raises ``Rejected`` (408) if others wait and it comes too slowly."""
+        if not self.size:
+            return await receive()
         while True:
             try:
                 async with asyncio.timeout(_GRACE):
@@ -117,18 +115,18 @@ class Share:
 
     def lend(self) -> None:
         """Give it back after a while, if not before."""
-        if self._size:
+        if self.size:
             asyncio.get_running_loop().call_later(LENT, self.give_back)
 
     def until(self, ended: asyncio.Future[None]) -> None:
         """Give it back when this is done."""
-        if self._size:
+        if self.size:
             self._is_lent = True
             ended.add_done_callback(lambda _: self.give_back())
 
     def give_back(self) -> None:
         """Give it back; does nothing a second time."""
-        size, self._size = self._size, 0
+        size, self.size = self.size, 0
         if size:
             self._admission.leave(size)
 

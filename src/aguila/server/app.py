@@ -313,7 +313,9 @@ class App:
             service = await self._started()
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
-        headers += self._origins.headers(request)
+        is_from_page = "origin" in request.headers
+        if is_from_page:
+            headers += self._origins.headers(request)
         route, params = find_route(segments)
         if not route.is_open:
             self._hosts.check(request)
@@ -325,7 +327,8 @@ class App:
                 return Document(status=204, headers=preflight)
             allow = {"allow": ", ".join(route.methods)}
             raise Rejected(405, "method_not_allowed", f"{request.method} is not possible here", headers=allow)
-        self._origins.check(request)
+        if is_from_page:
+            self._origins.check(request)
         principal, found = None, ANONYMOUS
         if self._authenticate is not None and not route.is_open:
             principal, found = await identify(self._authenticate, request)

@@ -79,10 +79,12 @@ class Service:
 
     def framing(self, exchange: Exchange, declared: str | None) -> Framing:
         """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""
-        notice = consumer_notice(declared)
-        if notice is not None:
-            self.warn(notice)
-        return framing_for(_negotiated(exchange.request.headers.get("accept")), declared)
+        accepted = exchange.request.headers.get("accept")
+        if declared is not None:
+            notice = consumer_notice(declared)
+            if notice is not None:
+                self.warn(notice)
+        return framing_for(_negotiated(accepted), declared)
 
     def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:
         """An answer that streams a part of the log; ``options`` are those of ``EventStream``.

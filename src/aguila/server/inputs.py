@@ -150,7 +150,7 @@ async def read_body(request: Request, receive: Receive, limit: int, share: Share
     whole: Whole | None = None
     size = 0
     while True:
-        message = await (receive() if share.is_none else share.receive(receive))
+        message = await (share.receive(receive) if share.size else receive())
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")

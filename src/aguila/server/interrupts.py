@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Final
 
 import jsonschema_rs
 import msgspec
@@ -144,7 +145,12 @@ async def plan_resume(
 
 def ordinary_plan(input: RunAgentInput) -> ResumePlan:  # noqa: A002
     """The plan of a run that answers nothing, on a thread where nothing waits for an answer."""
-    return _ordinary(input, [], frozenset())
+    return ResumePlan(
+        claims=[], taken=[], waiting=_NONE, replay=None, root_run_id=input.run_id, original=None, notices=[]
+    )
+
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 def _unseen(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # noqa: A002

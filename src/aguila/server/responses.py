@@ -212,7 +212,7 @@ def framing_for(media_type: str, declared: str | None = None) -> Framing:
 
     Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
     """
-    peer = older_peer(declared)
+    peer = None if declared is None else older_peer(declared)
     if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
         return ProtobufFraming(peer)
     return _SSE if peer is None else SSEFraming(peer)

@@ -31,7 +31,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     """``POST /``: start a run, or come back to it."""
     with Share(service.admission) as share:
         input, started = await _start(service, exchange, share)  # noqa: A001 - the protocol's word for it
-        if started.live is not None:
+        if share.size and started.live is not None:
             share.until(started.live.ended)
     record = started.record
     after = None if record is None else await cursor_of(service, exchange, input.thread_id)
@@ -79,9 +79,13 @@ async def _decode_and_start(
 ) -> tuple[RunAgentInput, Started]:
     await _check_room(service, exchange, body)
     input, digest = await decode_input(service, body)  # noqa: A001
-    share.lend()
+    if share.size:
+        share.lend()
     request = exchange.request
-    headers = {name: request.headers[name] for name in service.headers_allowed if name in request.headers}
+    headers: dict[str, str] = {}
+    for name in service.headers_allowed:
+        if name in request.headers:
+            headers[name] = request.headers[name]
     asked = Asked(
         input=input,
         body=body.data,

@@ -105,6 +105,8 @@ class Runs:
         self.outage = Outage()
         self.owner = new_id()
         self.is_draining = False
+        self.has_queue = settings.busy == "queue"
+        """Whether a request may have to wait for its turn."""
         self.live: dict[Key, LiveRun] = {}
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 each of these is a system call
         self._remote = RemoteRuns(store, self.owner, settings.lease)
@@ -123,11 +125,6 @@ class Runs:
     def is_orphaned(self) -> bool:
         """Whether the event loop that this belongs to is closed: nothing here will ever end."""
         return self._loop.is_closed()
-
-    @property
-    def has_queue(self) -> bool:
-        """Whether a request may have to wait for its turn."""
-        return self._settings.busy == "queue"
 
     async def open(self) -> None:
         """End what a dead process left, and begin to look after what is on."""
