@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from model_server import Recorded, sse
+from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from provider_answers import next_turn
-from provider_checkers import check_chat
+from provider_checkers import check_chat, check_mistral
 from serving import text_of
 
 from aguila.chat import (
@@ -26,7 +27,7 @@ from aguila.chat import (
     UsageContent,
 )
 from aguila.chat.keys import ENCRYPTED_VALUE
-from aguila.providers import Prompt, openai_chat
+from aguila.providers import Prompt, openai, openai_chat
 from aguila.providers._artefact import pack
 from aguila.providers._reading import FINISH_REASON
 
@@ -356,3 +357,28 @@ def test_an_answer_that_thoughts_have_cut_in_two_is_one_message_in_the_next_run_
     within = recorded.requests[1]["messages"]
     assert within[1]["content"] == "x\ny"
     assert recorded.requests[2]["messages"][: len(within)] == within
+
+
+# Ids
+
+
+def test_ids_are_nine_letters_and_digits_for_mistral_whoever_made_them(answering: Start) -> None:
+    def calling(call_id: str) -> tuple[int, bytes]:
+        return answer(piece("{}", index=0, id=call_id, name="look"), finish="tool_calls")
+
+    rounds = [calling("D681PevKs"), calling("D681PevKs"), calling("call_of_another"), {"text": "Bye."}]
+    desk, recorded = answering("openai chat", *rounds, tools=[look], ids="mistral")
+    desk.said("Hi")
+    assert check_mistral(recorded.requests[-1]) == []
+    made = [call["id"] for one in recorded.requests[-1]["messages"] for call in one.get("tool_calls", ())]
+    answered = [one["tool_call_id"] for one in recorded.requests[-1]["messages"] if one["role"] == "tool"]
+    assert made == answered
+    assert made[0] == "D681PevKs"
+    assert len(set(made)) == 3
+
+
+def test_ids_that_nobody_knows_are_refused() -> None:
+    client = AsyncOpenAI(api_key="key")
+    for options in ({"ids": "other"}, {"ids": "mistral", "api": "responses"}):
+        with pytest.raises(ValueError, match="ids are"):
+            openai.agent(client, model="m", **options)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from model_server import Recorded, stream
 from openai import AsyncOpenAI
-from provider_checkers import SOURCES, check_anthropic, check_chat, check_gemini, check_responses, from_gemini_wire
+from provider_checkers import (
+    SOURCES,
+    check_anthropic,
+    check_chat,
+    check_gemini,
+    check_mistral,
+    check_responses,
+    from_gemini_wire,
+)
 
 from aguila.chat import (
     ChatMessage,
@@ -314,9 +323,12 @@ def prompts() -> st.SearchStrategy[Prompt]:
     )
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+SERVERS = {**PROVIDERS, "mistral": (partial(openai_chat.request, ids="mistral"), check_mistral)}
+
+
+@pytest.mark.parametrize("provider", SERVERS)
 def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> None:
-    make, check = PROVIDERS[provider]
+    make, check = SERVERS[provider]
     seen: Counter[str] = Counter()
 
     @settings(

@@ -40,6 +40,7 @@ SOURCES = {
     "C-9": "https://docs.mistral.ai/capabilities/reasoning: thoughts are chunks of an assistant's content, with text",
     "C-10": f"{GITHUB}/vllm-project/vllm/issues/6862: user and assistant take turns; suitenumerique/conversations/"
     "issues/197: there is one system message before them (OpenAI takes more; templates of other servers do not)",
+    "C-11": f"{GITHUB}/langchain-ai/langchain/pull/24668: Mistral's ids of calls are nine of a-z, A-Z, 0-9",
     # Responses
     "R-1": f"{GITHUB}/openai/openai-agents-python/issues/1660: a reasoning item needs the item that follows it",
     "R-2": f"{GITHUB}/musistudio/claude-code-router/pull/1334: call_id at most 64",
@@ -134,6 +135,12 @@ def check_chat(request: Block) -> Problems:
         wrong.append("C-8 some calls have their thoughts, and some have not")
     functions = [tool["function"] for tool in request.get("tools", ()) if tool["type"] == "function"]
     return wrong + _functions(functions)
+
+
+def check_mistral(request: Block) -> Problems:
+    """Mistral, whose API is that of Chat Completions."""
+    ids = [call["id"] for message in request["messages"] for call in message.get("tool_calls") or ()]
+    return check_chat(request) + [f"C-11 call id {one!r}" for one in ids if not re.fullmatch(r"[a-zA-Z0-9]{9}", one)]
 
 
 def _chat_assistant(message: Block) -> Problems:

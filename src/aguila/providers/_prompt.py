@@ -6,6 +6,7 @@ only: they are given to the model each time and never become a message that is s
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,6 +112,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str
     longest_id: int = 64
     longest_name: int = 64
+    id_prefix: str = "call_"
+    """What ids begin with that are made here; letters, digits and ``longest_id`` do the rest."""
 
 
 class View:
@@ -161,7 +164,7 @@ class View:
         """The id that a call has at the provider: its own, unless the provider would refuse that."""
         if len(call_id) <= self._rules.longest_id and self._id.match(call_id) and not _HALF.search(call_id):
             return call_id
-        return f"call_{_digest(call_id)}"
+        return f"{self._rules.id_prefix}{_digest(call_id)}"[: self._rules.longest_id]
 
     def _learn(self, tool: str) -> None:
         name = tool
@@ -177,7 +180,9 @@ class View:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    """Letters and digits for a text, each as good as five bits: nine of them are unique enough for a thread."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return base64.b32encode(digest).decode("ascii")[:24].lower()
 
 
 def object_arguments(call: FunctionCallContent) -> dict[str, object]:

@@ -20,8 +20,8 @@ from aguila.chat import ChatUpdate
 from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
-from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
-from aguila.providers._prompt import Prompt, View, request_of, with_options
+from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
+from aguila.providers._prompt import Prompt, Rules, View, request_of, with_options
 from aguila.providers._tools import AnyTool
 
 
@@ -34,6 +34,7 @@ def agent(
     max_rounds: int = MAX_ROUNDS,
     api: Literal["chat", "responses"] = "chat",
     provider: str = "openai",
+    ids: openai_chat.Ids = "any",
     options: Mapping[str, Any] | None = None,
 ) -> Agent:
     """An agent that is a model of OpenAI, or of any server that a client's ``base_url`` names.
@@ -42,12 +43,19 @@ def agent(
     functions, or what ``aguila.providers.tool`` makes of them; the front end's tools are the model's as well, and left
     to the client. ``instructions`` may be a function of the run. ``api="responses"`` keeps thoughts from turn to turn.
     ``provider`` names who is paid in the usage, and whose thoughts the thread keeps. ``options`` are passed on with
-    every request, such as a temperature; tools among them are added.
+    every request, such as a temperature; tools among them are added. ``ids="mistral"`` gives the calls of a thread ids
+    that Mistral's models take, whoever made them: nine letters and digits.
 
-    Raises ``MissingExtra`` if a client is to be made and the SDK is not installed, ``TypeError`` for one that blocks.
+    Raises ``MissingExtra`` if a client is to be made and the SDK is not installed, ``TypeError`` for one that blocks,
+    ``ValueError`` for ``ids`` that are not known, or with ``api="responses"``.
     """
-    answering = _Chat if api == "chat" else _Responses
-    made = answering(_client(client), model, provider, dict(options or {}))
+    rules = openai_chat.rules_of(ids)
+    if api == "chat":
+        made: Model = _Chat(_client(client), model, provider, dict(options or {}), rules)
+    elif ids == "any":
+        made = _Responses(_client(client), model, provider, dict(options or {}))
+    else:
+        raise ValueError("ids are a matter of Chat Completions")
     return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
 
 
@@ -64,8 +72,14 @@ def _client(client: Any) -> Any:
 
 
 class _Chat(SDKModel):
+    def __init__(
+        self, client: Any, model: str, provider: str, options: dict[str, Any], rules: Rules = openai_chat.RULES
+    ) -> None:
+        super().__init__(client, model, provider, options)
+        self._rules = rules
+
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = View(prompt, openai_chat.RULES, warn)
+        view = View(prompt, self._rules, warn)
         make = partial(openai_chat.request, provider=self._provider)
         made = await request_of(make, prompt, model=self._model, warn=warn, view=view)
         stream = await self._client.chat.completions.create(**with_options(made, self._options))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterable, AsyncIterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from aguila.chat import (
     ChatMessage,
@@ -62,6 +62,10 @@ from aguila.providers._schema import standard_schema
 from aguila.providers._usage import count, token_usage, with_thoughts
 
 RULES = Rules(call_id=r"[^\s].*", tool_name=r"[a-zA-Z0-9_-]+", longest_id=40)
+MISTRAL = Rules(call_id=r"[a-zA-Z0-9]{9}", tool_name=r"[a-zA-Z0-9_-]+", longest_id=9, id_prefix="")
+
+Ids = Literal["any", "mistral"]
+"""What a server accepts as the id of a call: what OpenAI does, or nine letters and digits."""
 
 THOUGHT = "openai.reasoning_content"
 """The kind of the artefact of a thought that its server wants back with the calls it led to; it says whose it is."""
@@ -91,12 +95,30 @@ _FINISH = {
 }
 
 
+def rules_of(ids: Ids) -> Rules:
+    """The rules of a server. Raises ``ValueError`` for one that is not known."""
+    try:
+        return {"any": RULES, "mistral": MISTRAL}[ids]
+    except KeyError:
+        raise ValueError(f"ids are 'any' or 'mistral', not {ids!r}") from None
+
+
 def request(
-    prompt: Prompt, *, model: str, provider: str = "openai", warn: Warn | None = None, view: View | None = None
+    prompt: Prompt,
+    *,
+    model: str,
+    provider: str = "openai",
+    ids: Ids = "any",
+    warn: Warn | None = None,
+    view: View | None = None,
 ) -> dict[str, Any]:
-    """The arguments of ``client.chat.completions.create`` for a stream that answers a prompt."""
+    """The arguments of ``client.chat.completions.create`` for a stream that answers a prompt.
+
+    ``ids="mistral"`` is for servers that take nothing but nine letters and digits as the id of a call. A ``view`` was
+    made by rules of its own.
+    """
     warn = log_notice if warn is None else warn
-    view = View(prompt, RULES, warn) if view is None else view
+    view = View(prompt, rules_of(ids), warn) if view is None else view
     messages: list[Block] = []
     if prompt.system_text != "":
         messages.append({"role": "system", "content": prompt.system_text})
