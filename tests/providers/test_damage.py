@@ -101,6 +101,8 @@ ARTEFACTS = st.sampled_from(
         pack(openai_responses.ITEM, item='{"type":"shell_call","id":"sh_1","call_id":"x"}'),
         pack(openai_responses.ITEM, item='{"type":"message","role":"system","content":"x"}'),
         pack(openai_responses.ITEM, item="{"),
+        pack(openai_responses.MESSAGE, phase="commentary"),
+        pack(openai_responses.MESSAGE, phase="forged", start="0", length="0"),
         pack(openai_chat.DETAILS, origin="m", details='[{"type":"reasoning.text","text":"x"}]'),
         pack(openai_chat.EXTRA, origin="m", extra='{"google":{"thought_signature":"x"}}'),
         pack(anthropic.THINKING, signature="sig"),

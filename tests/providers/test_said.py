@@ -327,7 +327,7 @@ def test_annotations_of_responses_are_told_with_their_place_in_the_message(answe
     desk, _ = answering("openai responses", items(said(1, "First. "), said(2, "It is cold.", link, file)))
     one, two = citations_in(desk.said("Hi"))
     known = {"url": "https://a.example/", "title": "A", "provider": "openai", "source": link}
-    assert one == {"start": 10, "end": 14, **known}
+    assert one == {"start": 3, "end": 7, **known}  # the message is one of its own
     assert two == {"title": "a.pdf", "provider": "openai", "source": file}
 
 

@@ -48,6 +48,7 @@ SOURCES = {
     "R-4": "openai.types.responses.ResponseReasoningItemParam: id, summary of summary_text, encrypted_content",
     "R-5": "openai.types.responses.ResponseInputContentParam: input_text, input_image, input_file",
     "R-6": "no source found: ids of calls and thoughts are unique",
+    "R-7": "openai.types.responses.EasyInputMessageParam.phase: commentary or final_answer, of an assistant",
     # Anthropic
     "A-1": f"{CLAUDE}/agents-and-tools/tool-use/handle-tool-calls: results first, in the message after calls",
     "A-2": f"{GITHUB}/LibreChat-AI/agents/pull/124: text blocks are not empty, and not only white space",
@@ -264,6 +265,9 @@ def _reasoning(item: Block, rest: list[Block]) -> Problems:
 
 
 def _responses_message(item: Block) -> Problems:
+    is_known = item.get("phase", "commentary") in ("commentary", "final_answer")
+    if not is_known or ("phase" in item and item["role"] != "assistant"):
+        return [f"R-7 phase {item['phase']!r}"]
     if item["role"] == "assistant":
         return [] if isinstance(item["content"], str) and item["content"] != "" else ["R-5 an assistant says nothing"]
     if item["role"] not in ("user", "system", "developer"):

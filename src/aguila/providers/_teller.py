@@ -5,9 +5,9 @@ what is held back, and what is kept.
 
 Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
 provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
-together; a thought or a file that comes after text begins another message, so that the order survives as well. Text
-that comes after calls goes on in their message, as results are to follow calls at once: the end of that text tells the
-order, and what the text cites, in the metadata of the message.
+together; a thought, a file or another item that comes after text begins another message, so that the order survives.
+Text that comes after calls goes on in their message, as results are to follow calls at once: the end of that text tells
+the order, and what the text cites, in the metadata of the message.
 
 A call is ended when it is complete, and never if the answer was cut off within it: END means complete (TOOL-3).
 """
@@ -119,10 +119,14 @@ class Teller:
         message = self._message
         if content.text != "":
             await self._end_thought()
-            if message.is_signed and not message.has_calls and self._text is not None:
-                await self._end_text()  # a signed part is not to be joined with what follows it
-                self._begin_message()
-                message = self._message
+            given = content.additional_properties.get(CONTENT_ID)
+            is_after_signed = message.is_signed and not message.has_calls
+            if self._text is not None and (is_after_signed or given != message.text_id):
+                await self._end_text()  # neither a signed part nor another item is to be joined with what follows
+                if not message.has_calls:
+                    self._begin_message()
+                    message = self._message
+            message.text_id = given
             if self._text is None:
                 message.is_used = True
                 item = Text(message.id, offset=message.said)
@@ -270,7 +274,18 @@ class Teller:
 class _Message:
     """What was told under the id of a message."""
 
-    __slots__ = ("begins", "citations", "has_calls", "id", "is_signed", "is_told", "is_used", "order", "said")
+    __slots__ = (
+        "begins",
+        "citations",
+        "has_calls",
+        "id",
+        "is_signed",
+        "is_told",
+        "is_used",
+        "order",
+        "said",
+        "text_id",
+    )
 
     def __init__(self, message_id: str, begins: int = 0) -> None:
         self.id = message_id
@@ -282,6 +297,7 @@ class _Message:
         self.has_calls = False
         self.is_signed = False
         self.said = 0
+        self.text_id: Any = None  # the provider's id of the item that its text is of
 
     def metadata(self) -> dict[str, Any] | None:
         """What the message itself does not tell: which text stands after which call, and what it cites."""

@@ -4,7 +4,8 @@ Below: ``_prompt``, ``_media``, ``_schema``. Above: ``aguila.providers.openai``.
 connection: ``request`` gives what ``client.responses.create`` is called with, ``updates`` reads what it streams.
 
 Nothing is stored at the provider: thoughts come back encrypted, travel with the thread, and are sent again (P18). So do
-items of tools that the provider runs itself, such as a web search: a thought is refused without what it led to.
+the phase of a message, commentary or final answer, and items of tools that the provider runs itself, such as a web
+search: a thought is refused without what it led to.
 Skipped with a notice: audio, video, images and files of types that it does not take.
 """
 
@@ -27,12 +28,12 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
+from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.media import Unusable
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
-from aguila.providers._artefact import pack, read_json, unpack
+from aguila.providers._artefact import Place, pack, read_json, unpack
 from aguila.providers._citations import Citation, member, place_of, plain, texts
 from aguila.providers._failure import told_failure
 from aguila.providers._media import (
@@ -65,6 +66,10 @@ REASONING = "openai.reasoning"
 ITEM = "openai.item"
 """The kind of the artefact that is a whole item, of a tool that the provider runs itself."""
 
+MESSAGE = "openai.message"
+"""The kind of the artefact of a text: whether it is commentary or the final answer, which the model wants to know."""
+
+_PHASES = ("commentary", "final_answer")
 _PICTURE = "image_generation_call"
 _PAIRS = {"shell_call": "shell_call_output", "tool_search_call": "tool_search_output"}
 _OWN = frozenset(
@@ -135,6 +140,7 @@ def _items(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
 
 def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
     items: list[Block] = []
+    said = 0
     picture: Block | None = None  # whose bytes are the next content, if they are still there
     for content in message.contents:
         if picture is not None and isinstance(content, DataContent) and content.data != b"":
@@ -163,12 +169,23 @@ def _assistant(message: ChatMessage, view: View, warn: Warn) -> list[Block]:
                 )
             case TextContent():
                 if content.text != "":
-                    items.append({"role": "assistant", "content": content.text})
+                    phase = _phase(content, 0, len(content.text)) or _phase(message, said, said + len(content.text))
+                    items.append({"role": "assistant", "content": content.text, **phase})
+                    said += len(content.text)
             case _:
                 items += [
                     {"role": "assistant", "content": block["text"]} for block in blocks_of([content], _text_part, warn)
                 ]
     return items
+
+
+def _phase(holder: ChatMessage | TextContent, start: int, end: int) -> Block:
+    """The phase of the stretch of a text, if its artefact was given at the end of that."""
+    kept = unpack(holder.additional_properties.get(ENCRYPTED_VALUE), MESSAGE)
+    if kept is None or kept.get("phase") not in _PHASES:
+        return {}
+    place = Place.of(kept)
+    return {"phase": kept["phase"]} if place is None or start < place.start <= end else {}
 
 
 def _own_item(content: ReasoningContent) -> Block | None:
@@ -309,10 +326,10 @@ class _Reader(Reader):
         match event.type:
             case "response.output_text.delta":
                 self._begun.setdefault((event.output_index, event.content_index), self._said)
-                contents.append(self._text(event.delta))
+                contents.append(self._text(event.delta, **{CONTENT_ID: event.item_id}))
             case "response.refusal.delta":
                 self._refused = True
-                contents.append(self._text(event.delta))
+                contents.append(self._text(event.delta, **{CONTENT_ID: event.item_id}))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 contents.append(self._thought(event.item_id, event.delta))
             case "response.reasoning_summary_part.added":
@@ -339,7 +356,12 @@ class _Reader(Reader):
                 raise told_failure(event)
             case _:
                 return None
-        return ChatUpdate(contents=contents, raw_representation=event) if contents else None
+        if not contents:
+            return None
+        # Every message that a response has is one: commentary is not to be joined with the answer.
+        is_text = isinstance(contents[0], TextContent)
+        given = contents[0].additional_properties.get(CONTENT_ID) if is_text else None
+        return ChatUpdate(contents=contents, message_id=given, raw_representation=event)
 
     def _citation(self, event: Any) -> list[Content]:
         source = event.annotation
@@ -370,9 +392,16 @@ class _Reader(Reader):
             case "reasoning":
                 return self._end_thought(item)
             case "message":
-                return []
+                return self._end_text(item)
             case _:
                 return self._own(item)
+
+    def _end_text(self, item: Any) -> list[Content]:
+        phase = getattr(item, "phase", None)
+        if phase not in _PHASES or not any(getattr(part, "text", "") for part in item.content):
+            return []
+        kept = {ENCRYPTED_VALUE: pack(MESSAGE, phase=phase), ENCRYPTED_VALUE_TYPE: MESSAGE, CONTENT_ID: item.id}
+        return [TextContent("", additional_properties=kept)]
 
     def _own(self, item: Any) -> list[Content]:
         """An item of a tool that the provider runs itself: kept for the model; a picture is shown as well."""

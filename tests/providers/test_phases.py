@@ -1,0 +1,85 @@
+"""Messages of OpenAI's Responses: each is one of its own, and keeps its phase."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from model_server import Recorded
+from provider_answers import items, next_turn, of_type
+from provider_checkers import check_responses
+
+from aguila.chat import TextContent
+from aguila.providers import openai_responses
+
+Json = dict[str, Any]
+Start = Callable[..., tuple[Any, Recorded]]
+CALL = {"type": "function_call", "id": "fc", "call_id": "c1", "name": "look", "arguments": "{}", "status": "completed"}
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def message(number: int, text: str, phase: str | None = None) -> Json:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    made = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content}
+    return made if phase is None else {**made, "phase": phase}
+
+
+def texts(events: list[Json]) -> list[str]:
+    """What was said, message by message."""
+    said: dict[str, str] = {}
+    for event in of_type(events, "TEXT_MESSAGE_CONTENT"):
+        said[event["messageId"]] = said.get(event["messageId"], "") + event["delta"]
+    return [*said.values()]
+
+
+def assistant(recorded: Recorded) -> list[list[tuple[str, str | None]]]:
+    """Per request, what the assistant has said, with its phases."""
+    for request in recorded.requests:
+        assert check_responses(request) == []
+    said = [[one for one in request["input"] if one.get("role") == "assistant"] for request in recorded.requests]
+    return [[(one["content"], one.get("phase")) for one in each] for each in said]
+
+
+@pytest.mark.parametrize("phases", [("commentary", "final_answer"), (None, None), ("commentary", None)])
+def test_two_messages_of_a_response_are_two_and_keep_their_phases(answering: Start, phases: tuple[Any, Any]) -> None:
+    first = items(message(1, "I look.", phases[0]), message(2, "It is 4.", phases[1]))
+    desk, recorded = answering("openai responses", first, {"text": "Bye."})
+    events = desk.said("Hi")
+    assert texts(events) == ["I look.", "It is 4."]
+    next_turn(desk, events)
+    assert assistant(recorded)[1] == [("I look.", phases[0]), ("It is 4.", phases[1])]
+
+
+def test_a_phase_goes_back_within_the_run_and_after_it_with_the_text_that_had_it(answering: Start) -> None:
+    first = items(message(1, "I look.", "commentary"), CALL, message(2, "Wait."))
+    second = items(message(3, "It is 4.", "final_answer"))
+    desk, recorded = answering("openai responses", first, second, {"text": "Bye."}, tools=[look])
+    next_turn(desk, desk.said("Hi"))
+    within = [("I look.", "commentary"), ("Wait.", None)]
+    assert assistant(recorded)[1:] == [within, [*within, ("It is 4.", "final_answer")]]
+
+
+def test_a_phase_that_is_not_known_is_not_sent(answering: Start) -> None:
+    desk, recorded = answering("openai responses", items(message(1, "Hm.", "dreaming")), {"text": "Bye."})
+    next_turn(desk, desk.said("Hi"))
+    assert assistant(recorded)[1] == [("Hm.", None)]
+
+
+def test_updates_name_the_message_that_they_are_of() -> None:
+    async def stream() -> AsyncIterator[Any]:
+        for number in (1, 1, 2):
+            where = {"item_id": f"msg_{number}", "output_index": number, "content_index": 0}
+            yield SimpleNamespace(type="response.output_text.delta", delta="x", **where)
+
+    async def named() -> list[str | None]:
+        heard = openai_responses.updates(stream(), model="m")
+        return [one.message_id async for one in heard if any(isinstance(each, TextContent) for each in one.contents)]
+
+    assert asyncio.run(named()) == ["msg_1", "msg_1", "msg_2"]
