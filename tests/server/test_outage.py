@@ -264,6 +264,47 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
         assert server.get("/healthz").status_code == 503
 
 
+@pytest.mark.anyio
+async def test_a_store_that_does_not_close_keeps_nobody(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless(MemoryStore):
+        async def close(self) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr("aguila.server.app._CLOSING", 0.01)
+    async with App(says, store=Endless(), store_patience=0.01):
+        pass
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store was left open: it could not be closed in time"
+    ]
+
+
+@pytest.mark.anyio
+async def test_an_app_that_cannot_start_leaves_its_store_closed() -> None:
+    class Counted(Stuck):
+        opened = 0
+
+        async def open(self) -> None:
+            await super().open()
+            self.opened += 1
+
+        async def close(self) -> None:
+            await super().close()
+            self.opened -= 1
+
+    store = Counted()
+    store.fails.set()
+    app = App(says, store=store)
+    with pytest.raises(StoreUnavailable):
+        await app.start()
+    assert store.opened == 0
+    store.fails.clear()
+    async with app:
+        assert store.opened == 1
+    assert store.opened == 0
+
+
 async def says(run: Any) -> Any:
     yield "word"
 

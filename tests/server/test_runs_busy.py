@@ -179,6 +179,25 @@ def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) 
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
 
 
+def test_who_waits_for_the_run_of_another_process_is_told_when_this_one_stops(tmp_path: Any) -> None:
+    agent = Held()
+    first_app, app = (App(agent, store=tmp_path / "threads.db", busy="queue", drain=3600) for _ in range(2))
+    with serving(first_app) as owner, owner.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            serving(app) as server,
+            Background(lambda: server.post("/", json=run_input(run_id="second"))) as second,
+            Background(lambda: server.post("/", json=run_input(run_id="third"))) as third,
+        ):
+            until(lambda: waiting(app) == 2)
+            server.call(app.begin_drain)
+            for answer in (second.result(), third.result()):  # while the first one is on
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+        agent.gate("run").open()
+        assert first.rest()[-1]["outcome"] == {"type": "success"}
+    assert agent.calls == ["run"]
+
+
 def test_nobody_else_can_cancel_a_request_that_waits() -> None:
     agent = Held()
     agent.gate("second").open()

@@ -34,6 +34,9 @@ from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _log = logging.getLogger("aguila.server")
 
+_CLOSING = 2.0
+"""Seconds that a store gets to close, at least; and at most, if it was seen not to work or there is no time."""
+
 
 class App:
     """Serves an agent over AG-UI.
@@ -117,6 +120,7 @@ class App:
         self._hosts = Hosts(allowed_hosts)
         self._origins = Origins(cors_origins, headers_allowed)
         self.drain = drain
+        self._store_patience = store_patience
         limits = Limits() if limits is None else limits
         settings = Settings(
             history=history,
@@ -150,6 +154,7 @@ class App:
         self._service: Service | None = None
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
+        self._is_told = False  # to stop, while it was starting
         self._signals = Signals(self) if handle_signals else None
 
     def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
@@ -175,17 +180,32 @@ class App:
             if self._service is None:
                 if self._is_memory:
                     _log.warning("threads are kept in memory and forgotten on exit; App(store=path) keeps them")
-                service = self._build()
-                await self.store.open()
-                await service.runs.open()
-                self._service = service
-                if self._signals is not None:
-                    self._signals.hear()
+                self._service = await self._start()
+                if self._is_told:
+                    self.begin_drain()
             return self._service
+
+    async def _start(self) -> Service:
+        service = self._build()
+        if self._signals is not None:
+            self._signals.hear()  # before anything that takes time: a run that begins after the signal must not go on
+        try:
+            await self.store.open()
+            try:
+                await service.runs.open()
+            except BaseException:
+                await self._close_store(_CLOSING)
+                raise
+        except BaseException:
+            if self._signals is not None:
+                self._signals.leave()
+            raise
+        return service
 
     def _let_go(self) -> None:
         """Forget what belongs to an event loop that is closed, as after each test without a lifespan: begin again."""
         self._service = self._draining = None
+        self._is_told = False
         self._starting = asyncio.Lock()
         if self._signals is not None:
             self._signals.leave()
@@ -198,6 +218,7 @@ class App:
         async with self._starting:
             service, draining = self._service, self.begin_drain()
             self._service = None
+            self._is_told = False
         if service is None or draining is None:
             return
         if self._signals is not None:
@@ -205,7 +226,16 @@ class App:
         await asyncio.shield(draining)
         self._draining = None
         await service.runs.close()
-        await self.store.close()
+        is_short = service.runs.outage.is_on or service.runs.is_hurried
+        await self._close_store(_CLOSING if is_short else max(_CLOSING, self._store_patience))
+
+    async def _close_store(self, seconds: float) -> None:
+        """Close it in this time: each of its writes may take its patience, and the last are only to say that we go."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.store.close()
+        except TimeoutError:
+            _log.warning("the store was left open: it could not be closed in time")
 
     async def __aenter__(self) -> App:
         await self._started()
@@ -233,10 +263,12 @@ class App:
         """
         service = self._service
         if service is None:
+            self._is_told = self._is_told or self._starting.locked()
             return None
         if self._draining is None:
             if service.runs.live:
                 _log.info("stopping; runs that are on get %g seconds", self.drain)
+            service.runs.refuse()
             self._draining = asyncio.create_task(service.drain())
         return self._draining
 
@@ -244,6 +276,11 @@ class App:
         """Have a drain that has begun cancel the runs and end the streams now. A second SIGTERM or SIGINT does this."""
         if self._service is not None and self._draining is not None:
             self._service.hurry()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it was drained and a stream has not ended, because nobody reads it."""
+        return self._service is not None and self._service.is_stuck
 
     # ASGI
 

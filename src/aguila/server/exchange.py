@@ -61,6 +61,8 @@ class Service:
         self.capabilities = encode(capabilities)
         self.headers_allowed = [name.lower() for name in headers_allowed]
         self.warn = warn
+        self.is_stuck = False
+        """Whether a stream did not end with the drain, because nobody reads it."""
         self._streams = Streams(heartbeat)
         self._grace = disconnect_grace
 
@@ -70,7 +72,7 @@ class Service:
         Those are slow, or what they watch goes on in another process: they may come back elsewhere.
         """
         await self.runs.drain()
-        await self._streams.end(MOMENT if self.runs.is_hurried else _LAST_READS)
+        self.is_stuck = not await self._streams.end(MOMENT if self.runs.is_hurried else _LAST_READS, MOMENT)
 
     def hurry(self) -> None:
         """Have a drain that is on end at once: runs are cancelled, and streams broken off."""

@@ -336,27 +336,31 @@ class LiveRun:
         began = self._loop.time()
         self._tell("run started")
         try:
-            context = await load()
-            del load
-            self._is_driving = True
-            if self._cancelling and self._refusal is None:  # before it began: the agent is not called at all
-                self.put(context.writer.cancel())
-                ending = Ending(outcome="cancelled", session=context.session)
-            elif not self._cancelling:
-                ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
-        except StoreUnavailable as error:
-            self._refusal = error
-        except Exception as error:  # noqa: BLE001 - the run must be closed, whatever it is
-            self._tell("the executor failed", logging.ERROR, error=error)
-        self._is_over = True
-        try:
+            try:
+                context = await load()
+                del load
+                self._is_driving = True
+                if self._cancelling and self._refusal is None:  # before it began: the agent is not called at all
+                    self.put(context.writer.cancel())
+                    ending = Ending(outcome="cancelled", session=context.session)
+                elif not self._cancelling:
+                    ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
+            except StoreUnavailable as error:
+                self._refusal = error
+            except Exception as error:  # noqa: BLE001 - the run must be closed, whatever it is
+                self._tell("the executor failed", logging.ERROR, error=error)
+            self._is_over = True
             if self._timer is not None:
                 self._timer.cancel()
             if self._flushing is not None:
                 await self._flushing
             outcome = "lost" if isinstance(self._refusal, StaleLease) else await self._close(ending)
             self._tell("run ended", outcome=outcome, ms=round((self._loop.time() - began) * 1000))
+        except asyncio.CancelledError:
+            self._tell("the end of the run is not stored: whoever opens the store next will end it", logging.WARNING)
+            raise
         finally:
+            self._is_over = True
             if self._grace is not None:
                 self._grace.cancel()
             if self.watch is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
@@ -269,14 +270,22 @@ class Streams:
         if not self._open and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
-    async def end(self, seconds: float) -> None:
-        """Let them end by themselves for this long, then break them off; no more are to be added."""
+    async def end(self, seconds: float, moment: float) -> bool:
+        """Let them end by themselves for this long, then break them off; no more are to be added.
+
+        Gives whether all have ended a moment later: one that nobody reads does not.
+        """
         self.has_ended = True
+        await self._wait(seconds)
+        for stream in list(self._open):
+            stream.break_off(None)
+        await self._wait(moment)
+        return not self._open
+
+    async def _wait(self, seconds: float) -> None:
         if self._open:
             self._emptied = self.loop.create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
-        for stream in list(self._open):
-            stream.break_off(None)
 
     def hurry(self) -> None:
         """Those that ``end`` waits for have had their time."""
@@ -392,10 +401,11 @@ class EventStream:
                 raise
             self._task.uncancel()  # it was break_off, not somebody above us
             if self._last_words is not None and not self._is_torn:
-                if self._sent_at == inf:
-                    await self._begin(send)
-                if not self._is_complete:
-                    await self.write(self._last_words, last=True)
+                with suppress(asyncio.CancelledError):  # nobody reads it, and the server waits no longer
+                    if self._sent_at == inf:
+                        await self._begin(send)
+                    if not self._is_complete:
+                        await self.write(self._last_words, last=True)
         except (StoreUnavailable, NotFound, CursorExpired, EncodeError) as error:
             await self.write(self._failure(error), last=True)
         finally:

@@ -66,6 +66,10 @@ _log = logging.getLogger("aguila.server")
 Busy = Literal["auto", "reject", "queue", "replace"]
 MOMENT = 0.5
 """Seconds that each wait of a drain takes at most when it was told to hurry."""
+
+_CALLS = 3
+"""How often a run is told to let go: the first time it may stop waiting for its agent, and try to store its end."""
+
 _PRUNE_EVERY = 60.0
 
 _HEAR_AGAIN = 1.0
@@ -116,6 +120,7 @@ class Runs:
         self._admitted: Counter[str] = Counter()
         self._total = 0
         self.is_hurried = False
+        self._stopping = asyncio.Event()  # set with ``is_draining``
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
         self._turns = Turns()
         self._keeping: list[asyncio.Task[None]] = []
@@ -134,13 +139,23 @@ class Runs:
             asyncio.create_task(self._hurry(), name="aguila-patience"),
         ]
 
-    async def drain(self) -> None:
-        """Take nothing new; give the runs their time to finish, then cancel them."""
+    def refuse(self) -> None:
+        """Take nothing new."""
         self.is_draining = True
-        await self._emptied(self._settings.drain)
+        self._stopping.set()
+
+    async def drain(self) -> None:
+        """Take nothing new; give the runs their time to finish, then cancel them, and let go of what does not end.
+
+        A run whose end cannot be stored in the time that the store may take gets its end from whoever opens it next.
+        """
+        settings = self._settings
+        self.refuse()
+        await self._emptied(settings.drain)
         for live in list(self.live.values()):
             live.cancel()
-        await self._emptied(self._settings.cancel_grace + 1.0)
+        await self._emptied(settings.cancel_grace + settings.store_patience)
+        await self._let_go()
 
     async def _emptied(self, seconds: float) -> None:
         """Wait until no run is left, and none that was let in and is about to begin; but no longer than this."""
@@ -154,15 +169,27 @@ class Runs:
         if self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
+    async def _let_go(self) -> None:
+        """End the tasks of the runs that are left, whatever they wait for."""
+        left = {live.task for live in self.live.values() if live.task is not None}
+        for _ in range(_CALLS):
+            if not left:
+                return
+            for task in left:
+                task.cancel()
+            left = (await asyncio.wait(left, timeout=MOMENT))[1]
+
     async def close(self) -> None:
-        """Drain, then let go of everything."""
-        await self.drain()
-        tasks = [live.task for live in self.live.values() if live.task is not None]
-        tasks += self._keeping
-        for task in tasks:
+        """Drain, if that was not done, then let go of everything; in bounded time, whatever the store does."""
+        if not self.is_draining:
+            await self.drain()
+        await self._let_go()  # also of what was just beginning when the drain was over
+        for task in self._keeping:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._remote.close()
+        leaving = [*self._keeping, asyncio.create_task(self._remote.close())]
+        _, left = await asyncio.wait(leaving, timeout=self._settings.store_patience)
+        for task in left:
+            task.cancel()
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless the store can write, in a time that whoever asks for it will wait."""
@@ -254,6 +281,8 @@ class Runs:
         # are. So the first try is made without reading anything, and everything is looked at only if it fails.
         is_guess = not asked.input.resume
         while True:
+            if self.is_draining:
+                raise draining()
             try:
                 prepared, plan = await self._plan(asked, is_guess)
             except Rejected:
@@ -289,8 +318,6 @@ class Runs:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             is_guess = False
-            if self.is_draining:
-                raise draining()
             if asked.is_gone():
                 raise Disconnected
 
@@ -426,7 +453,7 @@ class Runs:
             if not live.ended.done():
                 raise StoreUnavailable(f"the end of run {run.run_id!r} is not stored yet")
         elif busy == "queue":
-            await self._ended(run, live)
+            await self._ended_or_stopping(run, live)
         elif busy == "replace" or (busy == "auto" and await self._yields(run, live)):
             try:
                 await self.cancel(run.scope, run.thread_id, run.run_id)
@@ -485,6 +512,17 @@ class Runs:
             return  # the whole thread is gone, so its run had ended
         finally:
             await tail.aclose()
+
+    async def _ended_or_stopping(self, run: RunRecord, live: LiveRun | None) -> None:
+        """The same, but no longer than this process goes on: a run of another one may take hours."""
+        waiting = [asyncio.ensure_future(self._ended(run, live)), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        for one in done:
+            one.result()
 
     async def cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """Have a run cancelled, whoever owns it; does nothing to one that has ended. Raises ``NotFound``."""

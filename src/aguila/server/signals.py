@@ -11,6 +11,10 @@ either,  all apps cancel their runs and end their streams, which the server woul
 again    it at once
 =======  ==============================================================================================================
 
+A server may wait for its connections without bound, as uvicorn does unless it is told: then a stream that nobody reads,
+which ends only with its connection, would keep the process. So the server is told to wait for a moment only, if there
+is such a stream when all is drained; and for a few seconds at most after a second SIGTERM.
+
 Only the main thread can do this, and only for what runs in it; elsewhere nothing is installed, nor for a process that
 ignores the signal. A SIGINT without a handler but Python's own stays as it is.
 """
@@ -26,6 +30,12 @@ from typing import Any, Protocol
 
 _log = logging.getLogger("aguila.server")
 
+_STUCK = 1
+"""Seconds that a server may wait for its connections when streams have had their time, and one is stuck."""
+
+_HURRIED = 5
+"""Seconds that it may wait for them when it was told twice: this includes what our own streams need to end."""
+
 
 class Drains(Protocol):
     """What has something to end before the process does."""
@@ -36,6 +46,11 @@ class Drains(Protocol):
 
     def hurry(self) -> None:
         """Wait no longer, if it has begun."""
+        ...
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it is over, and left a connection that does not end by itself."""
         ...
 
 
@@ -56,6 +71,8 @@ class _Before:
             self._is_told, self._is_passed_on = True, False
         for loop in loops:  # this is between any two instructions of the main thread: nothing else may happen here
             loop.call_soon_threadsafe(self._drain if is_first else self._hurry, loop)
+        if not is_first and self._number == signal.SIGTERM:
+            self._bound(_HURRIED)
         if not is_first or self._number == signal.SIGINT:
             self._pass_on(frame)
 
@@ -87,7 +104,16 @@ class _Before:
             if isinstance(failure, BaseException):
                 _log.error("the runs could not be drained", exc_info=failure)
         if not self._is_passed_on:
+            if any(app.is_stuck for app in self._apps):
+                self._bound(_STUCK)
             self._pass_on(None)
+
+    def _bound(self, seconds: int) -> None:
+        """Have the server whose handler was there before wait no longer than this; only uvicorn is known to need it."""
+        config = getattr(getattr(self._before, "__self__", None), "config", None)
+        told = getattr(config, "timeout_graceful_shutdown", 0)
+        if told is None or told > seconds:
+            setattr(config, "timeout_graceful_shutdown", seconds)  # noqa: B010 - of a type that is not known here
 
     def _pass_on(self, frame: FrameType | None) -> None:
         self._is_passed_on = True

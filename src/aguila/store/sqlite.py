@@ -127,8 +127,10 @@ class SQLiteStore(Store):
             engine = self._engine
             if engine is not None and not self._users:
                 self._engine = None
-                await engine.close()
-                self._owners.close()
+                try:
+                    await engine.close()
+                finally:  # whoever gave up waiting for that is gone as well
+                    self._owners.close()
 
     @property
     def wrote_at(self) -> float:
