@@ -459,7 +459,7 @@ def test_the_conversation_has_bytes_for_data_and_uploads(agent_of: Any, caplog: 
     assert isinstance(gone, HostedFileContent)
     assert isinstance(foreign, HostedFileContent)
     assert isinstance(url, UriContent)
-    assert [record.message for record in caplog.records if "gone" in record.message]
+    assert [record.message for record in caplog.records if "stays a reference" in record.message]
     (result,) = tool.contents
     assert result.result[0].data == IMAGE
 
