@@ -10,7 +10,7 @@ from recorded import SCOPE, THREAD, answer, append, asking, begin, request, said
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
-from aguila.server.interrupts import ResumePlan, open_interrupts, plan_resume
+from aguila.server.interrupts import Attempts, ResumePlan, open_interrupts, plan_resume
 from aguila.server.projection import Projections
 from aguila.server.rejection import Rejected
 from aguila.store import Store
@@ -115,11 +115,42 @@ async def test_an_answer_that_was_used_is_stale(open_store: Store) -> None:
     assert await refusal(open_store, resuming("r3", answer("i1"))) == (409, "interrupt_stale", "/resume/0")
 
 
-async def test_an_answer_that_was_used_by_a_run_that_failed_is_stale_too(open_store: Store) -> None:
-    await write(open_store, request("r1"), outcome=[asking("i1")])
-    await write(open_store, resuming("r2", answer("i1")), claims=["i1"], settled=["i1"], outcome="error")
-    assert await refusal(open_store, resuming("r3", answer("i1"))) == (409, "interrupt_stale", "/resume/0")
+async def test_an_answer_that_was_used_by_a_run_that_failed_is_tried_again_or_given_up(open_store: Store) -> None:
+    await write(open_store, request("r1"), outcome=[asking("int_1")])
+    await write(
+        open_store, resuming("r2", answer("int_1", "yes")), claims=["int_1"], settled=["int_1"], outcome="error"
+    )
+    again = await plan(open_store, resuming("r3", answer("int_1", "yes")))
+    assert (again.claims, again.taken, again.is_retry, again.is_given_up) == ([], ["int_1"], True, False)
+    assert again.after == Attempts(asked="r1", failed=["r2"])
+    assert again.replay is not None
+    assert again.replay.current == again.replay.settled == {"int_1"}
+    over = await plan(open_store, resuming("r3", answer("int_1", status="cancelled")))
+    assert (over.claims, over.taken, over.is_retry, over.is_given_up) == ([], ["int_1"], False, True)
+    assert [notice.rule for notice in over.notices] == ["INT-8"]
+    assert await refusal(open_store, resuming("r3", answer("int_1", "no"))) == (409, "interrupt_stale", "/resume/0")
     assert (await plan(open_store, request("r3", user("u3")))).claims == []
+
+
+async def test_what_a_run_that_failed_used_is_stale_on_another_branch(open_store: Store) -> None:
+    await write(open_store, request("r1"), outcome=[asking("int_1")])
+    await write(open_store, resuming("r2", answer("int_1")), claims=["int_1"], settled=["int_1"], outcome="error")
+    for entry in (answer("int_1"), answer("int_1", status="cancelled")):
+        sent = resuming("r3", entry, parent_run_id="r1")
+        assert await refusal(open_store, sent) == (409, "interrupt_stale", "/resume/0")
+
+
+async def test_a_chain_goes_on_through_a_run_that_took_the_place_of_a_failed_one(open_store: Store) -> None:
+    first = request("r1", user("u1"))
+    await write(open_store, first, outcome=[asking("int_1")])
+    one = answer("int_1", "one")
+    await write(open_store, resuming("r2", one), claims=["int_1"], settled=["int_1"], outcome="error")
+    await write(open_store, resuming("r3", one), outcome=[asking("int_2")])
+    made = await plan(open_store, resuming("r4", answer("int_2", "two")))
+    assert (made.root_run_id, made.original, made.is_retry, made.after) == ("r1", first, False, None)
+    assert made.replay is not None
+    assert {key: entry.payload for key, entry in made.replay.answers.items()} == {"int_1": "one", "int_2": "two"}
+    assert (made.replay.current, made.replay.settled) == ({"int_2"}, frozenset())
 
 
 async def test_an_answer_is_stale_once_the_conversation_has_gone_on(open_store: Store) -> None:
@@ -138,7 +169,8 @@ async def test_of_a_partly_used_list_the_first_answer_counts_and_the_rest_is_ask
     assert [notice.rule for notice in made.notices] == ["INT-14"]
     assert made.replay is not None
     assert {key: entry.payload for key, entry in made.replay.answers.items()} == {"int_1": "first", "int_2": "second"}
-    assert made.replay.current == {"int_2"}
+    assert (made.replay.current, made.replay.settled) == ({"int_1", "int_2"}, {"int_1"})
+    assert (made.after, made.is_retry) == (Attempts(asked="r1", failed=["r2"]), False)
 
 
 async def test_an_interrupt_of_another_thread_is_foreign(open_store: Store) -> None:

@@ -54,10 +54,15 @@ class Services(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """The answers a resumed run has: all of its chain by interrupt id, and which of them came with this run."""
+    """The answers a resumed run has: all of its chain by interrupt id, and which of them it is to be heard after.
+
+    Those are the ones that came with this run. Of these, ``settled`` were used by a run that failed, which this one
+    takes the place of.
+    """
 
     answers: Mapping[str, ResumeEntry]
     current: frozenset[str]
+    settled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -165,7 +165,8 @@ class Questions:
         replay = context.replay
         self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
         self._current: frozenset[str] = frozenset() if replay is None else replay.current
-        self._settled: dict[str, None] = {}  # as a set that takes no room while it is empty
+        self._settled: frozenset[str] = frozenset() if replay is None else replay.settled
+        self._used: dict[str, None] = {}  # as a set that takes no room while it is empty
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._ordinal = 0
@@ -206,10 +207,12 @@ class Questions:
         ids = [interrupt.id for interrupt in asked]
         if len(set(ids)) != len(ids):
             raise ValueError("two of the questions asked at once have the same key and the same text")
-        used = [id_ for id_ in ids if id_ in self._current and id_ not in self._settled]
+        used = [id_ for id_ in ids if id_ in self._current and id_ not in self._used]
         if used:
-            await self._services.settle(used)
-            self._settled.update(dict.fromkeys(used))
+            unsettled = [id_ for id_ in used if id_ not in self._settled]
+            if unsettled:
+                await self._services.settle(unsettled)
+            self._used.update(dict.fromkeys(used))
         replaying = self._output.replaying
         missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
         if missing:

@@ -170,6 +170,7 @@ class Run(Writing):
         ``effect`` is called without arguments and may be async. Its result must be JSON, and is recorded under
         ``key`` before this returns; if it raises, nothing is. ``uses_run`` if the effect itself talks, changes the
         state or asks: what it did to the state is recorded too, and what it asks is asked before anything is recorded.
+        What it said is not said again, also not by a run that takes the place of a failed one.
         Raises ``EncodeError`` for a result that is not JSON.
         """
         if uses_run:

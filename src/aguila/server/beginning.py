@@ -1,7 +1,8 @@
 """Layer: server. What a run that has begun needs to go on: all that its client need not wait for.
 
-Below: ``history`` and ``interrupts`` (what the agent sees, and which answers it has), ``aguila.agent``, the store.
-Above: ``runs`` makes one when a run is in the log, and ``live`` loads it when the first event is on its way.
+Below: ``history``, ``interrupts`` and ``attempts`` (what the agent sees, which answers it has, what it takes back),
+``aguila.agent``, the store. Above: ``runs`` makes one when a run is in the log, and ``live`` loads it when the first
+event is on its way.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import msgspec
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
-from aguila.protocol import Event, RunAgentInput
+from aguila.protocol import Event, RunAgentInput, replace
+from aguila.server.attempts import take_back
 from aguila.server.interrupts import ResumePlan
 from aguila.server.live import LiveRun
-from aguila.store import Store
+from aguila.server.projection import Projections
 from aguila.stream import EventWriter
 
 
@@ -26,7 +28,7 @@ class Beginning(msgspec.Struct):
     It has nothing of the request but what the agent sees: a body may be large, and a run long.
     """
 
-    store: Store
+    projections: Projections
     live: LiveRun
     input: RunAgentInput
     plan: ResumePlan
@@ -39,23 +41,35 @@ class Beginning(msgspec.Struct):
     debug: bool
 
     async def load(self) -> RunContext:
-        """What the agent's execution needs to know. Raises ``StoreUnavailable``."""
-        seen, plan, live = self.input, self.plan, self.live
+        """What the agent's execution needs to know.
+
+        Raises ``StoreUnavailable``, or ``Rejected`` if what the run was to go on with is not there any more.
+        """
+        seen, plan, live, store = self.input, self.plan, self.live, self.projections.store
         scope, thread_id, run_id = live.lease.scope, seen.thread_id, seen.run_id
         state: Any = {} if seen.state is None else seen.state
         writer = EventWriter(thread_id, run_id, new_id=new_id, parent_run_id=seen.parent_run_id, state=state)
         for event in self.prelude:
             writer.emit(event)
+        brought = seen
+        if plan.after is not None:
+            back, snapshot = await take_back(plan.after, self.projections, scope, thread_id, run_id)
+            brought = replace(seen, messages=back.rest_of(seen.messages))
+            if snapshot is not None:
+                live.put(writer.emit(snapshot))
+                await live.room()
+        if plan.is_given_up:
+            live.cancel()  # before it began
         # Not before the run has begun: the run before it may still have been writing its session.
         if self.has_history:
-            live.session = await self.store.session(scope, thread_id)
+            live.session = await store.session(scope, thread_id)
         session = live.session
         recorded: Mapping[str, bytes] = {}
         if plan.root_run_id != run_id:
-            recorded = await self.store.recorded(scope, thread_id, plan.root_run_id)
+            recorded = await store.recorded(scope, thread_id, plan.root_run_id)
         return RunContext(
             input=seen if plan.original is None else plan.original,
-            resume_input=None if plan.original is None else seen,
+            resume_input=None if plan.original is None else brought,
             thread_id=thread_id,
             run_id=run_id,
             writer=writer,

@@ -16,7 +16,9 @@ open, on the run being continued                                claimed
 claimed by a run that is on                                     claimed as well, and listed in ``taken``: who
                                                                 begins decides whether that run makes way
 settled, while others of its run are open                       ignored: the first answer counts
-settled, or the conversation has gone on                        409 ``interrupt_stale``
+settled by a run that then failed, and given again              the run is tried again
+settled by a run that failed or was stopped, and given up       the run ends as cancelled, without the agent
+settled otherwise, or the conversation has gone on              409 ``interrupt_stale``
 raised on another branch, or on another thread of this scope    422 ``interrupt_foreign``
 past its ``expiresAt``, and not cancelled (INT-9)               422 ``interrupt_expired``
 not what its ``responseSchema`` asks for                        422 ``interrupt_answer_invalid``, with a path
@@ -26,6 +28,11 @@ never raised, as far as can be told                             ignored with a n
 
 An interrupt that is not covered is 422 ``interrupt_uncovered``. An unknown status was refused when the input was read
 (AMB-9). Other scopes are never looked at.
+
+A client whose answer was used by a run that failed still holds the question (INT-8), and cannot know that it is
+settled. So it may send what it sent before: the agent is replayed with the answers that were used and with what it has
+on record, and nothing that was done is done again. Or it gives up, and its next run is an ordinary one. Another answer
+than the one that was used is refused: what came of that one may have been done.
 """
 
 from __future__ import annotations
@@ -45,9 +52,9 @@ from aguila.codec.notice import Notice, list_ids
 from aguila.codec.pointer import escape_token
 from aguila.codec.text import without_surrogates
 from aguila.errors import NotFound
-from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput
+from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput, replace
 from aguila.server.history import combine
-from aguila.server.projection import History, Projection, Projections, stored_input
+from aguila.server.projection import History, Projection, Projections, input_of
 from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import RunRecord
@@ -57,13 +64,22 @@ MAX_LOOKED_FOR = 100
 """How many unknown interrupts of one request are looked for on other threads: each costs a look into the store."""
 
 
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs that were to continue the run ``asked`` and failed, one after the other: nothing else came since."""
+
+    asked: str
+    failed: list[str]
+
+
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may begin with.
 
     ``claims`` are the interrupts to claim; ``taken`` are those of them that another run holds at the moment;
     ``waiting`` are those that were open on the thread when this was decided. With
     ``replay`` the agent is invoked again with ``original``, what it saw in the run ``root_run_id`` that the chain of
-    resumes began with. Without, it sees the new input, and the run is its own root.
+    resumes began with. Without, it sees the new input, and the run is its own root. ``after`` are the attempts that
+    the run takes the place of; it ``is_retry`` if all its answers were used by those. If it ``is_given_up``, the agent
+    is not to be called.
     """
 
     claims: list[str]
@@ -73,6 +89,9 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     root_run_id: str
     original: RunAgentInput | None
     notices: list[Notice]
+    after: Attempts | None = None
+    is_retry: bool = False
+    is_given_up: bool = False
 
 
 async def plan_resume(
@@ -108,7 +127,18 @@ async def plan_resume(
     records = {record.interrupt_id: record for record in await store.interrupts(scope, thread_id)}
     waiting = frozenset(record.interrupt_id for record in records.values() if record.status == "open")
     continued = _continued(runs, last)
-    judge = _Judge(runs, None if continued is None else runs[continued], records, now)
+    judge = _Judge(runs, continued, records, now)
+    chain = _Chain(store, scope, thread_id, runs)
+    members: list[int] = []
+    answers: dict[str, ResumeEntry] = {}
+    attempts: Attempts | None = None
+    if continued is not None and entries:
+        members = await chain.members(continued)
+        answers = await chain.answers(members, records.values())
+        attempts = await chain.attempts(continued)
+    if attempts is not None:
+        used = [one for one in judge.settled if is_replayed(one) and records[one].claimed_by in attempts.failed]
+        judge.used = {one: answers[one] for one in used}
     unknown: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry.interrupt_id in records:
@@ -120,12 +150,14 @@ async def plan_resume(
         message = f"answers to interrupts that nobody raised are ignored: {list_ids(list(unknown))}"
         judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{min(unknown.values())}"))
     judge.refuse_uncovered(pending)
-    if continued is None or not any(map(is_replayed, judge.claims)):
+    is_retry = judge.is_retry()
+    if judge.given_up and not is_retry:
+        message = "the answers were used and are given up: the run ends as cancelled, and the agent is not called"
+        judge.notices.append(Notice(rule="INT-8", message=message, path="/resume"))
+        return replace(_ordinary(input, judge.notices, waiting), taken=judge.given_up, is_given_up=True)
+    if continued is None or not (is_retry or any(map(is_replayed, judge.claims))):
         return _ordinary(input, judge.notices, waiting, judge.claims, judge.taken)
 
-    chain = _Chain(store, scope, thread_id, runs)
-    members = await chain.members(continued)
-    answers = await chain.answers(members, records.values())
     answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in judge.claims})
     root = members[-1]
     before = None if root == 0 else await projections.of(scope, thread_id, runs[root - 1].run_id)
@@ -134,12 +166,14 @@ async def plan_resume(
     judge.notices += _unseen(input, view)
     return ResumePlan(
         claims=judge.claims,
-        taken=judge.taken,
+        taken=judge.repeated if is_retry else judge.taken,
         waiting=waiting,
-        replay=Replay(answers=answers, current=frozenset(judge.claims)),
+        replay=Replay(answers=answers, current=frozenset([*judge.claims, *judge.used]), settled=frozenset(judge.used)),
         root_run_id=_id_of(runs[root]),
         original=seen.input,
         notices=judge.notices,
+        after=attempts,
+        is_retry=is_retry,
     )
 
 
@@ -240,15 +274,16 @@ class _Judge:
     """Takes the entries one by one, and then says what is missing."""
 
     def __init__(
-        self,
-        runs: Sequence[RunRecord],
-        continued: RunRecord | None,
-        records: Mapping[str, InterruptRecord],
-        now: float,
+        self, runs: Sequence[RunRecord], at: int | None, records: Mapping[str, InterruptRecord], now: float
     ) -> None:
+        continued = None if at is None else runs[at]
         self.claims: list[str] = []
         self.taken: list[str] = []
         self.notices: list[Notice] = []
+        self.used: dict[str, ResumeEntry] = {}
+        """Answers that attempts to continue the run have used, before they failed."""
+        self.repeated: list[str] = []
+        self.given_up: list[str] = []
         self._path = {run.run_id for run in runs}
         self._records = records
         self._now = now
@@ -257,6 +292,7 @@ class _Judge:
         run_id = None if continued is None else continued.run_id
         self._raised = {one: records[one] for one in raised if one in records and records[one].run_id == run_id}
         self.settled = {one for one, record in self._raised.items() if record.status == "settled"}
+        self._since = {} if at is None else {run.run_id: run.outcome for run in runs[at + 1 :]}
 
     def take(self, index: int, entry: ResumeEntry) -> None:
         """Judge an entry for an interrupt of this thread. Raises ``Rejected``."""
@@ -270,7 +306,8 @@ class _Judge:
             raise Rejected(422, "interrupt_foreign", message, path)
         if record.status == "settled":
             if len(self.settled) == len(self._raised):
-                raise Rejected(409, "interrupt_stale", f"the interrupt {interrupt_id!r} has been answered", path)
+                self._take_again(record, entry, path)
+                return
             # The run that used it failed over the others, and a client has to answer all again (INT-8).
             message = f"the interrupt {interrupt_id!r} has been answered; the first answer counts"
             self.notices.append(Notice(rule="INT-14", message=message, path=path))
@@ -279,6 +316,36 @@ class _Judge:
         self.claims.append(interrupt_id)
         if record.status == "claimed":
             self.taken.append(interrupt_id)
+
+    def _take_again(self, record: InterruptRecord, entry: ResumeEntry, path: str) -> None:
+        """Judge an entry for an interrupt that is settled, as are all of its run."""
+        first = self.used.get(entry.interrupt_id)
+        is_repeated = first is not None and entry.status == first.status and same_json(entry.payload, first.payload)
+        # Nobody gives up what a run is doing, or has done.
+        is_open_ended = record.claimed_by in self._since and set(self._since.values()) <= {"error", "cancelled"}
+        is_given_up = is_open_ended and entry.status == "cancelled"
+        if is_repeated:
+            self.repeated.append(entry.interrupt_id)
+        if is_given_up:
+            self.given_up.append(entry.interrupt_id)
+        if not is_repeated and not is_given_up:
+            message = f"the interrupt {entry.interrupt_id!r} has been answered"
+            if first is not None:
+                message += ", otherwise; the run failed: give the same answer to try again, or give it up"
+            raise Rejected(409, "interrupt_stale", message, path)
+
+    def is_retry(self) -> bool:
+        """Whether the answers are those that were used. To give all of them up again is no wish to try again.
+
+        Raises ``Rejected`` if some are and the others were given up.
+        """
+        given_up = set(self.given_up)
+        if given_up.issuperset(self.repeated):
+            return False
+        if given_up.issubset(self.repeated):
+            return True
+        message = "these interrupts have been answered: give the same answers to try again, or give all of them up"
+        raise Rejected(409, "interrupt_stale", message, "/resume")
 
     def refuse_uncovered(self, pending: Sequence[Interrupt]) -> None:
         """Raise ``Rejected`` if an open interrupt has no entry."""
@@ -338,7 +405,7 @@ class _Chain:
     async def input_of(self, run_id: str) -> RunAgentInput:
         """What a run was asked for with."""
         if run_id not in self._inputs:
-            self._inputs[run_id] = stored_input(await self._store.run(self._scope, self._thread_id, run_id))
+            self._inputs[run_id] = await input_of(await self._store.run(self._scope, self._thread_id, run_id))
         return self._inputs[run_id]
 
     async def members(self, at: int) -> list[int]:
@@ -352,6 +419,17 @@ class _Chain:
             found.append(before)
             at = before
         return found
+
+    async def attempts(self, at: int) -> Attempts | None:
+        """The runs that were to continue the one at ``at``, if there is any and all of them failed."""
+        raised = {interrupt.id for interrupt in self._runs[at].interrupts}
+        failed: list[str] = []
+        for run in self._runs[at + 1 :]:
+            given = (await self.input_of(_id_of(run))).resume
+            if run.outcome != "error" or given is None or raised.isdisjoint(one.interrupt_id for one in given):
+                return None
+            failed.append(_id_of(run))
+        return Attempts(asked=_id_of(self._runs[at]), failed=failed) if failed else None
 
     async def answers(self, members: Sequence[int], records: Iterable[InterruptRecord]) -> dict[str, ResumeEntry]:
         """The answers to questions of these runs that were used, from the runs that used them."""

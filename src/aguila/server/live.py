@@ -29,6 +29,7 @@ from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.checked import DELTAS, checked, checked_deltas, checked_large, is_large_event
 from aguila.server.files import resolve_file
 from aguila.server.outage import Outage
+from aguila.server.rejection import Rejected
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
 from aguila.store import Lease, RunEnd, Store
 
@@ -60,6 +61,7 @@ class LiveRun:
         "_claims",
         "_crowd",
         "_deltas",
+        "_failure",
         "_flushed_at",
         "_flushing",
         "_grace",
@@ -136,6 +138,7 @@ class LiveRun:
         self._terminal: bytes | None = None
         self._refusal: StoreError | None = None
         self._unsendable: EncodeError | DecodeError | None = None
+        self._failure = _FAILED
         self._cancelling = False
         self._is_driving = False
         self._is_over = False
@@ -347,6 +350,8 @@ class LiveRun:
                     ending = await execute(agent, context, self, self, cancel_grace=cancel_grace)
             except StoreUnavailable as error:
                 self._refusal = error
+            except Rejected as error:  # by then the run had begun
+                self._failure = _error(error.message, error.code)
             except Exception as error:  # noqa: BLE001 - the run must be closed, whatever it is
                 self._tell("the executor failed", logging.ERROR, error=error)
             self._is_over = True
@@ -381,7 +386,7 @@ class LiveRun:
             events = await self._take()
             is_whole = self._unsendable is None or (ending is not None and ending.outcome == "error")
             if ending is None or self._terminal is None or not is_whole:
-                events, end = [*events, _error("The run failed.", "internal")], RunEnd(outcome="error")
+                events, end = [*events, self._failure], RunEnd(outcome="error")
             else:
                 events, end = [*events, self._terminal], self._end(ending)
         self._drop()
@@ -481,4 +486,5 @@ def _error(message: str, code: str) -> bytes:
     return encode_event(RunErrorEvent(message=message, code=code))
 
 
+_FAILED = _error("The run failed.", "internal")
 _UNSTORED = _error("The run could not be stored.", "store_unavailable")

@@ -413,7 +413,7 @@ class _Thread:
             line = self._line
         else:
             line = _Line(None if parent is None else await self._end_of(parent), self._makers, self._warn)
-        line.start(event, await _input_of(record), self._history, at)
+        line.start(event, await input_of(record), self._history, at)
         self._line = line
         self._runs[event.run_id] = _Run(run_id=event.run_id, parent=parent, first=at, last=at)
 
@@ -453,7 +453,7 @@ class _Thread:
                     ):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
-                            line.start(event, await _input_of(record), self._history, at)  # type: ignore[arg-type]
+                            line.start(event, await input_of(record), self._history, at)  # type: ignore[arg-type]
                         else:
                             line.feed(event, at)
 
@@ -479,7 +479,8 @@ def _is_old(*texts: bytes) -> bool:
     return True  # odd text, which the decoder knows how to read
 
 
-async def _input_of(run: RunRecord) -> RunAgentInput:
+async def input_of(run: RunRecord) -> RunAgentInput:
+    """The same, without keeping everybody else waiting for a large one."""
     return await apart(stored_input, run) if len(run.input) > LARGE else stored_input(run)
 
 

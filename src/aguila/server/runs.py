@@ -322,13 +322,14 @@ class Runs:
                 raise Disconnected
 
     async def _wait_for(self, run: RunRecord, plan: ResumePlan) -> None:
+        if plan.is_retry or plan.is_given_up:  # of two that try again one does, also if nobody watches it yet
+            raise _taken(plan, run)
         try:
             await self._make_way(run)
         except Rejected as refusal:
             if refusal.code != "thread_busy" or not plan.taken:
                 raise
-            message = f"interrupt {plan.taken[0]} is being answered by run {run.run_id}"
-            raise Rejected(409, "interrupt_taken", message, "/resume") from None
+            raise _taken(plan, run) from None
 
     async def _found(self, asked: Asked) -> Started | None:
         """The run that this request started before, if it did."""
@@ -410,7 +411,7 @@ class Runs:
             loop=self._loop,
         )
         beginning = Beginning(
-            store,
+            self.projections,
             live,
             seen,
             plan,
@@ -621,6 +622,11 @@ class Runs:
 def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
     """An input for a log that stands alone: a run without a state began with ``{}``, which means the same (IN-11)."""
     return input if input.state is not None else replace(input, state={})
+
+
+def _taken(plan: ResumePlan, run: RunRecord) -> Rejected:
+    message = f"interrupt {plan.taken[0]} is being answered by run {run.run_id}"
+    return Rejected(409, "interrupt_taken", message, "/resume")
 
 
 def _too_many_runs() -> Rejected:
