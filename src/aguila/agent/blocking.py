@@ -377,7 +377,7 @@ class BlockingRun(BlockingWriting):
         """Do something once, however often the agent is replayed. ``effect`` is called in this thread."""
         questions = self._run._questions
         with self._recording[key]:
-            known, value = questions.recorded(key)
+            known, value = self._bridge.call(partial(questions.recorded, key))
             if known:
                 return value
             return self._bridge.call(partial(questions.record, key, effect()))

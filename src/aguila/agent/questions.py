@@ -17,9 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aguila import protocol
+from aguila.agent.apart import LARGE, apart
 from aguila.agent.context import RunContext, Services
 from aguila.agent.output import Output
 from aguila.codec.json import encode
@@ -239,22 +241,26 @@ class Questions:
             raise InterruptCancelled(given_up, payloads)
         return payloads
 
-    def recorded(self, key: str) -> tuple[bool, Any]:
+    async def recorded(self, key: str) -> tuple[bool, Any]:
         """Whether the result of a side effect is on record, and that result."""
         data = self._recorded.get(key)
-        return (False, None) if data is None else (True, load(data, strict=False, warn=log_notice))
+        if data is None:
+            return False, None
+        read = partial(load, data, strict=False, warn=log_notice)
+        return True, await apart(read) if len(data) > LARGE else read()
 
     async def record(self, key: str, value: Any) -> Any:
         """Keep the result of a side effect, and give it as a replay will. Raises ``EncodeError`` if it is not JSON."""
-        data = encode(own_json(value))
+        own = own_json(value)
+        data = await apart(encode, own) if _has_large_text(own) else encode(own)
         await self._services.record(key, data)
         self._recorded[key] = data
-        return self.recorded(key)[1]
+        return (await self.recorded(key))[1]
 
     async def once(self, key: str, effect: Callable[[], Any]) -> Any:
         """The recorded result, or what the effect gives, recorded before anyone sees it."""
         async with self._recording[key]:
-            known, value = self.recorded(key)
+            known, value = await self.recorded(key)
             if known:
                 return value
             value = effect()
@@ -334,4 +340,13 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
     )
 
 
+def _has_large_text(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) > LARGE
+    if isinstance(value, _OBJECT):
+        return any(map(_has_large_text, value.values()))
+    return isinstance(value, _ARRAY) and any(map(_has_large_text, value))
+
+
 _OBJECT: Any = dict
+_ARRAY: Any = list

@@ -104,7 +104,7 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
         data, own_type = read_data_uri(source.value)
         media_type = own_type if media_type is None else media_type
     else:
-        data = _decoded(source.value)
+        data = from_base64(source.value)
     return DataContent(
         data,
         OCTET_STREAM if media_type is None else media_type,
@@ -124,10 +124,11 @@ def read_data_uri(uri: str) -> tuple[bytes, str | None]:
     # "data:;charset=utf-8,x" names a parameter and no type, and then nobody has said the type.
     media_type = None if head == "" or head.startswith(";") else _media_type(head)
     data = unquote_to_bytes(body)
-    return (_decoded(data.decode("latin-1")) if is_base64 else data), media_type
+    return (from_base64(data.decode("latin-1")) if is_base64 else data), media_type
 
 
-def _decoded(text: str) -> bytes:
+def from_base64(text: str) -> bytes:
+    """The bytes that strict base64, perhaps in lines, stands for; large ones in slices. Raises ``Unusable``."""
     if any(c in text for c in " \t\r\n"):
         text = text.translate(_WHITESPACE)
     # Python 3.11 lets surplus padding pass, and no length but a multiple of four is whole.

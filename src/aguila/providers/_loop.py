@@ -147,12 +147,12 @@ class _Rounds:
 
         async def effect() -> Any:
             heard.append(await ask())
-            return msgspec.to_builtins(heard[0])
+            return await heard[0].as_record()
 
         recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
         if heard:
             return heard[0]
-        turn = msgspec.convert(recorded, Turn)
+        turn = await Turn.recalled(recorded)
         messages.extend(await self._sent(turn.heard))
         self._chat = self._run.chat()
         await retell(self._run, self._chat, turn)

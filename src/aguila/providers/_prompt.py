@@ -10,25 +10,21 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart
+from aguila.agent.apart import apart
 from aguila.agent.run import Run
-from aguila.chat import (
-    ChatMessage,
-    DataContent,
-    FunctionCallContent,
-    FunctionResultContent,
-    UriContent,
-    provider_history,
-)
+from aguila.chat import ChatMessage, FunctionCallContent, provider_history
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import Context, Tool, replace
+from aguila.providers._media import is_large
 from aguila.providers._said import as_said
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BEGIN = "(The user has not said anything yet.)"
 """What stands for the user where a provider demands that the user speaks first."""
@@ -72,26 +68,11 @@ async def prompt_of(
     return Prompt(messages=messages, tools=list(declared.values()), instructions=instructions, context=run.context)
 
 
-async def request_of(
-    request: Callable[..., dict[str, Any]], prompt: Prompt, *, model: str, warn: Warn, view: View
-) -> dict[str, Any]:
-    """What ``request`` makes of a prompt. Files that are large are encoded apart from the event loop."""
-    make = partial(request, prompt, model=model, warn=warn, view=view)
-    return await apart(make) if any(map(_has_large_file, prompt.messages)) else make()
-
-
-def _has_large_file(message: ChatMessage) -> bool:
-    for content in message.contents:
-        parts: Any = content.result if isinstance(content, FunctionResultContent) else [content]
-        if isinstance(parts, list) and any(_is_large_file(part) for part in cast("list[Any]", parts)):
-            return True
-    return False
-
-
-def _is_large_file(part: Any) -> bool:
-    if isinstance(part, DataContent):
-        return len(part.data) > LARGE
-    return isinstance(part, UriContent) and len(part.uri) > LARGE
+async def made_of(prompt: Prompt, make: Callable[Concatenate[Prompt, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What ``make`` makes of a prompt: a view or a request. What is large is worked on apart from the event loop."""
+    if any(is_large(content) for message in prompt.messages for content in message.contents):
+        return await apart(make, prompt, *args, **kwargs)
+    return make(prompt, *args, **kwargs)
 
 
 def with_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

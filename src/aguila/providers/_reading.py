@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
+from aguila.agent.apart import apart
 from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
 from aguila.codec.notice import Notice, log_notice
 from aguila.protocol import TokenUsage, replace
@@ -37,6 +38,10 @@ class Reader(ABC):
         self._view = view
         self._said = 0
         self._left_out: set[str] = set()
+
+    def is_slow(self, event: Any, /) -> bool:
+        """Whether an event may hold something large, so that it is to be read apart from the event loop."""
+        return False
 
     @abstractmethod
     def read(self, event: Any, /) -> ChatUpdate | None:
@@ -70,7 +75,7 @@ async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterat
     known: TokenUsage | None = None
     try:
         async for event in stream:
-            update = reader.read(event)
+            update = await apart(reader.read, event) if reader.is_slow(event) else reader.read(event)
             if reader.usage is not known:
                 known = reader.usage
                 before = ChatUpdate() if update is None else update

@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
+from aguila.agent.apart import apart
 from aguila.agent.questions import interrupts_in
 from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
@@ -24,6 +25,7 @@ from aguila.codec.notice import log_notice
 from aguila.codec.records import members
 from aguila.errors import AguilaError, DecodeError, EncodeError
 from aguila.protocol import ContentPart, Tool, replace
+from aguila.providers._media import is_large
 
 _log = logging.getLogger("aguila")
 
@@ -103,7 +105,7 @@ class FunctionTool(Generic[P, R]):
             value = function(**bound) if self.is_async else await _in_thread(function, bound)
             if inspect.isawaitable(value):
                 value = await value
-            return Result.of(value)
+            return await apart(Result.of, value) if is_large(value) else Result.of(value)
         except ToolError as error:
             return Result.failed(str(error))
         except BaseException as error:

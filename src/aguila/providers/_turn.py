@@ -8,11 +8,11 @@ the model is shown it again within the run only.
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import msgspec
 
+from aguila.agent.apart import LARGE, apart
 from aguila.agent.handles import ChatHandle
 from aguila.agent.run import Run
 from aguila.chat import (
@@ -25,6 +25,7 @@ from aguila.chat import (
     TextContent,
 )
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
+from aguila.chat.media import as_base64
 from aguila.chat.own_metadata import with_own
 from aguila.protocol import ActivitySnapshotEvent, ReasoningEncryptedValueEvent, replace
 from aguila.providers._artefact import Place, placed
@@ -100,6 +101,17 @@ class Turn(msgspec.Struct, omit_defaults=True):
     finish_reason: str | None = None
     heard: list[str] = []
     """The messages that the user sent along with an answer, and that the model was shown before it said this."""
+
+    @classmethod
+    async def recalled(cls, record: Any) -> Turn:
+        """The turn that was recorded. A large file in it is decoded apart."""
+        is_large = any(len(item.get("data", "")) > LARGE for item in record.get("items", ()))
+        return await apart(msgspec.convert, record, cls) if is_large else msgspec.convert(record, cls)
+
+    async def as_record(self) -> Any:
+        """The turn as JSON, with files as base64; a large one is encoded apart."""
+        is_large = any(isinstance(item, File) and len(item.data) > LARGE for item in self.items)
+        return await apart(msgspec.to_builtins, self) if is_large else msgspec.to_builtins(self)
 
     @property
     def calls(self) -> list[Call]:
@@ -188,7 +200,8 @@ async def tell_artefact(run: Run, item: Text) -> None:
 async def tell_file(chat: ChatHandle, item: File) -> None:
     """Tell a file: as an activity, unless a hook knows better."""
     family = item.media_type.partition("/")[0]
-    source = {"type": "data", "value": base64.b64encode(item.data).decode("ascii"), "mimeType": item.media_type}
+    text = await apart(as_base64, item.data) if len(item.data) > LARGE else as_base64(item.data)
+    source = {"type": "data", "value": text, "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
     shown = ActivitySnapshotEvent(message_id=item.message_id, activity_type=MADE_FILE, content=content)
     await chat.tell(ChatUpdate(contents=[DataContent(item.data, item.media_type, raw_representation=shown)]))

@@ -60,7 +60,7 @@ from aguila.providers._media import (
     result_contents,
     text_of_file,
 )
-from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, request_of, with_options
+from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, made_of, object_arguments, with_options
 from aguila.providers._reading import FINISH_REASON, Reader, known_finish, read_stream
 from aguila.providers._schema import standard_schema
 from aguila.providers._tools import AnyTool
@@ -126,8 +126,8 @@ def _client(client: Any) -> Any:
 
 class _Messages(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = View(prompt, RULES, warn)
-        made = await request_of(request, prompt, model=self._model, warn=warn, view=view)
+        view = await made_of(prompt, View, RULES, warn)
+        made = await made_of(prompt, request, model=self._model, warn=warn, view=view)
         stream = await self._client.messages.create(**with_options(made, self._options))
         async with stream:
             async for update in updates(stream, model=self._model, provider=self._provider, view=view):

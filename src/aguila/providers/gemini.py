@@ -59,7 +59,7 @@ from aguila.providers._media import (
     result_contents,
     text_of_file,
 )
-from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, object_arguments, request_of, with_options
+from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, made_of, object_arguments, with_options
 from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import gemini_schema
 from aguila.providers._tools import AnyTool
@@ -140,8 +140,8 @@ def _client(client: Any) -> Any:
 
 class _Gemini(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = _view(prompt, warn)
-        made = await request_of(request, prompt, model=self._model, warn=warn, view=view)
+        view = await made_of(prompt, _view, warn)
+        made = await made_of(prompt, request, model=self._model, warn=warn, view=view)
         made["config"] = with_options(made["config"], self._options)
         stream = await self._client.aio.models.generate_content_stream(**made)
         try:

@@ -21,7 +21,7 @@ from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
-from aguila.providers._prompt import Prompt, Rules, View, request_of, with_options
+from aguila.providers._prompt import Prompt, Rules, View, made_of, with_options
 from aguila.providers._tools import AnyTool
 
 
@@ -79,9 +79,9 @@ class _Chat(SDKModel):
         self._rules = rules
 
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = View(prompt, self._rules, warn)
+        view = await made_of(prompt, View, self._rules, warn)
         make = partial(openai_chat.request, provider=self._provider)
-        made = await request_of(make, prompt, model=self._model, warn=warn, view=view)
+        made = await made_of(prompt, make, model=self._model, warn=warn, view=view)
         stream = await self._client.chat.completions.create(**with_options(made, self._options))
         async with stream:
             async for update in openai_chat.updates(stream, model=self._model, provider=self._provider, view=view):
@@ -90,8 +90,8 @@ class _Chat(SDKModel):
 
 class _Responses(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = View(prompt, openai_responses.RULES, warn)
-        made = await request_of(openai_responses.request, prompt, model=self._model, warn=warn, view=view)
+        view = await made_of(prompt, View, openai_responses.RULES, warn)
+        made = await made_of(prompt, openai_responses.request, model=self._model, warn=warn, view=view)
         stream = await self._client.responses.create(**with_options(made, self._options))
         async with stream:
             async for update in openai_responses.updates(stream, model=self._model, provider=self._provider, view=view):

@@ -337,6 +337,11 @@ class _Reader(Reader):
         self._details: list[dict[str, Any]] = []  # that were not told yet
         self._extra: set[str] = set()  # calls that have an artefact
 
+    def is_slow(self, chunk: Any) -> bool:
+        """Pictures come whole, and as text."""
+        choices = getattr(chunk, "choices", None) or ()
+        return any(getattr(getattr(choice, "delta", None), "images", None) for choice in choices)
+
     def read(self, chunk: Any) -> ChatUpdate | None:
         """What a chunk adds, or None."""
         if getattr(chunk, "usage", None) is not None:

@@ -11,8 +11,6 @@ Skipped with a notice: audio, video, images and files of types that it does not 
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
@@ -29,7 +27,7 @@ from aguila.chat import (
     UriContent,
 )
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable
+from aguila.chat.media import Unusable, from_base64
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
@@ -320,6 +318,10 @@ class _Reader(Reader):
         self._refused = False
         self._begun: dict[tuple[Any, Any], int] = {}  # by item and part, how much was said before
 
+    def is_slow(self, event: Any) -> bool:
+        """Items of tools that the provider runs itself come whole, pictures among them."""
+        return event.type == "response.output_item.done" and event.item.type in _OWN
+
     def read(self, event: Any) -> ChatUpdate | None:
         """What an event adds, or None."""
         contents: list[Content] = []
@@ -410,8 +412,8 @@ class _Reader(Reader):
         file: list[Content] = []
         if isinstance(picture, str) and picture != "":
             try:
-                data = base64.b64decode(picture, validate=True)
-            except binascii.Error:
+                data = from_base64(picture)
+            except Unusable:
                 self._leave_out(item.type, "its picture is not base64, and left out")
             else:
                 kind = whole.get("output_format")
