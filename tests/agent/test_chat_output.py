@@ -477,3 +477,23 @@ def test_what_is_no_output_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
         assert "chat updates" in run_agent(agent, debug=True).last.message
+
+
+def test_who_speaks_in_chat_beside_others_can_do_so_from_a_thread_too() -> None:
+    async def on_the_loop(run: Any) -> None:
+        chat = run.chat()
+        await chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
+        await chat.tell(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
+        await chat.close({"a": 1})
+        assert not chat.has_asked
+
+    def in_a_thread(run: Any) -> None:
+        chat = run.chat()
+        chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
+        chat.tell(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
+        chat.close({"a": 1})
+        assert not chat.has_asked
+
+    told = [[encode_event(event) for event in run_agent(agent).events] for agent in (on_the_loop, in_a_thread)]
+    assert told[0] == told[1]
+    assert b"".join(told[0]).count(b'"TEXT_MESSAGE_CONTENT"') == 2

@@ -18,6 +18,7 @@ from typing import Any
 from aguila.agent.blocking_handles import (
     Blocking,
     BlockingActivity,
+    BlockingChat,
     BlockingReasoning,
     BlockingStep,
     BlockingText,
@@ -324,6 +325,10 @@ class BlockingRun(BlockingWriting):
     @result.setter
     def result(self, result: Any) -> None:
         self._run.result = result
+
+    def chat(self) -> BlockingChat:
+        """One who speaks in chat updates beside others."""
+        return BlockingChat(self._run.chat(), self._bridge)
 
     @property
     def is_cancelled(self) -> bool:

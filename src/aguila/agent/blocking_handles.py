@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from aguila.agent.bridge import Bridge
-from aguila.agent.handles import ActivityHandle, ReasoningHandle, StepHandle, TextHandle, ToolCallHandle
+from aguila.agent.handles import ActivityHandle, ChatHandle, ReasoningHandle, StepHandle, TextHandle, ToolCallHandle
 from aguila.agent.writing import SubagentHandle
+from aguila.chat.updates_out import Update
 from aguila.protocol import JsonPatchOperation, Metadata
 
 H = TypeVar("H", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
@@ -151,6 +152,29 @@ class BlockingStep(Blocking[StepHandle]):
     def parent(self) -> str | None:
         """The name of the step that this one belongs to."""
         return self._handle.parent
+
+
+class BlockingChat:
+    """See ``ChatHandle``."""
+
+    __slots__ = ("_bridge", "_handle")
+
+    def __init__(self, handle: ChatHandle, bridge: Bridge) -> None:
+        self._handle = handle
+        self._bridge = bridge
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a hook made a question of something, with which the run will end."""
+        return self._handle.has_asked
+
+    def tell(self, update: Update) -> None:
+        """Send what an update becomes."""
+        self._bridge.call(partial(self._handle.tell, update))
+
+    def close(self, metadata: Metadata | None = None) -> None:
+        """End the text or the thought that is open."""
+        self._bridge.call(partial(self._handle.close, metadata))
 
 
 class BlockingActivity:
