@@ -450,41 +450,30 @@ def test_a_question_comes_out_of_task_groups() -> None:
 
 
 def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_muted_for_itself() -> None:
-    async def agent(run: Any) -> Any:
-        async def branch(name: str, pause: int) -> Any:
+    def agent_with(pauses: dict[str, int]) -> Any:
+        async def branch(run: Any, name: str) -> Any:
             await run.say(f"{name} begins")
-            for _ in range(pause):
+            for _ in range(pauses[name]):
                 await asyncio.sleep(0)
             answer = await run.ask(f"{name}?", key=name)
             await run.say(f"{name} ends")
-            for _ in range(20):
+            for _ in range(pauses["end"]):
                 await asyncio.sleep(0)
             return answer
 
-        answers = await asyncio.gather(branch("a", 0), branch("b", 0))
-        await run.say("both")
-        return answers
+        async def agent(run: Any) -> Any:
+            answers = await asyncio.gather(branch(run, "a"), branch(run, "b"))
+            await run.say("both")
+            return answers
 
-    async def slower(run: Any) -> Any:
-        """The same agent, whose second branch takes its time on the way to its question."""
+        return agent
 
-        async def branch(name: str, pause: int) -> Any:
-            await run.say(f"{name} begins")
-            for _ in range(pause):
-                await asyncio.sleep(0)
-            answer = await run.ask(f"{name}?", key=name)
-            await run.say(f"{name} ends")
-            return answer
-
-        answers = await asyncio.gather(branch("a", 0), branch("b", 30))
-        await run.say("both")
-        return answers
-
-    async def main(second: Any) -> tuple[Outcome, Outcome]:
+    async def main(again: dict[str, int]) -> tuple[Outcome, Outcome]:
         thread = Thread()
-        return await thread.run(agent), await thread.resume(second, 1, 2)
+        first = await thread.run(agent_with({"a": 0, "b": 0, "end": 20}))
+        return first, await thread.resume(agent_with(again), 1, 2)
 
-    for again in (agent, slower):
+    for again in ({"a": 0, "b": 0, "end": 20}, {"a": 0, "b": 30, "end": 0}):
         first, second = asyncio.run(main(again))
         assert [interrupt.message for interrupt in first.ending.interrupts] == ["a?", "b?"]
         assert second.last.result == [1, 2]

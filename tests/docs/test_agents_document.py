@@ -20,6 +20,7 @@ from aguila.protocol import (
     ImagePart,
     ResumeEntry,
     Tool,
+    ToolCallResultEvent,
     ToolMessage,
     UserMessage,
 )
@@ -145,6 +146,8 @@ def test_questions() -> None:
     assert run(agent_with('Your name?", schema'), ["Ada"])[-1].text == "Hello, Ada."
     assert run(agent_with("run.ask_all("), ["Ada", 36])[-1].text == "Ada, 36"
     assert run(agent_with("run.once("), ["thanks"])[-1].text == "17: thanks"
+    outcomes = run(agent_with("TaskGroup("), ["noon", "eight"])
+    assert [event.content for event in outcomes[-1].of(ToolCallResultEvent)] == ["noon", "eight"]
 
     async def give_up() -> Outcome:
         thread = Thread()
@@ -194,4 +197,4 @@ def test_an_agent_in_a_thread() -> None:
 
 
 def test_no_snippet_is_left_out() -> None:
-    assert len(BLOCKS) == 20  # each of which is run above
+    assert len(BLOCKS) == 21  # each of which is run above

@@ -175,6 +175,10 @@ class Thread:
             else ResumeEntry(interrupt_id=asked.id, status="resolved", payload=answer)
             for asked, answer in zip(self.outcome.ending.interrupts, answers, strict=True)
         ]
+        return await self.resume_some(agent, entries)
+
+    async def resume_some(self, agent: Any, entries: Sequence[ResumeEntry]) -> Outcome:
+        """The run that brings these answers, which may leave questions open."""
         self._answers |= {entry.interrupt_id: entry for entry in entries}
         replay = Replay(answers=dict(self._answers), current=frozenset(entry.interrupt_id for entry in entries))
         return await self._execute(agent, f"run-{next(self._numbers)}", replay)

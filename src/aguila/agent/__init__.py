@@ -7,7 +7,8 @@ any callable that takes a ``Run``; ``forms`` lists what it may be.
 from aguila.agent.blocking import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
 from aguila.agent.executor import execute
-from aguila.agent.questions import Approval, Interrupt, InterruptCancelled, ProposedCall, Question, is_replayed
+from aguila.agent.interrupts import Interrupt
+from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question, is_replayed
 from aguila.agent.run import Run
 
 __all__ = [

@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from aguila.agent.blocking_handles import (
     Blocking,
@@ -26,7 +27,7 @@ from aguila.agent.blocking_handles import (
 )
 from aguila.agent.bridge import Bridge
 from aguila.agent.handles import ToolCallHandle
-from aguila.agent.questions import Approval, ProposedCall, Question
+from aguila.agent.questions import Approval, ProposedCall, Question, within_itself
 from aguila.agent.run import Run
 from aguila.agent.writing import SubagentHandle, Writing
 from aguila.chat.hooks import Hooks
@@ -45,6 +46,9 @@ from aguila.protocol import (
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import FileSource, MediaPart
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class BlockingWriting(ABC):
     """See ``Writing``."""
@@ -57,6 +61,14 @@ class BlockingWriting(ABC):
     def _writing(self) -> Writing:
         """What does the work."""
 
+    def _made(self, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a plain method gives, called on the event loop: only there is it known in which branch it is called."""
+
+        async def call() -> T:
+            return make(*args, **kwargs)
+
+        return self._bridge.call(call)
+
     def text(
         self,
         role: TextMessageRole | None = None,
@@ -65,7 +77,7 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> BlockingText:
         """A text message, open while it is entered: ``with run.text() as text: text.write("...")``."""
-        return BlockingText(self._writing.text(role, name, message_id, metadata), self._bridge)
+        return BlockingText(self._made(self._writing.text, role, name, message_id, metadata), self._bridge)
 
     def say(
         self,
@@ -80,7 +92,7 @@ class BlockingWriting(ABC):
 
     def reasoning(self, message_id: str | None = None, metadata: Metadata | None = None) -> BlockingReasoning:
         """A thought, open while it is entered."""
-        return BlockingReasoning(self._writing.reasoning(message_id, metadata), self._bridge)
+        return BlockingReasoning(self._made(self._writing.reasoning, message_id, metadata), self._bridge)
 
     def tool_call(
         self,
@@ -115,8 +127,12 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> BlockingToolCall:
         """A call whose arguments are written piece by piece while it is entered."""
-        call = self._writing.stream_tool_call(
-            name, tool_call_id=tool_call_id, parent_message_id=parent_message_id, metadata=metadata
+        call = self._made(
+            self._writing.stream_tool_call,
+            name,
+            tool_call_id=tool_call_id,
+            parent_message_id=parent_message_id,
+            metadata=metadata,
         )
         return BlockingToolCall(call, self._bridge)
 
@@ -138,7 +154,8 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> BlockingSubagent:
         """An invocation of a subagent, open while it is entered."""
-        handle = self._writing.subagent(
+        handle = self._made(
+            self._writing.subagent,
             name,
             description,
             subagent_run_id=subagent_run_id,
@@ -232,11 +249,11 @@ class BlockingWriting(ABC):
 
     def new_id(self, kind: str) -> str:
         """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
-        return self._writing.new_id(kind)
+        return self._made(self._writing.new_id, kind)
 
     def new_call_id(self, given: str) -> str:
         """An id for a call that a model named: that one, unless it means another call."""
-        return self._writing.new_call_id(given)
+        return self._made(self._writing.new_call_id, given)
 
     def _approval(self, approval: Approval[ToolCallHandle]) -> Approval[BlockingToolCall]:
         return Approval(
@@ -293,7 +310,8 @@ class BlockingRun(BlockingWriting):
         self.parent_run_id = run.parent_run_id
         self.principal: Any = run.principal
         self.headers: Mapping[str, str] = run.headers
-        self._recording: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._recording: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._doing: set[tuple[int, str]] = set()  # the threads that are in an effect, and its key
 
     @property
     def _writing(self) -> Run:
@@ -376,20 +394,39 @@ class BlockingRun(BlockingWriting):
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Tokens of one model call."""
-        self._run.add_usage(usage)
+        self._made(self._run.add_usage, usage)
 
     def once(self, key: str, effect: Callable[[], Any]) -> Any:
         """Do something once, however often the agent is replayed. ``effect`` is called in this thread."""
         questions = self._run._questions
+        doing = (threading.get_ident(), key)
+        if doing in self._doing:
+            raise RuntimeError(within_itself(key))
         with self._recording[key]:
-            known, value = self._bridge.call(partial(questions.recorded, key))
+            known, value = self._bridge.call(partial(questions.find, key))
             if known:
                 return value
-            return self._bridge.call(partial(questions.record, key, effect()))
+            self._doing.add(doing)
+            try:
+                value = effect()
+            finally:
+                self._doing.discard(doing)
+            return self._bridge.call(partial(questions.record, key, value))
+
+    @contextmanager
+    def retelling(self) -> Generator[None]:
+        """What a replay says in this context was said before, by an effect that is on record: it is not heard again."""
+        held = self._run.retelling()
+        self._made(held.__enter__)
+        try:
+            yield
+        finally:
+            if not self._bridge.is_closed:
+                self._made(held.__exit__, None, None, None)
 
     def new_key(self, kind: str) -> str:
         """A key for ``once`` that nothing else in the run has."""
-        return self._run.new_key(kind)
+        return self._made(self._run.new_key, kind)
 
     def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline."""

@@ -31,8 +31,9 @@ from typing import Any, cast
 
 from aguila.agent.context import Ending, RunContext, Services, Sink
 from aguila.agent.forms import Agent, BadOutput, drive
+from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import Output
-from aguila.agent.questions import InterruptCancelled, interrupts_in, is_replayed
+from aguila.agent.questions import InterruptCancelled, is_replayed
 from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
@@ -55,6 +56,8 @@ from aguila.stream.usage import aggregate_token_usage
 __all__ = ["Ending", "RunContext", "Services", "Sink", "execute"]
 
 _log = logging.getLogger("aguila")
+
+_PATIENCE = 5.0  # seconds
 
 _left_behind: set[asyncio.Task[Any]] = set()
 """Tasks of agents that would not end; held so that they are not collected while they run."""
@@ -79,10 +82,13 @@ async def execute(
     task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, output, cancel_grace)
     error = _error_of(task) if task.done() else None
+    output.is_over = True  # what branches still say is not heard
     try:
+        if (cancelled and run._questions.has_open) or interrupts_in(error) or (error is None and run._questions.raised):
+            await _record_branches(output, services)
         return _End(context, sink, output, run).write(error, cancelled)
     finally:
-        output.is_over = True
+        output.branches.is_over = True
         if not task.done():
             what = "the agent did not stop; the run ends without it"
             tell(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
@@ -93,11 +99,35 @@ async def execute(
 
 async def _outcome_of(agent: Agent, run: Run, output: Output, grace: float) -> BaseException | None:
     """Drive the agent. What it raises is given, not raised: a task that raises SystemExit would end the event loop."""
+    output.branches.begin()
     try:
         await drive(agent, run, output, grace)
     except BaseException as error:  # noqa: BLE001
         return error
     return None
+
+
+async def _record_branches(output: Output, services: Services) -> None:
+    """Note where the branches of the agent are, for a replay that follows. What goes wrong is the run's failure.
+
+    Not if the run fails: what it said is taken back before another takes its place.
+    """
+    record = output.branches.record if output.failure is None else None
+    if record is None:
+        return
+    recording = asyncio.ensure_future(services.record(*record))
+    waiting = asyncio.current_task()
+    assert waiting is not None  # noqa: S101
+    try:
+        await _ended(recording)
+    except asyncio.CancelledError:
+        waiting.uncancel()  # the agent has ended: this changes nothing but how long it takes
+        await asyncio.wait((recording,), timeout=_PATIENCE)
+    if not recording.done():
+        recording.cancel()
+        output.failure = StoreError("the branches of the agent could not be recorded in time")
+    elif recording.exception() is not None:
+        output.failure = recording.exception()
 
 
 def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
@@ -153,6 +183,8 @@ class _End:
         output = self._output
         if output.failure is not None:
             return self._fail(output.failure)
+        if self._run._questions.refusal is not None:
+            return self._fail(self._run._questions.refusal)
         try:
             if cancelled and output.ending is None:
                 if error is not None and not isinstance(error, asyncio.CancelledError):
@@ -232,7 +264,7 @@ class _End:
         replayed = any(is_replayed(interrupt.id) for interrupt in interrupts)
         session = own_json(self._context.session if replayed else self._run.session)
         replaying = self._output.replaying
-        if replaying is None or replaying.has_spoken:
+        if replaying is None or (replaying.has_spoken and self._output.branches.is_caught_up):
             self._output.send_last_state()
         events = self._output.writer.interrupt(interrupts, usage=self._usage())
         return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, session=session))

@@ -146,9 +146,11 @@ async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) ->
                     raise BadOutput from error
                 await output.room()
             elif isinstance(item, Called):
-                await _do(item)
+                with output.branches.during(item.job):
+                    await _do(item)
             else:
                 break
+        bridge.close()  # to other threads that the agent may have left behind
     except BaseException:
         bridge.close()
         with suppress(TimeoutError):
@@ -176,6 +178,7 @@ async def _do(called: Called) -> None:
 
 def _work(agent: Agent, run: BlockingRun, bridge: Bridge, output: Output) -> None:
     """The whole life of an agent's thread."""
+    bridge.begin()
     value: Any = None
     failure: BaseException | None = None
     try:

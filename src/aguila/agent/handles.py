@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, cast
 
+from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import Output
-from aguila.agent.questions import interrupts_in
 from aguila.chat.own_metadata import with_own
 from aguila.chat.updates_out import Update
 from aguila.codec.json import encode
@@ -75,7 +75,7 @@ class TextHandle(Opened):
         metadata: Metadata | None,
     ) -> None:
         self._out = output
-        self.message_id = output.ids.mint("msg") if message_id is None else message_id
+        self.message_id = output.ids.mint("msg", str(owner)) if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
         self.closing: Metadata | None = None
 
@@ -159,7 +159,7 @@ class ToolCallHandle(Opened):
     ) -> None:
         self._out = output
         self.name = name
-        self.id = output.ids.mint("call") if call_id is None else call_id
+        self.id = output.ids.mint("call", name) if call_id is None else call_id
         self.is_frontend = is_frontend
         self.edited: dict[str, Any] | None = None
         self._owner = owner
@@ -194,7 +194,7 @@ class ToolCallHandle(Opened):
             EventWriter.tool_result,
             self.id,
             answer,
-            message_id=self._out.ids.mint("tool") if message_id is None else message_id,
+            message_id=self._out.ids.mint("tool", self.id) if message_id is None else message_id,
             subagent=self._owner,
             metadata=with_own(metadata, arguments=self.edited),
         )
@@ -300,7 +300,7 @@ class ActivityHandle:
     ) -> None:
         self._out = output
         self._owner = owner
-        self.message_id = output.ids.mint("act") if message_id is None else message_id
+        self.message_id = output.ids.mint("act", activity_type, content) if message_id is None else message_id
         self.activity_type = activity_type
         self._content = _object(content)
 

@@ -2,20 +2,22 @@
 
 Below: hashlib. Above: everything that opens something. A run that resumes by replay must name what it continues as the
 earlier run did: a call's result needs the call's id, and the rest of a message belongs to that message. So ids are not
-drawn but derived, from the run that the chain began with and a count. They never depend on content.
+drawn but derived, from the run that the chain began with, the branch of the agent, and a count in that branch.
 
 A provider names its calls itself, some of them alike in every answer: such a name is claimed, once in a thread (P21).
 
-After an answer the count starts anew in a namespace named after the question, so that what is new in a resumed
+After an answer a branch counts anew, in a namespace named after the question, so that what is new in a resumed
 run never has an id that an earlier run used for something else, even if the agent took another way there.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aguila.agent.branches import Branches
 
 
 def short_hash(*parts: str) -> str:
@@ -27,18 +29,18 @@ def short_hash(*parts: str) -> str:
 class Ids:
     """Mints the ids of one run."""
 
-    def __init__(self, thread_id: str, root_run_id: str) -> None:
+    def __init__(self, thread_id: str, root_run_id: str, branches: Branches) -> None:
         self._thread_id = thread_id
         self._root_run_id = root_run_id
-        self._namespace = ""
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._branches = branches
         self._claimed: dict[str, None] = {}
 
-    def mint(self, kind: str) -> str:
-        """The next id of its kind."""
-        key = (self._namespace, kind)
-        self._counts[key] += 1
-        return f"{kind}_{self.derive(*key, str(self._counts[key]))}"
+    def mint(self, kind: str, *about: Any) -> str:
+        """The next id of its kind, here. ``about`` is what it is for: it tells apart branches that begin with it."""
+        branch = self._branches.here(kind, *about)
+        key = (branch.passed, kind)
+        number = branch.counts[key] = branch.counts.get(key, 0) + 1
+        return f"{kind}_{self.derive(branch.name, *key, str(number))}"
 
     def claim(self, given: str, is_taken: Callable[[str], bool]) -> str:
         """An id for a new call: the one given, or one of ours if that is none, or was claimed, or is taken."""
@@ -51,19 +53,12 @@ class Ids:
         """A digest that belongs to this chain of runs."""
         return short_hash(self._thread_id, self._root_run_id, *parts)
 
-    def enter(self, namespace: str) -> None:
-        """Mint from here on under another name."""
-        self._namespace = namespace
-
     @property
     def position(self) -> dict[str, Any]:
-        """How far it has counted and what was claimed, as JSON."""
-        counts = [[*key, count] for key, count in self._counts.items()]
-        return {"namespace": self._namespace, "counts": counts, "claimed": list(self._claimed)}
+        """How far the branch has counted here and what was claimed, as JSON."""
+        return {**self._branches.position(), "claimed": list(self._claimed)}
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Mint on from there; what was minted meanwhile is not minted again."""
-        self._namespace = position["namespace"]
-        for namespace, kind, count in position["counts"]:
-            self._counts[namespace, kind] = max(self._counts[namespace, kind], count)
+        """Mint on from there, here; what was minted meanwhile is not minted again."""
+        self._branches.go_to(position)
         self._claimed.update(dict.fromkeys(position["claimed"]))

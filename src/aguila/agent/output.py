@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
 from aguila.agent.apart import apart
+from aguila.agent.branches import Branches
 from aguila.agent.chat import CHAT, is_account, is_delta, is_large, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
@@ -72,7 +73,8 @@ class Output:
         self._context = context
         self.sink = sink
         self.writer = context.writer
-        self.ids = Ids(context.thread_id, context.root_run_id)
+        self.branches = Branches(context.recorded, is_replay=context.replay is not None)
+        self.ids = Ids(context.thread_id, context.root_run_id, self.branches)
         self.replaying: Replaying | None = None
         self.front = context.writer
         """The writer that the agent writes to: the run's, or a replay's own."""
@@ -82,7 +84,7 @@ class Output:
             )
             self.front.start()
             self.writer._state = own_json(_or_empty(context.client_state))
-            self.replaying = Replaying(context.replay, self.front, context.writer)
+            self.replaying = Replaying(self.branches, self.front, context.writer)
         self.state = SharedState(self.front)
         self.ending: RunFinishedEvent | RunErrorEvent | None = None
         """The end of the run that the agent yielded itself."""
@@ -102,7 +104,8 @@ class Output:
     @property
     def is_muted(self) -> bool:
         """Whether what is said here and now was said by an earlier run."""
-        return self.replaying is not None and self.replaying.is_muted
+        branch = self.branches.place.branch  # to ask is not to begin: whether anyone asks may depend on others
+        return branch.goal is not None or branch.is_quiet
 
     @property
     def usage(self) -> list[TokenUsage]:
@@ -180,7 +183,7 @@ class Output:
         if self.is_over:
             await self._refuse()
         snapshot = own_json(self.state.value)
-        if not self.is_muted:
+        if self.branches.count("snapshot") and self.branches.is_caught_up:
             self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
         await self.room()
 
@@ -293,6 +296,7 @@ class Output:
         if self.replaying is not None or self.failure is not None:
             self._put(events)
             return
+        self.branches.wrote(message_id, len(text))
         try:
             self.sink.put(events)
         except BaseException as error:
@@ -392,7 +396,8 @@ class Output:
             self._accept_by_sink(events)
 
     def _send_state(self) -> None:
-        if not self.is_muted:
+        # Before all branches are where they were, the state may be older than what the client has.
+        if self.replaying is None or (self.branches.is_caught_up and not self.is_muted):
             events = self.state.changes(self.writer)
             if events:
                 self._put_state(events)
@@ -402,7 +407,10 @@ class Output:
         self._accept_by_sink(events if self.replaying is None else [*self.replaying.reopened(), *events])
 
     def _put(self, events: Events) -> None:
-        if self.replaying is not None:
+        if self.replaying is None:
+            for event in events:
+                self.branches.tell(event)
+        else:
             try:
                 events = self.replaying.pass_on(events)
             except BaseException as error:

@@ -3,10 +3,11 @@
 Above: ``writing`` and ``run`` offer ``ask``, ``ask_all``, ``approve`` and ``once``. Below: ``replay`` (what is muted),
 ``ids``. Nothing here sends events.
 
-The signal is a ``BaseException``, so that an agent's ``except Exception`` does not swallow it. The run that answers
-invokes the agent again from its beginning; a question finds its answer by its id, which is derived from the run that
-the chain began with, the question's ordinal or key, its text and its schema. A changed question has another id: it is
-asked again and never takes an old answer.
+The run that answers invokes the agent again from its beginning; a question finds its answer by its id, which is derived
+from the run that the chain began with, the question's key or its place, its text and its schema. A changed question has
+another id: it is asked again and never takes an old answer. The place is that among the same questions in branches that
+begin alike, so that it does not matter in which order branches come to ask; if two of those ask the same at once,
+nobody could tell which of them an answer is for, and they need keys.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aguila import protocol
 from aguila.agent.apart import LARGE, apart
+from aguila.agent.branches import Branch
 from aguila.agent.context import RunContext, Services
+from aguila.agent.interrupts import Interrupt
 from aguila.agent.output import Output
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, log_notice
@@ -38,21 +41,6 @@ if TYPE_CHECKING:
 _PREFIX = "int_"
 
 C = TypeVar("C")
-
-
-class Interrupt(BaseException):
-    """Raised in an agent to end the run with questions. ``run.ask`` raises it; an agent may raise it itself.
-
-    An agent that raises it itself is not replayed: it is invoked with the next input and reads ``run.resume``. Ids of
-    its own must not begin with ``int_``, and each is there once: else the run fails. Raises ``ValueError``
-    without interrupts.
-    """
-
-    def __init__(self, *interrupts: protocol.Interrupt) -> None:
-        if not interrupts:
-            raise ValueError("an interrupt outcome has at least one interrupt (INT-1)")
-        super().__init__(*interrupts)
-        self.interrupts = list(interrupts)
 
 
 class InterruptCancelled(Exception):
@@ -125,19 +113,14 @@ APPROVAL_SCHEMA: dict[str, Any] = {
 """What an answer to ``approve`` looks like. ``accepted`` is understood for ``approved``, if no schema was enforced."""
 
 
+def within_itself(key: str) -> str:
+    """What is wrong with an effect that is recorded under a key and asks for that key."""
+    return f"once({key!r}) is used within its own effect: it would wait for itself"
+
+
 def is_replayed(interrupt_id: str) -> bool:
     """Whether an interrupt was raised by ``ask``, so that its answer resumes the run by replay."""
     return interrupt_id.startswith(_PREFIX)
-
-
-def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
-    """The interrupts that an exception carries, out of nested groups as well, in order."""
-    if isinstance(error, Interrupt):
-        return error.interrupts
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return [interrupt for each in group.exceptions for interrupt in interrupts_in(each)]
-    return []
 
 
 class _Place:
@@ -155,6 +138,9 @@ class _Place:
         self.counts: dict[str, int] = {}
 
 
+_effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.agent.effects", default=())
+"""The effects that this is a part of, with the keys they are recorded under."""
+
 _place: ContextVar[_Place | None] = ContextVar("aguila.agent.place", default=None)
 
 
@@ -171,8 +157,11 @@ class Questions:
         self._used: dict[str, None] = {}  # as a set that takes no room while it is empty
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._ordinal = 0
+        self._times: dict[str, tuple[int, Branch]] = {}  # how often questions without keys were asked, and where last
+        self._alike: dict[str, str] = {}  # the branches of those that have no answer, by the same
         self._top = _Place(self, None)
+        self.refusal: ValueError | None = None
+        """What is wrong with the questions: the run fails of it, as an answer could be taken for another."""
         self.raised: dict[str, protocol.Interrupt] = {}
         """The questions this run asked and has no answer to, by id."""
 
@@ -183,16 +172,28 @@ class Questions:
         subagent: str | None = None,
         identity: str | None = None,
     ) -> protocol.Interrupt:
-        """A question as the protocol has it, with its derived id. Raises ``EncodeError`` if its schema is not JSON."""
-        if question.key is None:
-            self._ordinal += 1
-            place = f"#{self._ordinal}"
-        else:
-            place = f"={question.key}"
+        """A question as the protocol has it, with its derived id.
+
+        Raises ``EncodeError`` if its schema is not JSON, ``ValueError`` if another branch asks the same.
+        """
         schema = own_json(question.schema)
-        text = question.question if identity is None else identity
+        what = [question.question if identity is None else identity, encode(schema).decode()]
+        branch = self._output.branches.here("ask", *([] if question.key is None else [question.key]), *what)
+        derive = self._output.ids.derive
+        if question.key is None:
+            same = derive("#", branch.kind, *what)
+            number = self._count_of(same) + 1
+            self._times[same] = (number, branch)
+            if self._alike.get(same, branch.name) != branch.name:
+                self.refusal = ValueError("branches that begin alike ask the same question at once: give each a key")
+                raise self.refusal
+            id_ = _PREFIX + derive(same, str(number))
+            if id_ not in self._answers:
+                self._alike[same] = branch.name
+        else:
+            id_ = _PREFIX + derive(f"={question.key}", *what)
         return protocol.Interrupt(
-            id=_PREFIX + self._output.ids.derive(place, text, encode(schema).decode()),
+            id=id_,
             reason=question.reason,
             message=question.question,
             response_schema=schema,
@@ -200,6 +201,9 @@ class Questions:
             metadata=own_json(question.metadata),
             subagent_run_id=subagent,
         )
+
+    def _count_of(self, same: str) -> int:
+        return self._times[same][0] if same in self._times else 0
 
     async def answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
         """The answers to these questions. Raises ``Interrupt`` for those that have none yet.
@@ -215,21 +219,24 @@ class Questions:
             if unsettled:
                 await self._services.settle(unsettled)
             self._used.update(dict.fromkeys(used))
-        replaying = self._output.replaying
+        replaying, branches = self._output.replaying, self._output.branches
         missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
         if missing:
-            if replaying is not None and not replaying.is_over:
-                # The agent asks something else than before, or in another order.
-                replaying.end()
+            if replaying is not None:
+                replaying.has_spoken = True
             self.raised.update((interrupt.id, interrupt) for interrupt in missing)
-            # What is still said on the way out belongs to no replay.
-            self._output.ids.enter(f"asked {missing[0].id}")
+            branches.asked(branches.here(), missing[0].id)
             raise Interrupt(*missing)
         if used and replaying is not None:
-            replaying.answered(used)
+            replaying.has_spoken = True
         if ids:
-            self._output.ids.enter(ids[-1])
+            branches.passed(branches.here(), ids[-1], is_current=bool(used))
         return [self._answers[id_] for id_ in ids]
+
+    @property
+    def has_open(self) -> bool:
+        """Whether answers that came with this run were not used, so that they may come again."""
+        return not self._current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
         """The payloads of the answers. Raises ``Interrupt``, or ``InterruptCancelled`` if any was given up."""
@@ -258,23 +265,40 @@ class Questions:
         return (await self.recorded(key))[1]
 
     async def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """The recorded result, or what the effect gives, recorded before anyone sees it."""
+        """The recorded result, or what the effect gives, recorded before anyone sees it.
+
+        Raises ``RuntimeError`` within the effect of the same key, which would wait for itself.
+        """
+        self._output.branches.here("once", key)
+        effects = _effects.get()
+        if any(owner is self and held == key for owner, held in effects):
+            raise RuntimeError(within_itself(key))
         async with self._recording[key]:
             known, value = await self.recorded(key)
             if known:
                 return value
-            value = effect()
-            if inspect.isawaitable(value):
-                value = await value
+            token = _effects.set((*effects, (self, key)))
+            try:
+                value = effect()
+                if inspect.isawaitable(value):
+                    value = await value
+            finally:
+                _effects.reset(token)
             return await self.record(key, value)
 
+    async def find(self, key: str) -> tuple[bool, Any]:
+        """As ``recorded``, for who does the effect elsewhere."""
+        self._output.branches.here("once", key)
+        return await self.recorded(key)
+
     async def once_in_run(self, key: str, effect: Callable[[], Any]) -> Any:
-        """As ``once``, for an effect that uses the run: a replay that skips it has to stand where it left the run.
+        """As ``once``, for an effect that uses the run: a replay that skips it has to stand where it left the branch.
 
         What it said is not said again. Its changes of the state are made again, as the state of a replay is that of
         the first run; so are its steps in counting questions and ids, on which those of all that follows depend.
         """
         output = self._output
+        branch = output.branches.here("once", key)
         is_new = False
 
         async def observed() -> Any:
@@ -290,11 +314,13 @@ class Questions:
                 _place.reset(token)
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
-            return {"value": value, "patch": patch, "ordinal": self._ordinal, "ids": output.ids.position}
+            times = {same: number for same, (number, one) in self._times.items() if one.is_within(branch)}
+            return {"value": value, "patch": patch, "times": times, "ids": output.ids.position}
 
         done = await self.once(key, observed)
         if not is_new:
-            self._ordinal = max(self._ordinal, done["ordinal"])
+            for same, number in done["times"].items():
+                self._times[same] = (max(self._count_of(same), number), branch)
             output.ids.go_to(done["ids"])
             if done["patch"]:
                 await self._change_state(done["patch"])
@@ -305,6 +331,9 @@ class Questions:
         place = _place.get()
         if place is None or place.owner is not self:  # or in a run that another agent started
             place = self._top
+        branch = self._output.branches.here("key", kind).name
+        if branch != "":
+            kind = f"{kind} of {branch}"
         number = place.counts[kind] = place.counts.get(kind, 0) + 1
         return f"{kind} {number}" if place.name is None else f"{kind} {number} in {place.name}"
 

@@ -17,17 +17,16 @@ a change of an activity        a snapshot of the changed activity (ACT-8)
 state                          nothing: the whole state is compared with what the client holds
 =============================  =======================================================================================
 
-Several questions may be answered at once, in branches that run side by side. Each branch is muted until its own
-answer arrives; when all have, so has everyone.
+Each branch of the agent is muted for itself (``branches``), until it is where it was. State is told when all are: until
+then that of the agent may be older than the client's. A branch opens only its own steps and subagents again: others may
+have theirs open at the same time, and may close them before they are heard, and those were told by the earlier run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any
 
-from aguila.agent.context import Replay
+from aguila.agent.branches import ROLES, Branches, Key
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -38,83 +37,43 @@ from aguila.protocol import (
 )
 from aguila.stream.emit import Events
 from aguila.stream.patch import apply_patch
-from aguila.stream.rules import ITEMS, STEP, SUBAGENT, Item
+from aguila.stream.rules import STEP, SUBAGENT, Item
 from aguila.stream.write import EventWriter
-
-_Role = Literal["opens", "continues", "closes"]
-_Key = tuple[Item, str, str | None]
-
-_ROLES: dict[type[Any], tuple[Item, _Role]] = {
-    **{item.opener: (item, "opens") for item in ITEMS},
-    **{cls: (item, "continues") for item in ITEMS for cls in item.content},
-    **{cls: (item, "closes") for item in ITEMS for cls in item.closers},
-}
-
-_aloud: ContextVar[object | None] = ContextVar("aguila.agent.aloud", default=None)
-"""The replay whose answer arrived in this branch of the agent; tasks started from it inherit it."""
-
-_around: ContextVar[tuple[object, tuple[_Key, ...]] | None] = ContextVar("aguila.agent.around", default=None)
-"""The replay of this branch, and the steps and subagents opened in it while it was muted, outermost first.
-
-Other branches may have theirs open at the same time, and may close them before their answers arrive: those were told
-by the earlier run, so a branch opens only its own again.
-"""
 
 
 class Replaying:
     """The muted part of a resumed run, and what it leaves open."""
 
-    def __init__(self, replay: Replay, front: EventWriter, writer: EventWriter) -> None:
+    def __init__(self, branches: Branches, front: EventWriter, writer: EventWriter) -> None:
         self.front = front
+        self._branches = branches
         self._writer = writer
-        self._awaited = set(replay.current)
-        self._openers: dict[_Key, Event] = {}
+        self._openers: dict[Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
-        self._is_over = not replay.current
-        self.has_spoken = self._is_over
-        """Whether anyone was heard."""
-
-    @property
-    def is_muted(self) -> bool:
-        """Whether what is said here and now goes nowhere."""
-        return not self._is_over and _aloud.get() is not self
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is muted any more, in any branch."""
-        return self._is_over
-
-    def answered(self, interrupt_ids: Iterable[str]) -> None:
-        """Answers that came with this run are about to be returned, in this branch."""
-        _aloud.set(self)
-        self.has_spoken = True
-        self._awaited.difference_update(interrupt_ids)
-        if not self._awaited:
-            self._is_over = True
-
-    def end(self) -> None:
-        """Nothing is muted from here on: there is a question that was not asked before."""
-        self.has_spoken = True
-        self._is_over = True
+        self.has_spoken = False
+        """Whether an answer was used, something new was asked, or anyone was heard."""
 
     def pass_on(self, events: Events) -> Events:
         """What to send for events of the front."""
-        muted = self.is_muted
         sent: Events = []
         for event in events:
-            if not muted:
-                sent += self._spoken(event)
-            self._remember(event, muted)
+            new = self._branches.tell(event)
+            if new is not None:
+                told = self._spoken(new)
+                if told:
+                    self.has_spoken = True
+                    sent += told
+            self._remember(event, new is None)
         return sent
 
     def reopened(self) -> Events:
         """The starts of steps and subagents that what is said here and now is part of, unless they were sent."""
-        around = _around.get()
-        if around is None or around[0] is not self or self.is_muted:
+        around = self._branches.place.around
+        if not around:
             return []
-        _around.set(None)
+        self._branches.surround(())
         sent: Events = []
-        for key in around[1]:
+        for key in around:
             opener = self._openers.get(key)
             if opener is not None and not self._writer.has_open(*key):
                 sent += self._announced(opener) + self._writer.emit(opener)
@@ -127,7 +86,7 @@ class Replaying:
         elif isinstance(event, ActivityDeltaEvent):
             self._activities[event.message_id] = self._patched(event)
         else:
-            item, role = _ROLES.get(event.__class__, (None, None))
+            item, role = ROLES.get(event.__class__, (None, None))
             if item is None or role == "continues":
                 return
             key = _key(item, event)
@@ -136,9 +95,8 @@ class Replaying:
             else:
                 self._openers.pop(key, None)
             if muted and (item is STEP or item is SUBAGENT):
-                around = _around.get()
-                held = () if around is None or around[0] is not self else around[1]
-                _around.set((self, (*held, key) if role == "opens" else tuple(one for one in held if one != key)))
+                held = self._branches.place.around
+                self._branches.surround((*held, key) if role == "opens" else tuple(one for one in held if one != key))
 
     def _patched(self, event: ActivityDeltaEvent) -> ActivitySnapshotEvent:
         held = self._activities[event.message_id]  # the front has refused patches of what has no snapshot
@@ -154,13 +112,14 @@ class Replaying:
         cls = event.__class__
         if cls is StateDeltaEvent or cls is StateSnapshotEvent:
             return []
+        item, role = ROLES.get(cls, (None, None))
+        key = None if item is None or role == "opens" else _key(item, event)
+        is_open = key is None or self._writer.has_open(*key)
+        if role == "closes" and not is_open and item is not STEP and item is not SUBAGENT:
+            return []
         before = self.reopened() + self._announced(event)
-        item, role = _ROLES.get(cls, (None, None))
-        if item is not None and role != "opens":
-            key = _key(item, event)
-            if not self._writer.has_open(item, key[1], key[2]):
-                if role == "closes" and item is not STEP and item is not SUBAGENT:
-                    return before
+        if key is not None:
+            if not self._writer.has_open(*key):
                 opener = self._openers.get(key)
                 if opener is not None:
                     before += self._writer.emit(opener)
@@ -181,5 +140,5 @@ class Replaying:
         return self._announced(opener) + self._writer.emit(opener)
 
 
-def _key(item: Item, event: Any) -> _Key:
+def _key(item: Item, event: Any) -> Key:
     return item, getattr(event, item.id_field), event.subagent_run_id if item.keyed_by_owner else None

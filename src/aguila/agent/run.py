@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from aguila.agent.apart import apart
@@ -111,7 +112,8 @@ class Run(Writing):
 
         It is in ``resume_input`` and not in ``messages``. Empty until a replay has come to the answer.
         """
-        if self.resume_input is None or self._out.is_muted:
+        replaying = self._out.replaying
+        if self.resume_input is None or self._out.is_muted or (replaying is not None and not replaying.has_spoken):
             return []
         known = {message.id for message in self.input.messages}
         return [
@@ -161,7 +163,7 @@ class Run(Writing):
         if not isinstance(usage, TokenUsage):
             raise EncodeError(f"usage is a TokenUsage, not {type(usage).__name__}")
         counted = decode(encode(usage), TokenUsage, strict=True)
-        if not self._out.is_muted:
+        if self._out.branches.count("usage", counted):
             self._usage.append(counted)
 
     async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:
@@ -176,6 +178,13 @@ class Run(Writing):
         if uses_run:
             return await self._questions.once_in_run(key, effect)
         return await self._questions.once(key, effect)
+
+    def retelling(self) -> AbstractContextManager[None]:
+        """What a replay says in this context was said before, by an effect that is on record: it is not heard again.
+
+        For who has to open again what an effect opened, after ``once`` gave a recorded result.
+        """
+        return self._out.branches.retelling()
 
     def new_key(self, kind: str) -> str:
         """A key for ``once`` that nothing else in the run has, and that a replay gives again.

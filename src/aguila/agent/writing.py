@@ -59,6 +59,7 @@ class Writing:
         metadata: Metadata | None = None,
     ) -> str:
         """A whole text message; gives its id."""
+        self._out.branches.here("say", text)
         async with self.text(role, name, message_id, metadata) as message:
             await message.write(text)
         return message.message_id
@@ -85,6 +86,7 @@ class Writing:
         ``stream`` leaves the arguments open for ``args``; ``end`` or ``result`` completes them.
         """
         text = arguments_of(args, "" if stream else "{}")
+        self._out.branches.here("call", name, text)
         call = self.stream_tool_call(
             name, tool_call_id=tool_call_id, parent_message_id=parent_message_id, metadata=metadata
         )
@@ -131,7 +133,7 @@ class Writing:
             "parent_message_id": parent_message_id,
             "metadata": metadata,
         }
-        run_id = self._out.ids.mint("sub") if subagent_run_id is None else subagent_run_id
+        run_id = self._out.ids.mint("sub", name) if subagent_run_id is None else subagent_run_id
         return SubagentHandle(self._out, self._questions, self._frontend_tools, run_id, name, opening)
 
     async def activity(
@@ -166,9 +168,10 @@ class Writing:
 
         The first time this ends the run. The run that brings the answer invokes the agent again from its
         beginning and returns here; what was said before is not said again. A question is recognised by its text, its
-        schema, and its ``key`` or else its place among the questions asked.
+        schema, and its ``key`` or else how often it was asked before, by branches that begin alike.
 
-        Raises ``InterruptCancelled`` if the user gave up.
+        Raises ``InterruptCancelled`` if the user gave up, ``ValueError`` if such branches ask the same at once: give
+        them keys.
         """
         asked = Question(
             question=question, schema=schema, key=key, reason=reason, expires_at=expires_at, metadata=metadata

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import msgspec
 
 from aguila.agent.handles import ChatHandle
-from aguila.agent.questions import Interrupt, ProposedCall
+from aguila.agent.interrupts import Interrupt
+from aguila.agent.questions import ProposedCall
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.keys import METADATA
@@ -155,7 +156,8 @@ class _Rounds:
         turn = await Turn.recalled(recorded)
         messages.extend(await self._sent(turn.heard))
         self._chat = self._run.chat()
-        await retell(self._run, self._chat, turn)
+        with self._run.retelling():
+            await retell(self._run, self._chat, turn)
         return turn
 
     async def _sent(self, ids: list[str]) -> list[ChatMessage]:

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 import msgspec
 
 from aguila.agent.apart import apart
-from aguila.agent.questions import interrupts_in
+from aguila.agent.interrupts import interrupts_in
 from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
 from aguila.chat.functions import function_schema, read_arguments

@@ -1,0 +1,412 @@
+"""Branches of an agent that ask side by side: each is found again by a replay, whatever the others do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from agents import Outcome, Shelf, Thread, until
+
+from aguila.protocol import ResumeEntry, SubagentStartedEvent, ToolCallResultEvent, ToolCallStartEvent
+
+
+class AtOnce(Shelf):
+    """Services that do not suspend, as those of a store in memory."""
+
+    async def record(self, key: str, value: bytes) -> None:
+        self.records.setdefault(key, value)
+
+    async def settle(self, interrupt_ids: Sequence[str]) -> None:
+        self.settled += interrupt_ids
+
+
+@pytest.fixture(params=[Shelf, AtOnce], ids=["suspending", "at once"])
+def thread(request: pytest.FixtureRequest) -> Thread:
+    thread = Thread()
+    thread.shelf = request.param()
+    return thread
+
+
+def said(thread: Thread) -> list[Any]:
+    return [each.content for each in thread.conversation.messages if each.content is not None]
+
+
+def asked(outcome: Outcome) -> list[Any]:
+    return [each.message for each in outcome.ending.interrupts]
+
+
+async def chain(thread: Thread, agent: Any, *answers: Sequence[Any]) -> list[Outcome]:
+    outcomes = [await thread.run(agent)]
+    for some in answers:
+        outcomes.append(await thread.resume(agent, *some))
+    return outcomes
+
+
+async def both(one: Any, two: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(one)
+        group.create_task(two)
+
+
+def test_each_call_is_answered_under_the_id_it_was_shown_with(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def branch(number: int) -> None:
+            call = await run.tool_call("tool", {"n": number})
+            await call.result(await run.ask(f"{number}?", key=str(number)))
+
+        await both(branch(1), branch(2))
+
+    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    results = [(event.tool_call_id, event.content) for event in second.of(ToolCallResultEvent)]
+    shown = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
+    assert results == list(zip(shown, ["A", "B"], strict=True))
+    assert second.of(ToolCallStartEvent) == []
+
+
+def test_each_subagent_and_text_goes_on_under_its_own_id(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def branch(number: int) -> None:
+            async with run.subagent(f"sub {number}") as sub, sub.text() as text:
+                await text.write(f"question {number}, ")
+                await text.write(await sub.ask(f"{number}?", key=str(number)))
+
+        await both(branch(1), branch(2))
+        await run.say("done")
+
+    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    subs = [event.subagent_run_id for event in first.of(SubagentStartedEvent)]
+    assert [interrupt.subagent_run_id for interrupt in first.ending.interrupts] == subs
+    assert [event.subagent_run_id for event in second.of(SubagentStartedEvent)] == subs
+    assert said(thread) == ["question 1, A", "question 2, B", "done"]
+
+
+def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread) -> None:
+    first_to_come = iter([1, 2])
+
+    async def agent(run: Any) -> None:
+        first = next(first_to_come)
+
+        async def branch(number: int) -> None:
+            if number != first:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            async with run.text() as text:
+                await text.write(f"question {number}, ")
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                await text.write(await run.ask(f"{number}?"))
+
+        results = await asyncio.gather(branch(1), branch(2), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    first, _ = asyncio.run(chain(thread, agent, ["A", "B"]))
+    assert asked(first) == ["1?", "2?"]
+    assert said(thread) == ["question 1, A", "question 2, B"]
+
+
+@pytest.mark.parametrize("how", ["plain", "wait_for", "task"])
+def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(thread: Thread, how: str) -> None:
+    async def agent(run: Any) -> Any:
+        async def ask(number: int) -> Any:
+            question = run.ask(f"{number}?", key=str(number))
+            if how == "wait_for":
+                return await asyncio.wait_for(question, 60)
+            return await (asyncio.create_task(question) if how == "task" else question)
+
+        async def branch(number: int) -> None:
+            for _ in range(10 * number):
+                await asyncio.sleep(0)
+            await run.say(f"branch {number} got {await ask(number)}")
+
+        results = await asyncio.gather(branch(1), branch(3), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        await run.say("all")
+
+    first, _ = asyncio.run(chain(thread, agent, ["A", "B"]))
+    assert asked(first) == ["1?", "3?"]
+    assert said(thread) == ["branch 1 got A", "branch 3 got B", "all"]
+
+
+def test_questions_without_keys_find_their_answers_in_every_branch(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def interview(who: str) -> None:
+            async with run.step(who):
+                name = await run.ask(f"{who}: name?")
+                await run.say(f"{who} is {name}, {await run.ask(f'{who}: age?')}")
+
+        results = await asyncio.gather(interview("A"), interview("B"), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    outcomes = asyncio.run(chain(thread, agent, ["Ada", "Bob"], [36, 40]))
+    assert [asked(each) for each in outcomes] == [["A: name?", "B: name?"], ["A: age?", "B: age?"], []]
+    assert said(thread) == ["A is Ada, 36", "B is Bob, 40"]
+
+
+def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def asks() -> None:
+            await run.say("asker")
+            await run.say(await run.ask("?"))
+
+        async def talks() -> None:
+            async with run.text() as text:
+                for word in ("one ", "two ", "three ", "four"):
+                    await text.write(word)
+                    await asyncio.sleep(0)
+            await run.say("talked")
+
+        await both(asks(), talks())
+        await run.say("done")
+
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert sorted(said(thread)) == ["A", "asker", "done", "one two three four", "talked"]
+
+
+def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_twice(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def early() -> None:
+            await run.say(f"early {await run.ask('1?')}")
+
+        async def late() -> None:
+            await run.say("late")
+            await run.say(f"late {await run.ask('2?')}")
+
+        async def slow() -> None:
+            for number in range(30):
+                await asyncio.sleep(0)
+                if number % 10 == 0:
+                    await run.say(f"slow {number}")
+
+        await early()
+        await asyncio.gather(slow(), late())
+
+    asyncio.run(chain(thread, agent, ["A"], ["B"]))
+    assert sorted(said(thread)) == ["early A", "late", "late B", "slow 0", "slow 10", "slow 20"]
+
+
+def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(thread: Thread) -> None:
+    """It swallows the question: a replay says something else there, and that is heard."""
+
+    async def agent(run: Any) -> None:
+        await run.say("begin")
+        (answer,) = await asyncio.gather(asyncio.create_task(run.ask("?")), return_exceptions=True)
+        await run.say("nothing" if isinstance(answer, BaseException) else answer)
+
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert said(thread) == ["begin", "nothing", "A"]
+
+
+def test_branches_that_begin_alike_and_ask_the_same_need_keys(caplog: pytest.LogCaptureFixture) -> None:
+    def agent_with(key: Any) -> Any:
+        async def agent(run: Any) -> None:
+            async def branch(box: list[int]) -> None:
+                await run.say(str(await run.ask("Go on?", key=key(box))))
+
+            await both(branch([1]), branch([2]))
+
+        return agent
+
+    refused = asyncio.run(Thread().run(agent_with(lambda _: None)))
+    assert refused.ending.outcome == "error"
+    assert "give each a key" in caplog.text
+    thread = Thread()
+    asyncio.run(chain(thread, agent_with(str), ["A", "B"]))
+    assert said(thread) == ["A", "B"]
+
+
+def test_the_same_question_in_one_task_after_another_has_an_answer_each(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        for _ in range(3):
+            await run.say(await asyncio.create_task(run.ask("Next?")))
+
+    asyncio.run(chain(thread, agent, ["A"], ["B"], ["C"]))
+    assert said(thread) == ["A", "B", "C"]
+
+
+def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def quick() -> None:
+            await run.say(await run.ask("1?"))
+
+        async def slow() -> None:
+            for number in range(10):
+                await asyncio.sleep(0)
+                run.state[str(number)] = True
+            await run.say("counted")
+            await run.say(await run.ask("2?"))
+
+        results = await asyncio.gather(quick(), slow(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    _, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    assert [kind for kind in second.types if kind.startswith("STATE")] == []
+    assert len(thread.conversation.state) == 10
+
+
+def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_where_they_are(thread: Thread) -> None:
+    runs: list[str] = []
+    is_stuck = asyncio.Event()
+
+    async def agent(run: Any) -> None:
+        runs.append(run.run_id)
+
+        async def asks() -> None:
+            if len(runs) == 2:
+                await asyncio.Event().wait()
+            await run.say(await run.ask("?"))
+
+        async def talks() -> None:
+            await run.say("one")
+            await asyncio.sleep(0)
+            await run.say("two")
+            if len(runs) == 2:
+                is_stuck.set()
+                await asyncio.Event().wait()
+            await run.say("three")
+
+        await both(asks(), talks())
+
+    async def main() -> None:
+        first = await thread.run(agent)
+        entry = ResumeEntry(interrupt_id=first.ending.interrupts[0].id, status="resolved", payload="A")
+        task = asyncio.create_task(thread.resume_some(agent, [entry]))
+        await until(is_stuck.is_set)
+        task.cancel()
+        assert (await task).ending.outcome == "cancelled"
+        assert (await thread.resume_some(agent, [entry])).ending.outcome == "success"
+
+    asyncio.run(main())
+    assert sorted(said(thread)) == ["A", "one", "three", "two"]
+
+
+def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
+    def agent(run: Any) -> None:
+        has_spoken = threading.Event()
+
+        def one() -> Any:
+            has_spoken.wait(0 if run.resume_input is None else 5)
+            return run.ask("1?", key="1")
+
+        def two() -> Any:
+            run.say("two is here")
+            call = run.tool_call("tool", {})
+            answer = run.ask("2?", key="2")
+            call.result(answer)
+            return answer
+
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(one), pool.submit(two)]
+        run.say(f"all {[job.result() for job in jobs]}")
+
+    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    (shown,) = first.of(ToolCallStartEvent)
+    (result,) = second.of(ToolCallResultEvent)
+    assert result.tool_call_id == shown.tool_call_id
+    assert said(thread) == ["two is here", "B", "all ['A', 'B']"]
+
+
+def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
+    """Which worker does which job is another matter in every run."""
+    workers = iter([1, 3])
+
+    def agent(run: Any) -> None:
+        def job(number: int) -> Any:
+            with run.text() as text:
+                text.write(f"{number} asks, ")
+                text.write(run.ask(f"{number}?"))
+
+        with ThreadPoolExecutor(next(workers)) as pool:
+            jobs = [pool.submit(job, number) for number in range(3)]
+        for each in jobs:
+            each.result()
+
+    thread = Thread()
+    asyncio.run(chain(thread, agent, ["A", "B", "C"]))
+    assert sorted(said(thread)) == ["0 asks, A", "1 asks, B", "2 asks, C"]
+
+
+def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> None:
+    told: list[BaseException] = []
+    is_over, is_told = threading.Event(), threading.Event()
+
+    def agent(run: Any) -> None:
+        def late() -> None:
+            is_over.wait()
+            try:
+                run.say("late")
+            except BaseException as error:  # noqa: BLE001
+                told.append(error)
+            is_told.set()
+
+        threading.Thread(target=late, daemon=True).start()
+        run.say("done")
+
+    thread = Thread()
+    asyncio.run(thread.run(agent))
+    is_over.set()
+    assert is_told.wait(10)
+    assert [type(error) for error in told] == [asyncio.CancelledError]
+    assert said(thread) == ["done"]
+
+
+async def nests(run: Any) -> None:
+    await run.once("key", lambda: run.once("key", lambda: 1))
+
+
+async def nests_in_a_task(run: Any) -> None:
+    async def inner() -> Any:
+        return await asyncio.create_task(run.once("key", lambda: 1))
+
+    await run.once("key", inner)
+
+
+def nests_in_a_thread(run: Any) -> None:
+    run.once("key", lambda: run.once("key", lambda: 1))
+
+
+@pytest.mark.parametrize("agent", [nests, nests_in_a_task, nests_in_a_thread])
+def test_once_within_itself_is_an_error(agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    outcome = asyncio.run(Thread().run(agent))
+    assert outcome.ending.outcome == "error"
+    assert "within its own effect" in caplog.text
+
+
+async def tells_again(run: Any) -> None:
+    is_new = False
+
+    async def effect() -> None:
+        nonlocal is_new
+        is_new = True
+        await run.say("told", message_id="m1")
+
+    await run.once("key", effect, uses_run=True)
+    if not is_new:
+        with run.retelling():
+            await run.say("told", message_id="m1")
+    await asyncio.create_task(run.ask("?"))
+    await run.say("end")
+
+
+def tells_again_in_a_thread(run: Any) -> None:
+    with run.retelling():
+        run.say("told")
+    run.ask("?")
+    run.say("end")
+
+
+@pytest.mark.parametrize("agent", [tells_again, tells_again_in_a_thread])
+def test_what_is_told_again_in_a_replay_is_not_heard(thread: Thread, agent: Any) -> None:
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert said(thread) == ["told", "end"]
