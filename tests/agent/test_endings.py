@@ -805,3 +805,17 @@ def test_the_session_is_kept_unless_the_run_fails() -> None:
         return sessions
 
     assert asyncio.run(main()) == [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]
+
+
+def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> Any:
+        inner = run.state
+        for _ in range(600):
+            inner["a"] = {}
+            inner = inner["a"]
+        yield "x"
+
+    outcome = run_agent(agent)
+    assert outcome.ending.outcome == "error"
+    assert "nested deeper than" in caplog.text
+    assert len(caplog.text) < 5_000

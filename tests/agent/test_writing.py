@@ -383,8 +383,9 @@ def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pyte
             await run.file(ImagePart(source=UrlSource(value="http://localhost/f1"))),
             await run.file(ImagePart(source=DataSource(value="?", mime_type="text/plain"))),
             await run.file(BinaryInputContent(mime_type="text/plain", url="http://localhost/f1")),
+            await run.file(TextPart(text="f1")),
         ]
-        assert absent == [None] * 5
+        assert absent == [None] * 6
         return [data.decode() for data in found]
 
     async def main() -> Any:
@@ -399,6 +400,7 @@ def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pyte
         "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
         "the data of a part is not base64 [MSG-2]",
         "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
+        "the bytes of a part are not to be had: it is text, which has none [IN-8]",
     ]  # and nothing of what the parts hold
 
 

@@ -44,7 +44,7 @@ from aguila.protocol import (
     Tool,
 )
 from aguila.protocol.legacy import BinaryInputContent
-from aguila.protocol.parts import FileSource, MediaPart
+from aguila.protocol.parts import FileSource, MediaPart, TextPart
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -428,6 +428,6 @@ class BlockingRun(BlockingWriting):
         """A key for ``once`` that nothing else in the run has."""
         return self._made(self._run.new_key, kind)
 
-    def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
+    def file(self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline."""
         return self._bridge.call(partial(self._run.file, part))

@@ -45,6 +45,7 @@ ROLES: Final[dict[type[Any], tuple[Item, Literal["opens", "continues", "closes"]
 }
 """What an event does to an item."""
 
+_NO_ROLE = (None, None)
 _PLAIN = frozenset({str, int, bool})  # but no floats: those are often times
 _STATE = (StateDeltaEvent, StateSnapshotEvent)
 _LOOKED_AT = 500  # characters of what a branch does first: enough to tell it from others
@@ -176,8 +177,17 @@ class Branches:
 
     def here(self, *about: Any) -> Branch:
         """The branch that this is called in. ``about`` is what it is going to do, for one that was not here before."""
+        # For every event that is no delta: first what is nearly always so.
+        place = _here.get()
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # in a thread
+            task = None
+        if place is not None and place.run is self and place.job is None and not self._asked:
+            branch = place.branch
+            if branch.owner is not None and branch.owner() is task:
+                return branch
         place = self.place
-        task = _task()
         branch = place.branch if task is None or _is_of(place, task) else self._start(place, task, about)
         if self._asked and branch.left is None:
             self._look_out(branch)
@@ -244,12 +254,20 @@ class Branches:
         State is not counted, and ends of what has characters may come from anywhere: both are given as they are.
         """
         cls = event.__class__
-        item, role = ROLES.get(cls, (None, None))
+        item, role = ROLES.get(cls, _NO_ROLE)
         if item is None or item is STEP or item is SUBAGENT:
-            return event if cls in _STATE or self.count(event) else None
+            if cls in _STATE:
+                return event
+            if not self._is_replay and not self._asked:
+                self.here(event).said += 1
+                return event
+            return event if self.count(event) else None
         id_ = getattr(event, item.id_field)
         if role == "continues":
-            return self._more(id_, event)
+            if self._is_replay:
+                return self._more(id_, event)
+            self.wrote(id_, len(event.delta))
+            return event
         if role == "closes":
             self._closed(id_)
             return event
@@ -274,15 +292,12 @@ class Branches:
 
     def wrote(self, id_: str, length: int) -> None:
         """More characters, which count unless they are written on the way out."""
-        written = self._written.get(id_)
-        if written is not None and (not self._asked or self.here().left is None):
-            written[1] += length
+        if id_ in self._written and (not self._asked or self.here().left is None):
+            self._written[id_][1] += length
 
     def _more(self, id_: str, event: Any) -> Any:
         length = len(event.delta)
         self.wrote(id_, length)
-        if not self._is_replay:
-            return event
         branch = self.here(event)
         if branch.is_quiet:
             return None

@@ -37,7 +37,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.protocol.legacy import BinaryInputContent
-from aguila.protocol.parts import DataSource, FileSource, MediaPart, UrlSource
+from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart, UrlSource
 from aguila.stream.documents import own_json
 from aguila.stream.write import EventWriter
 
@@ -194,12 +194,12 @@ class Run(Writing):
         """
         return self._questions.new_key(kind)
 
-    async def file(self, part: MediaPart | FileSource | BinaryInputContent | str) -> bytes | None:
+    async def file(self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline; None, with a warning, if they are not to be had.
 
         An address is never fetched, and another provider's file is not ours to read.
         """
-        source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else part.source
+        source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else getattr(part, "source", None)
         if isinstance(source, DataSource):
             return _decoded(source.value)
         if isinstance(source, BinaryInputContent):
@@ -208,7 +208,7 @@ class Run(Writing):
             file_id = source.id
         elif isinstance(source, FileSource):
             file_id = source.value if source.provider in (None, FILE_PROVIDER) else None
-        elif isinstance(source, UrlSource):
+        elif source is None or isinstance(source, UrlSource):
             file_id = None
         else:
             file_id = source
@@ -218,6 +218,8 @@ class Run(Writing):
                 reason = "it is a file that is not here"
             elif isinstance(source, FileSource):
                 reason = "it is another provider's file"
+            elif source is None:
+                reason = "it is text, which has none"
             else:
                 reason = "it is an address, which is never fetched"
             # Never the source itself: what messages hold has no place in a log.

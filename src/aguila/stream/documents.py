@@ -29,32 +29,42 @@ _Place = tuple[Any, object] | None
 """Where in a document: the place of the container, and the name or index in it. Spelled out only for an error."""
 
 
-def own_json(value: Any, _at: _Place = None, _depth: int = 0) -> Any:
+def own_json(value: Any) -> Any:
     """A copy that shares no container with the value: what was sent must not change when the agent goes on.
 
     Raises ``EncodeError`` for anything that is not JSON or could not be sent as such (NaN, an integer of thousands of
     digits, a document deeper than ``DEEPEST`` or without end because it contains itself), with a pointer to it.
     """
+    if value is None or value.__class__ is str:  # what most optional members are
+        return value
+    try:
+        return _own(value, None, 0)
+    except EncodeError as error:
+        # The pointer says where. All the calls down to there would be hundreds of kilobytes in a log.
+        raise error.with_traceback(None)  # noqa: B904 - it is the same error
+
+
+def _own(value: Any, at: _Place, depth: int) -> Any:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int):
         if value.bit_length() > _LONGEST_INTEGER:
-            raise _too_long(_at)
+            raise _too_long(at)
         return value
     if isinstance(value, float):
         if value - value != 0:  # NaN and the infinities
-            raise EncodeError(f"{value!r} is not a JSON number", path=_pointer(_at))
+            raise EncodeError(f"{value!r} is not a JSON number", path=_pointer(at))
         return value
-    if _depth >= DEEPEST and isinstance(value, CONTAINER):
+    if depth >= DEEPEST and isinstance(value, CONTAINER):
         raise EncodeError(f"the document contains itself, or is nested deeper than {DEEPEST} levels")
     if isinstance(value, OBJECT):
         for key in value:
             if not isinstance(key, str):
-                raise _not_a_name(key, _at)
-        return {key: own_json(member, (_at, key), _depth + 1) for key, member in value.items()}
+                raise _not_a_name(key, at)
+        return {key: _own(member, (at, key), depth + 1) for key, member in value.items()}
     if isinstance(value, ARRAY):
-        return [own_json(element, (_at, index), _depth + 1) for index, element in enumerate(value)]
-    raise _not_json(value, _at)
+        return [_own(element, (at, index), depth + 1) for index, element in enumerate(value)]
+    raise _not_json(value, at)
 
 
 def check_json(document: Any, path: str = "") -> None:

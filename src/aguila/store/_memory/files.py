@@ -69,10 +69,6 @@ class Files:
         for key in file.threads:
             self._held[key].discard(blob_id)
 
-    def bytes_of(self, thread: Key) -> int:
-        """What the files that a thread holds come to."""
-        return sum(len(self._files[thread[0], blob_id].data) for blob_id in self._held.get(thread, ()))
-
     def bytes_held(self, threads: Iterable[Key]) -> int:
         """What the files that some of these threads hold come to, each counted once."""
         held = {(key[0], blob_id) for key in threads for blob_id in self._held.get(key, ())}
