@@ -460,6 +460,17 @@ def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: 
     return enforce_document(raw, type_, strict, warn)
 
 
+def decode_exactly(data: bytes, type: type[T]) -> T | None:  # noqa: A002
+    """A document that is exactly as the schema has it; None for any other, which ``decode`` may repair."""
+    try:
+        value = _exactly(type)(data)
+        if len(data) > SHORT:
+            check_depth(data, flat=_flat_brackets(value))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
+        return None
+    return value
+
+
 def _kind(type_: Any) -> str | None:
     if get_origin(type_) is list:
         item = _kind(get_args(type_)[0])

@@ -38,7 +38,7 @@ from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotE
 from aguila.server.overlay import INSTRUCTING_ROLES, says_the_same
 from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
-from aguila.server.unnamed import has_unnamed, named
+from aguila.server.unnamed import BY_PLACE, has_unnamed, named
 from aguila.store import Store
 from aguila.stream.patch import same_json
 
@@ -70,11 +70,10 @@ async def prepare(
     """
     view: Projection | None = None
     lost = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
-    needs_the_log = _needs_the_log(input, allow_system_messages)
-    if history == "client" and not needs_the_log and not _has_doubles(input.messages):
-        # As combine would, having looked at every message again.
+    if history == "client" and _is_ordinary(input, allow_system_messages):
+        # As combine would, having looked at every message several times.
         return Prepared(input=input, sent=input, notices=lost, is_hydration=False, prelude=[])
-    if history == "server" or needs_the_log:
+    if history == "server" or _needs_the_log(input, allow_system_messages):
         try:
             view = await projections.of(scope, input.thread_id, input.parent_run_id)
         except NotFound:
@@ -102,6 +101,21 @@ async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[N
     except NotFound:
         return [Notice(rule="LIFE-2", message=f"{message}, and no other; the run starts anew", path="/parentRunId")]
     raise Rejected(422, "unknown_parent", message, "/parentRunId")
+
+
+def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
+    """Whether an agent whose client keeps the history sees just what was sent, and nothing has to be said about it."""
+    if input.state is None and input.resume:
+        return False
+    seen: set[str] = set()
+    for message in input.messages:
+        message_id = message.id
+        if message_id in seen or message_id.startswith(BY_PLACE):
+            return False
+        if message.role in INSTRUCTING_ROLES and not allow_system_messages:
+            return False
+        seen.add(message_id)
+    return True
 
 
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
@@ -138,7 +152,7 @@ def combine(
         messages = [message for message in messages if message.role != "activity"]
     else:
         messages = input.messages
-        if _has_doubles(messages):
+        if len({message.id for message in messages}) < len(messages):
             notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
@@ -183,10 +197,6 @@ def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: lis
         text = f"several messages of one id; the first one counts: {list_ids(doubled)}"
         notices.append(Notice(rule="ENV-12", message=text, path="/messages"))
     return list(new.values())
-
-
-def _has_doubles(messages: Sequence[Message]) -> bool:
-    return len({message.id for message in messages}) < len(messages)
 
 
 def _doubled(messages: Sequence[Message]) -> Notice:

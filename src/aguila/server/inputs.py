@@ -14,7 +14,7 @@ import msgspec
 from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
-from aguila.codec.json import decode_cut
+from aguila.codec.json import decode_cut, decode_exactly
 from aguila.codec.large import Cut, cut
 from aguila.codec.notice import First, Notice, Warn
 from aguila.codec.whole import Whole
@@ -27,6 +27,10 @@ from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
+from aguila.stream.documents import DEEPEST
+
+_SHORT: Final = 1 << 14
+"""Bytes up to which an outline costs as much as the whole."""
 
 _SOON: Final = 1 << 17
 """Bytes up to which a body is decoded on the event loop. What is in order takes microseconds, but a repair 100 times as
@@ -48,11 +52,12 @@ class Outline(msgspec.Struct, rename="camel"):
 class Body(msgspec.Struct, frozen=True):
     """The body of a request. Without an ``outline`` the decoder will say what is wrong, or has to repair it.
 
-    If there are large strings in it, the outline is that of ``short``, which is without them.
+    If there are large strings in it, the outline is that of ``short``, which is without them. Of a short one that is
+    in order, as most are, there is no outline but all of it, which takes no longer.
     """
 
     data: bytes
-    outline: Outline | None
+    outline: Outline | RunAgentInput | None
     short: Cut | None = None
 
 
@@ -68,13 +73,18 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
     data = await read_body(request, exchange.receive, service.limits.body, share)
-    return Body(data, _outline(data)) if len(data) <= LARGE else await apart(_large, data)
+    if len(data) > LARGE:
+        return await apart(_large, data)
+    exactly = decode_exactly(data, RunAgentInput) if len(data) <= _SHORT else None
+    return Body(data, _outline(data) if exactly is None else exactly)
 
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
     """The input, and the fingerprint of a body that is large. Raises ``Rejected``: first for too much of something."""
     limits = service.limits
     digest: str | None = None
+    if isinstance(body.outline, RunAgentInput):
+        return _checked(body.outline, body.data, limits), None
     try:
         if len(body.data) <= _SOON:
             warn = First(service.warn)
@@ -93,9 +103,18 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
     return found, digest
 
 
+def _checked(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002
+    """A short input as it is. Raises ``Rejected`` for too much of something."""
+    limits.check(input)
+    is_shallow = data.count(b"{") + data.count(b"[") <= DEEPEST
+    if input.state is not None and not (is_shallow and len(data) <= limits.state):
+        limits.check_raw(state=msgspec.Raw(encode(input.state)))
+    return input
+
+
 def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
     outline, short = body.outline, body.short
-    if outline is not None and limits.may_exceed(len(body.data)):
+    if isinstance(outline, Outline) and limits.may_exceed(len(body.data)):
         limits.check_raw(
             messages=outline.messages,
             tools=outline.tools,

@@ -29,6 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from aguila.agent.context import RunContext
+from aguila.codec import encode_event
 from aguila.codec.notice import Warn
 from aguila.codec.records import tell
 from aguila.errors import (
@@ -379,7 +380,9 @@ class Runs:
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
-            lines = await checked_apart(prelude)
+            # By itself it has nothing but ids in it, which were checked when they came.
+            is_plain = len(prelude) == 1 and started.input is None
+            lines = [encode_event(started)] if is_plain else await checked_apart(prelude)
         except DecodeError as error:  # an input that is one level deeper in its echo
             raise Rejected(422, "malformed_input", error.message, "") from None
         began = time.monotonic()

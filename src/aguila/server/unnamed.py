@@ -25,15 +25,13 @@ from typing import Final
 from aguila.protocol import Message, RunAgentInput, replace
 from aguila.server.overlay import UNSENT_ROLES, says_the_same
 
-_BY_PLACE: Final = "legacy-message-"
+BY_PLACE: Final = "legacy-message-"
+"""What ids of the codec begin with."""
 
 
 def has_unnamed(messages: Sequence[Message]) -> bool:
     """Whether some of these messages may have come without an id."""
-    for message in messages:  # noqa: SIM110 - a generator would cost more than all the rest
-        if message.id.startswith(_BY_PLACE):
-            return True
-    return False
+    return any(message.id.startswith(BY_PLACE) for message in messages)
 
 
 def named(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
@@ -51,7 +49,7 @@ def named(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # no
 
 
 def _is_unnamed(message: Message, place: int) -> bool:
-    return message.id == f"{_BY_PLACE}{place + 1}"
+    return message.id == f"{BY_PLACE}{place + 1}"
 
 
 def _repeated(sent: Sequence[Message], held: Sequence[Message]) -> list[str]:
