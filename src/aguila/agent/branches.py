@@ -255,18 +255,20 @@ class Branches:
         """
         cls = event.__class__
         item, role = ROLES.get(cls, _NO_ROLE)
+        is_plain = not (self._is_replay or self._asked)  # as nearly always: what is said is new, and counts
         if item is None or item is STEP or item is SUBAGENT:
             if cls in _STATE:
                 return event
-            if not self._is_replay and not self._asked:
+            if is_plain:
                 self.here(event).said += 1
                 return event
             return event if self.count(event) else None
         id_ = getattr(event, item.id_field)
         if role == "continues":
-            if self._is_replay:
+            if not is_plain:
                 return self._more(id_, event)
-            self.wrote(id_, len(event.delta))
+            if id_ in self._written:
+                self._written[id_][1] += len(event.delta)
             return event
         if role == "closes":
             self._closed(id_)
@@ -298,6 +300,8 @@ class Branches:
     def _more(self, id_: str, event: Any) -> Any:
         length = len(event.delta)
         self.wrote(id_, length)
+        if not self._is_replay:
+            return event
         branch = self.here(event)
         if branch.is_quiet:
             return None
