@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from contextlib import closing
@@ -341,3 +342,37 @@ def test_without_echoes_the_thread_is_at_its_own_address(store: Any) -> None:
         view = server.get("/threads/thread").json()
         assert [message["content"] for message in view["messages"]] == ["one", "one!"]
         assert view["state"] == {"l": [9, 1]}
+
+
+async def asks_in_branches(run: Any) -> None:
+    async def book(what: str) -> None:
+        async with run.subagent(what) as agent:
+            call = await agent.tool_call("book", {"what": what})
+            day = await agent.ask(f"{what}: which day?")
+            await call.result(f"{day}, {await agent.ask('At what time?')}")
+
+    async with asyncio.TaskGroup() as group:
+        for what in ("flight", "dinner"):
+            group.create_task(book(what))
+    await run.say("Both are booked.")
+
+
+def test_branches_that_ask_side_by_side_go_on_under_their_own_ids(store: Any) -> None:
+    with serving(App(asks_in_branches, store=store)) as server:
+        runs = [server.events(run_id="r1", messages=[says("u1", "Go")])]
+        given: list[str] = []
+        for number in range(2, 8):
+            if runs[-1][-1]["outcome"]["type"] != "interrupt":
+                break
+            open_ = asked(runs[-1])
+            days = [f"answer {len(given) + index}" for index in range(len(open_))]
+            given += days
+            runs.append(server.events(run_id=f"r{number}", resume=answers(*zip(open_, days, strict=True))))
+        check_valid(runs[-1])
+        events = [event for run in runs for event in run]
+        calls = [event["toolCallId"] for event in events if event["type"] == "TOOL_CALL_START"]
+        results = [event["toolCallId"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+        subagents = {event["subagentRunId"] for event in events if event["type"] == "SUBAGENT_STARTED"}
+        assert (len(calls), sorted(calls), len(subagents)) == (2, sorted(results), 2)
+        assert len(given) == 4  # nothing was asked again
+        assert text_of(events) == "Both are booked."
