@@ -29,6 +29,8 @@ from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
 from aguila.stream.documents import DEEPEST
 
+_JSON: Final = "application/json"
+
 _SHORT: Final = 1 << 14
 """Bytes up to which an outline costs as much as the whole."""
 
@@ -67,10 +69,11 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     Raises ``Rejected`` for another media type, or too many bytes.
     """
     request = exchange.request
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    media_type = request.headers.get("content-type", "")
+    if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
         raise Rejected(415, "unsupported_media_type", "send a RunAgentInput as application/json")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+    encoding = request.headers.get("content-encoding")
+    if encoding is not None and encoding.strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
     data = await read_body(request, exchange.receive, service.limits.body, share)
     if len(data) > LARGE:
@@ -161,11 +164,12 @@ def _level(body: Body) -> Level:
 async def read_body(request: Request, receive: Receive, limit: int, share: Share) -> bytes:
     """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
-    expected = int(length[:20]) if length.isascii() and length.isdigit() else None
-    if expected is not None and expected > limit:
-        raise Rejected(413, "too_large", f"the body may have {limit} bytes")
-    if expected is not None and expected > LARGE:
-        await share.take(expected)
+    expected = int(length[:20]) if length.isdecimal() else None  # of what Latin-1 has, just these are numbers
+    if expected is not None:
+        if expected > limit:
+            raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+        if expected > LARGE:
+            await share.take(expected)
     whole: Whole | None = None
     size = 0
     while True:

@@ -304,6 +304,13 @@ class Streams:
 
 _NOTHING = Batch(0, ())
 
+_HEAD: Headers = (
+    # A stream that is compressed on its way is held back until there is enough of it.
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"content-encoding", b"identity"),  # the only word that Starlette's GZipMiddleware heeds
+    (b"x-accel-buffering", b"no"),  # nginx and its kin would hold the stream back
+)
+
 
 class EventStream:
     """One response that streams a part of the log.
@@ -417,20 +424,8 @@ class EventStream:
                 self._watched.leave(self, self._grace)
 
     async def _begin(self, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [
-                    (b"content-type", self.framing.media_type.encode()),
-                    # A stream that is compressed on its way is held back until there is enough of it.
-                    (b"cache-control", b"no-cache, no-transform"),
-                    (b"content-encoding", b"identity"),  # the only word that Starlette's GZipMiddleware heeds
-                    (b"x-accel-buffering", b"no"),  # nginx and its kin would hold the stream back
-                    *self._headers,
-                ],
-            }
-        )
+        head = [(b"content-type", self.framing.media_type.encode()), *_HEAD, *self._headers]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
         self._headers = ()
         self._sent_at = self._loop.time()
         if self.opening != b"":

@@ -33,6 +33,13 @@ async def run(service: Service, exchange: Exchange) -> Reply:
         input, started = await _start(service, exchange, share)  # noqa: A001 - the protocol's word for it
         if share.size and started.live is not None:
             share.until(started.live.ended)
+    first = started.first
+    if first is not None:
+        framing = service.framing(exchange, input.protocol_version)
+        opening = framing.batch(first.first, first.events)
+        return service.stream(
+            exchange, input.thread_id, framing, after=first.last, opening=opening, is_live=True, watched=started.live
+        )
     record = started.record
     after = None if record is None else await cursor_of(service, exchange, input.thread_id)
     if started.is_hydration or (record is not None and not record.is_running and after is None):
@@ -41,14 +48,9 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     if started.is_withdrawn:
         opening = b"".join(framing.event(event) for event in withdrawn(input.thread_id, input.run_id))
         return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
-    if record is not None:
-        return _from(service, exchange, record, after, framing=framing)
-    first = started.first
-    assert first is not None  # noqa: S101
-    opening = framing.batch(first.first, first.events)
-    return service.stream(
-        exchange, input.thread_id, framing, after=first.last, opening=opening, is_live=True, watched=started.live
-    )
+    if record is None:
+        raise LookupError("a request leads to a new run, to one that is there, or to none")
+    return _from(service, exchange, record, after, framing=framing)
 
 
 def _from(service: Service, exchange: Exchange, record: RunRecord, after: int | None, **options: Any) -> Reply:
