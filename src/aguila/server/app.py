@@ -28,7 +28,8 @@ from aguila.server.projection import History
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
 from aguila.server.routes import find_route, path_segments
-from aguila.server.runs import Busy, Runs, Settings
+from aguila.server.runs import Runs
+from aguila.server.settings import Busy, Settings
 from aguila.server.signals import Signals
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 

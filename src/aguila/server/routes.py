@@ -26,7 +26,7 @@ async def capabilities(service: Service, exchange: Exchange) -> Reply:
 
 async def healthz(service: Service, exchange: Exchange) -> Reply:
     """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
-    await service.runs.check()
+    await service.runs.keeper.check()
     if service.runs.is_draining:
         raise draining()
     return json_document({"status": "ok"}, exchange.headers)

@@ -1,7 +1,8 @@
-"""Layer: server. All runs of this process: admitted, started once, kept alive, cancelled, recovered, drained.
+"""Layer: server. All runs of this process: admitted, started once, cancelled, drained.
 
-Below: ``asked`` (a request for a run), ``history`` and ``interrupts`` (what it means), ``live`` (one run), ``viewers``,
-``aguila.store``. Above: ``exchange``. A run belongs to the server: nothing here knows a connection.
+Below: ``asked`` (a request for a run), ``history`` and ``interrupts`` (what it means), ``live`` (one run), ``keeper``
+(keeps them alive, and ends what others left), ``viewers``, ``aguila.store``. Above: ``exchange``. A run belongs to the
+server: nothing here knows a connection.
 
 What becomes of a request on a thread where a run is on:
 
@@ -24,9 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from aguila.agent.context import RunContext
 from aguila.codec import encode_event
@@ -38,67 +37,40 @@ from aguila.errors import (
     InterruptTaken,
     NotFound,
     RunExists,
-    StaleLease,
     StoreError,
     StoreUnavailable,
     ThreadBusy,
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunErrorEvent, RunStartedEvent, replace
+from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
 from aguila.server.asked import Asked, Started
 from aguila.server.beginning import Beginning, new_id
-from aguila.server.checked import checked, checked_apart
+from aguila.server.checked import checked_apart
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
-from aguila.server.limits import Limits
+from aguila.server.keeper import Keeper
 from aguila.server.live import LiveRun
 from aguila.server.outage import Outage
-from aguila.server.projection import History, Projections
+from aguila.server.projection import Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
+from aguila.server.settings import Settings
 from aguila.server.turns import Turns
 from aguila.server.unharmed import unharmed
 from aguila.server.viewers import Key, RemoteRuns
-from aguila.store import Lease, MemoryStore, Retention, RunEnd, RunRecord, Store
+from aguila.store import MemoryStore, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
-Busy = Literal["auto", "reject", "queue", "replace"]
 MOMENT = 0.5
 """Seconds that each wait of a drain takes at most when it was told to hurry."""
 
 _CALLS = 3
 """How often a run is told to let go: the first time it may stop waiting for its agent, and try to store its end."""
 
-_PRUNE_EVERY = 60.0
-
 _HEAR_AGAIN = 1.0
 """Seconds after which a run listens again for cancel requests if the store could not be read."""
-
-_PROBE = 2.0
-"""Seconds, at most, after which a probe is told that the store does not work."""
-
-_LOST = checked(
-    RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
-)
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are treated; see ``App``."""
-
-    history: History = "client"
-    busy: Busy = "auto"
-    lease: float = 30.0
-    drain: float = 10.0
-    window: float = 0.005
-    cancel_grace: float = 5.0
-    store_patience: float = 5.0
-    limits: Limits = Limits()
-    allow_system_messages: bool = False
-    echo_input: bool = False
-    retention: Retention | None = None
-    debug: bool = False
 
 
 class Runs:
@@ -125,7 +97,7 @@ class Runs:
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
         self._turns = Turns()
         self._keeping: list[asyncio.Task[None]] = []
-        self._pruned_at = 0.0
+        self.keeper = Keeper(store, self.live, self._remote, owner=self.owner, outage=self.outage, settings=settings)
 
     @property
     def is_orphaned(self) -> bool:
@@ -134,11 +106,8 @@ class Runs:
 
     async def open(self) -> None:
         """End what a dead process left, and begin to look after what is on."""
-        await self.recover()
-        self._keeping = [
-            asyncio.create_task(self._keep(), name="aguila-keeper"),
-            asyncio.create_task(self._hurry(), name="aguila-patience"),
-        ]
+        await self.keeper.recover()
+        self._keeping = self.keeper.begin()
 
     def refuse(self) -> None:
         """Take nothing new."""
@@ -191,18 +160,6 @@ class Runs:
         _, left = await asyncio.wait(leaving, timeout=self._settings.store_patience)
         for task in left:
             task.cancel()
-
-    async def check(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store can write, in a time that whoever asks for it will wait."""
-        began = time.monotonic()
-        seconds = min(_PROBE, self._settings.store_patience)
-        try:
-            async with asyncio.timeout(seconds):
-                await self.store.check()
-        except TimeoutError:
-            if self.store.wrote_at <= began:  # else it has much to do, and does it
-                raise StoreUnavailable(f"it did not write anything for {seconds:g} seconds") from None
-        self.outage.over(began)
 
     # Starting
 
@@ -311,7 +268,7 @@ class Runs:
                 if not is_guess:  # else see first whether this one could run at all
                     await self._wait_for(error.run, plan)
             except TooManyRuns:
-                if not await self.recover():  # what a process that died has left counts until it is ended
+                if not await self.keeper.recover():  # what a process that died has left counts until it is ended
                     raise _too_many_runs() from None
             except ThreadMoved:
                 pass  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
@@ -449,7 +406,7 @@ class Runs:
     async def _make_way(self, run: RunRecord) -> None:
         """Return when it is worth trying again. Raises ``Rejected``."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
-        if live is None and (await self._recover(run) or await self._is_being_ended(run)):
+        if live is None and (await self.keeper.end_lost(run) or await self._is_being_ended(run)):
             return
         busy = self._settings.busy
         if live is not None and live.is_ending:
@@ -554,72 +511,6 @@ class Runs:
                     await self.store.settle_cancel(*key, granted=granted)
             except StoreError:
                 await asyncio.sleep(_HEAR_AGAIN)
-
-    # Leases
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.lease / 3)
-            try:
-                await asyncio.gather(*(self._renew(live) for live in list(self.live.values())))
-                await self._remote.renew()
-                await self.recover()
-                await self._prune()
-                if self.outage.is_on:  # all of this may have been no more than reading
-                    await self.check()
-            except StoreUnavailable as error:
-                self.outage.began(error)
-            except Exception:  # noqa: BLE001 - the keeper must not die
-                _log.exception("looking after the runs failed; trying again")
-
-    async def _hurry(self) -> None:
-        """Fail the runs that wait for the store for too long: their viewers wait with them."""
-        patience = self._settings.store_patience
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(patience / 5)
-            now = time.monotonic()
-            if now - before < patience / 2:  # else this process was paused, and the store has had no time either
-                for live in list(self.live.values()):
-                    live.lose_patience(now - patience)
-
-    async def _renew(self, live: LiveRun) -> None:
-        try:
-            if await self.store.renew(live.lease, self._settings.lease):
-                live.cancel()
-        except StaleLease as error:
-            if not live.is_ending:
-                live.lose(error)
-
-    async def recover(self) -> int:
-        """Give every run whose owner died its terminal event; gives how many."""
-        count = 0
-        for run in await self.store.expired():
-            if (run.scope, run.thread_id, run.run_id) not in self.live:
-                count += await self._recover(run)
-        return count
-
-    async def _recover(self, run: RunRecord) -> bool:
-        """End a run whose owner is gone; gives whether it is."""
-        lease: Lease | None = await self.store.take_over(run, owner=self.owner, lease_seconds=self._settings.lease)
-        if lease is None:
-            return False
-        try:
-            await self.store.append(lease, [_LOST], end=RunEnd(outcome="error"))
-        except StaleLease:
-            return True
-        what = "the run had lost its owner and was closed"
-        tell(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
-        return True
-
-    async def _prune(self) -> None:
-        retention = self._settings.retention
-        if retention is None or time.monotonic() - self._pruned_at < _PRUNE_EVERY:
-            return
-        self._pruned_at = time.monotonic()
-        removed = await self.store.prune(retention)
-        if removed:
-            _log.info("removed %d threads beyond what is to be kept", removed)
 
 
 def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it

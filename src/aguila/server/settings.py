@@ -1,0 +1,34 @@
+"""Layer: server. How the runs of an app are treated, as ``App`` was told.
+
+Below: ``limits``. Above: ``runs`` and ``keeper``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from aguila.server.limits import Limits
+from aguila.server.projection import History
+from aguila.store import Retention
+
+Busy = Literal["auto", "reject", "queue", "replace"]
+"""What becomes of a second run on a thread; see ``runs``."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are treated; see ``App``."""
+
+    history: History = "client"
+    busy: Busy = "auto"
+    lease: float = 30.0
+    drain: float = 10.0
+    window: float = 0.005
+    cancel_grace: float = 5.0
+    store_patience: float = 5.0
+    limits: Limits = Limits()
+    allow_system_messages: bool = False
+    echo_input: bool = False
+    retention: Retention | None = None
+    debug: bool = False
