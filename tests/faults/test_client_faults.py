@@ -192,9 +192,10 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
             stage.kill()
 
     caller.on_call = lambda: stage.kill() if is_in_tool and stage.kills == kills else None
-    is_first = number % FIRST == 0
-    if is_first:
-        caller.client._settings.memory.gives_ids = False
+    memory = caller.client._settings.memory
+    if number % FIRST == 0:
+        memory.gives_ids = False
+    is_first = not memory.gives_ids  # also if the one before, which was the first, never arrived
     thread = caller.client.thread(f"thread-{number}")
     stage.faults.is_on = True
     error: AguilaError | None = None
