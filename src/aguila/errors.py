@@ -146,7 +146,10 @@ class PatchError(AguilaError):
 
 
 class RunFailed(AguilaError):
-    """The run ended with RUN_ERROR. ``message`` and ``code`` are the producer's words."""
+    """The run ended with RUN_ERROR. ``message`` and ``code`` are the producer's words.
+
+    An agent that raises one of its own ends its run with these words: they are for the user.
+    """
 
     def __init__(self, message: str, *, code: str | None = None, event: Event | None = None) -> None:
         super().__init__(message if code is None else f"{message} ({code})")

@@ -206,6 +206,43 @@ def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(
     assert said(thread) == ["begin", "nothing", "A"]
 
 
+@pytest.mark.parametrize("key", [None, "name"])
+def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(thread: Thread, key: str | None) -> None:
+    async def agent(run: Any) -> None:
+        async with run.text() as text:
+
+            async def helper() -> str:
+                await text.write("I need your name. ")
+                call = await run.tool_call("look_up", {})
+                name = await run.ask("Your name?", key=key)
+                await call.result(name)
+                return name
+
+            name = await asyncio.wait_for(helper(), 60)
+            await text.write(f"Hello {name}")
+
+    first, second = asyncio.run(chain(thread, agent, ["Ann"]))
+    assert (asked(first), asked(second)) == (["Your name?"], [])
+    assert said(thread) == ["I need your name. Hello Ann", "Ann"]
+    shown = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
+    assert [event.tool_call_id for event in second.of(ToolCallResultEvent)] == shown
+    assert second.of(ToolCallStartEvent) == []
+
+
+def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    thread = Thread()
+
+    async def agent(run: Any) -> None:
+        async def fails() -> None:
+            raise ValueError("it broke")
+
+        await both(run.ask("Really?"), fails())
+
+    (first,) = asyncio.run(chain(thread, agent))
+    assert asked(first) == ["Really?"]
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("it broke",)]  # type: ignore[index, union-attr]
+
+
 def test_branches_that_begin_alike_and_ask_the_same_need_keys(caplog: pytest.LogCaptureFixture) -> None:
     def agent_with(key: Any) -> Any:
         async def agent(run: Any) -> None:

@@ -38,7 +38,8 @@ def switchboard() -> Iterator[tuple[Server, dict[str, Any]]]:
     agents: dict[str, Any] = {}
 
     async def agent(run: Any) -> None:
-        await agents[run.thread_id](run)
+        run.agent = agents[run.thread_id]  # nobody else will ask
+        await run.agent(run)
 
     with serving(App(agent)) as server:
         yield server, agents

@@ -11,6 +11,7 @@ import pytest
 from model_server import PROVIDERS, Recorded
 from serving import text_of
 
+from aguila.errors import RunFailed
 from aguila.providers import tool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -229,3 +230,64 @@ def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modell
     assert (text_of(events), events[-1]["outcome"]["type"]) == ("Done.", "success")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["max_rounds"]
     assert "The tool failed." in json.dumps(outers.requests[-1])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_an_agent_did_is_not_done_again_because_another_in_the_run_asks(
+    modelled: Start, desk_for: Any, till: Till, provider: str
+) -> None:
+    charged: list[int] = []
+
+    def charge(amount: int) -> str:
+        """Charge."""
+        charged.append(amount)
+        return f"charged {amount}"
+
+    calls = {"calls": [("c1", "charge", {"amount": 1})]}
+    planner, plans = modelled(provider, calls, {"text": "Planned. "}, calls, {"text": "Again."}, tools=[charge])
+    executor, deeds = modelled(
+        provider, {"calls": [("c2", "pay", {"amount": 2})]}, {"text": "Done."}, {"text": "Too often."}, tools=[till.pay]
+    )
+
+    async def both(run: Any) -> None:
+        await planner(run)
+        await executor(run)
+        await run.ask("And now?", key="now")
+
+    desk = desk_for(both)
+    asked = desk.said("Hi")
+    asked = answered(desk, asked, "run-2")
+    assert asked[-1]["outcome"]["type"] == "interrupt"
+    answer = {"interruptId": asked[-1]["outcome"]["interrupts"][0]["id"], "status": "resolved", "payload": "go"}
+    assert desk.events(run_id="run-3", messages=[], resume=[answer])[-1]["outcome"] == {"type": "success"}
+    assert (charged, till.paid) == ([1], [2])
+    assert (len(plans.requests), len(deeds.requests)) == (2, 2)
+
+
+def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Start, desk_for: Any) -> None:
+    broken, _ = modelled("openai chat", (429, b"{}"))
+    other, asked = modelled("openai chat", {"text": "I do."}, {"text": "Never."})
+
+    codes: list[str | None] = []
+
+    async def falls_back(run: Any) -> None:
+        try:
+            await broken(run)
+        except RunFailed as failure:
+            codes.append(failure.code)
+            await other(run)
+
+    events = desk_for(falls_back).said("Hi")
+    assert (text_of(events), events[-1]["type"]) == ("I do.", "RUN_FINISHED")
+    assert codes == ["provider_rate_limit"]
+
+    broken_too, _ = modelled("openai chat", (429, b"{}"))
+
+    async def goes_on(run: Any) -> None:
+        await broken_too(run)
+        await other(run)
+
+    events = desk_for(goes_on).said("Hi")
+    assert [event["type"] for event in events] == ["RUN_STARTED", "RUN_ERROR"]
+    assert events[-1]["code"] == "provider_rate_limit"
+    assert len(asked.requests) == 1

@@ -44,6 +44,11 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
     """
     model = MODELS[provider]
 
+    async def hand_over(run: Any, made: Any) -> None:
+        if run.agent is agent:  # nobody else is in the run
+            run.agent = made
+        await made(run)
+
     async def agent(run: Any) -> None:
         match provider:
             case "anthropic":
@@ -51,20 +56,21 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
 
                 plain = DefaultAsyncHttpxClient(verify=False)  # loading certificates takes longer than the test
                 async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0, http_client=plain) as client:
-                    await anthropic.agent(client, model=model, **options)(run)
+                    await hand_over(run, anthropic.agent(client, model=model, **options))
             case "gemini":
                 from google.genai import Client
 
                 genai = Client(api_key="key", http_options={"base_url": url, "api_version": "v1beta"})
                 async with genai.aio:
-                    await gemini.agent(genai, model=model, **options)(run)
+                    await hand_over(run, gemini.agent(genai, model=model, **options))
             case _:
                 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
                 plain = DefaultAsyncHttpxClient(verify=False)
                 address = f"{url}/v1"
                 async with AsyncOpenAI(base_url=address, api_key="key", max_retries=0, http_client=plain) as client:
-                    await openai.agent(client, model=model, api=provider.split()[1], **options)(run)
+                    made = openai.agent(client, model=model, api=provider.split()[1], **options)
+                    await hand_over(run, made)
 
     return agent
 

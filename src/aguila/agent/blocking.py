@@ -327,6 +327,15 @@ class BlockingRun(BlockingWriting):
         self._run.state = state
 
     @property
+    def agent(self) -> Any:
+        """What the run was begun with."""
+        return self._run.agent
+
+    @agent.setter
+    def agent(self, agent: Any) -> None:
+        self._run.agent = agent
+
+    @property
     def session(self) -> Any:
         """A private JSON value, kept with the thread."""
         return self._run.session

@@ -193,6 +193,14 @@ class Branches:
             self._look_out(branch)
         return branch
 
+    def _begun(self) -> Branch:
+        """The branch that this is called in, or the one it was started in: to write on in what is open begins none.
+
+        In a first run nobody looks who does that, so it must not be what a replay knows a branch by.
+        """
+        place, task = self.place, _task()
+        return self.here() if task is None or _is_of(place, task) else place.branch
+
     @property
     def place(self) -> Place:
         """The place that this is called in; of a branch that has not begun, the one it was started in."""
@@ -294,7 +302,7 @@ class Branches:
 
     def wrote(self, id_: str, length: int) -> None:
         """More characters, which count unless they are written on the way out."""
-        if id_ in self._written and (not self._asked or self.here().left is None):
+        if id_ in self._written and (not self._asked or self._begun().left is None):
             self._written[id_][1] += length
 
     def _more(self, id_: str, event: Any) -> Any:
@@ -302,7 +310,7 @@ class Branches:
         self.wrote(id_, length)
         if not self._is_replay:
             return event
-        branch = self.here(event)
+        branch = self._begun()
         if branch.is_quiet:
             return None
         untold = self._untold.get(id_, 0)
@@ -313,7 +321,7 @@ class Branches:
 
     def _closed(self, id_: str) -> None:
         """It is complete, unless it is only closed on the way out."""
-        if id_ in self._written and (not self._asked or self.here().left is None):
+        if id_ in self._written and (not self._asked or self._begun().left is None):
             del self._written[id_]
             self._unfinished.pop(id_, None)
 

@@ -31,14 +31,14 @@ from typing import Any, cast
 
 from aguila.agent.context import Ending, RunContext, Services, Sink
 from aguila.agent.forms import Agent, BadOutput, drive
-from aguila.agent.interrupts import interrupts_in
+from aguila.agent.interrupts import interrupts_in, others_in
 from aguila.agent.output import Output
 from aguila.agent.questions import InterruptCancelled, is_replayed
 from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.records import tell
-from aguila.errors import DecodeError, EncodeError, IllegalStep, StaleLease, StoreError, ToolRoundsExceeded
+from aguila.errors import DecodeError, EncodeError, IllegalStep, RunFailed, StaleLease, StoreError, ToolRoundsExceeded
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -78,7 +78,7 @@ async def execute(
     seconds at the latest, or at once when it is cancelled again. Never raises what an agent raises.
     """
     output = Output(context, sink)
-    run = Run(context, output, services)
+    run = Run(context, output, services, agent)
     task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, output, cancel_grace)
     error = _error_of(task) if task.done() else None
@@ -194,6 +194,8 @@ class _End:
             if asked or (error is None and self._run._questions.raised):
                 if error is None:
                     self._warn("the agent went on after it had asked; the question stands")
+                for other in others_in(error):
+                    self._log("the agent failed beside a question, which stands", other)
                 self._check_own(asked)
                 self._check_ids(output.interrupts)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
@@ -287,6 +289,13 @@ class _End:
 
     def _fail(self, error: BaseException) -> Ending:
         """RUN_ERROR, which needs nothing to be in order."""
+        if isinstance(error, RunFailed) and error.event is None:  # whose words are for the client
+            self._log("the run failed", error, code=error.code)
+            event = RunErrorEvent(message=error.message, code=error.code, usage=self._usage())
+            self._send_last_state_if_possible(error)
+            return self._put(
+                self._output.writer.emit(event), Ending(outcome="error", session=self._context.session, error=error)
+            )
         reference = self._context.new_id()
         cause = _cause_of(error)
         code = self._code(error, cause)

@@ -6,6 +6,7 @@ protocol. It is a ``BaseException``, so that an agent's ``except Exception`` doe
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 from aguila import protocol
@@ -34,3 +35,11 @@ def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
         group = cast("BaseExceptionGroup[BaseException]", error)
         return [interrupt for each in group.exceptions for interrupt in interrupts_in(each)]
     return []
+
+
+def others_in(error: BaseException | None) -> list[BaseException]:
+    """What branches failed of while others asked: the run ends with the questions, and nobody else would tell."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return [one for each in group.exceptions for one in others_in(each)]
+    return [] if error is None or isinstance(error, Interrupt | asyncio.CancelledError) else [error]

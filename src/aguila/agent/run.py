@@ -49,8 +49,11 @@ class Run(Writing):
     sent. ``session`` is a private one, kept with the thread and never sent. ``result`` becomes the run's result.
     """
 
-    def __init__(self, context: RunContext, output: Output, services: Services) -> None:
+    def __init__(self, context: RunContext, output: Output, services: Services, agent: Any = None) -> None:
         input_ = context.input
+        self.agent: Any = agent
+        """What the run was begun with, as the app has it. An agent that is another was invoked by that one, and is not
+        alone in the run; who only chooses among agents sets this to the one that was chosen."""
         self.input: RunAgentInput = input_
         """What the agent was asked. After a question it is the input of the run that asked first."""
         self.resume_input: RunAgentInput | None = context.resume_input

@@ -33,7 +33,7 @@ from aguila.chat.own_metadata import with_own
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
 from aguila.errors import RunFailed, ToolRoundsExceeded
-from aguila.protocol import RunErrorEvent, replace
+from aguila.protocol import replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
 from aguila.providers._teller import Teller
@@ -83,25 +83,24 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         told = instructions(run) if callable(instructions) else instructions
         if inspect.isawaitable(told):
             told = await told
-        try:
-            await _Rounds(run, key, model, toolbox, told).go(max_rounds)
-        except RunFailed as failure:
-            extra = members(code=failure.code)
-            _log.error("run %r failed: %s", run.run_id, failure, exc_info=failure.__cause__, extra=extra)
-            await run.emit(RunErrorEvent(message=failure.message, code=failure.code))
+        # What it may have to do again is on record. Alone in the run it knows whether somebody may ask.
+        remembers = toolbox.may_ask or run.agent is not agent
+        await _Rounds(run, key, model, toolbox, told, remembers=remembers).go(max_rounds)
 
     return agent
 
 
 class _Rounds:
-    def __init__(self, run: Run, key: str, model: Model, toolbox: Toolbox, instructions: str | None) -> None:
+    def __init__(
+        self, run: Run, key: str, model: Model, toolbox: Toolbox, instructions: str | None, *, remembers: bool
+    ) -> None:
         self._run = run
         self._key = key
         self._model = model
         self._toolbox = toolbox
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
-        self._remembers = toolbox.may_ask
+        self._remembers = remembers
         self._chat: ChatHandle  # of the answer at hand: what is told of its calls and their results goes together
         self._heard: set[str] = set()  # messages that came with answers, and were shown to the model
         self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id

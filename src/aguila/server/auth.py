@@ -82,6 +82,10 @@ async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, s
 
 def _refusal_of(error: Exception) -> Rejected | None:
     """What the ``HTTPException`` of Starlette or FastAPI means, which their users raise where somebody is refused."""
+    if not any(
+        cls.__name__ == "HTTPException" and cls.__module__.startswith("starlette.") for cls in type(error).__mro__
+    ):
+        return None  # errors of other libraries have a status too, and are faults here
     status: Any = getattr(error, "status_code", None)
     if not isinstance(status, int) or not 400 <= status < 500:
         return None
