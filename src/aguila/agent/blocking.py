@@ -17,13 +17,13 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from aguila.agent.blocking_handles import (
-    Blocking,
     BlockingActivity,
     BlockingChat,
     BlockingReasoning,
     BlockingStep,
     BlockingText,
     BlockingToolCall,
+    WithResult,
 )
 from aguila.agent.bridge import Bridge
 from aguila.agent.handles import ToolCallHandle
@@ -264,7 +264,7 @@ class BlockingWriting(ABC):
         )
 
 
-class BlockingSubagent(Blocking[SubagentHandle], BlockingWriting):
+class BlockingSubagent(WithResult[SubagentHandle], BlockingWriting):
     """See ``SubagentHandle``."""
 
     __slots__ = ()
@@ -277,15 +277,6 @@ class BlockingSubagent(Blocking[SubagentHandle], BlockingWriting):
     def id(self) -> str:
         """The invocation's run id."""
         return self._handle.id
-
-    @property
-    def result(self) -> Any:
-        """What came out of it."""
-        return self._handle.result
-
-    @result.setter
-    def result(self, result: Any) -> None:
-        self._handle.result = result
 
     def fail(self, message: str, code: str | None = None) -> None:
         """End the invocation as failed; the run goes on."""

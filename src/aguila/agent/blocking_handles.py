@@ -17,17 +17,25 @@ from aguila.agent.writing import SubagentHandle
 from aguila.chat.updates_out import Update
 from aguila.protocol import JsonPatchOperation, Metadata
 
-H = TypeVar("H", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
+H = TypeVar("H")
+Entered = TypeVar("Entered", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
+Resulting = TypeVar("Resulting", StepHandle, SubagentHandle)
 
 
-class Blocking(Generic[H]):
-    """A handle whose context manager and methods wait."""
+class Bridged(Generic[H]):
+    """A handle whose methods wait."""
 
     __slots__ = ("_bridge", "_handle")
 
     def __init__(self, handle: H, bridge: Bridge) -> None:
         self._handle = handle
         self._bridge = bridge
+
+
+class Blocking(Bridged[Entered]):
+    """A handle whose context manager and methods wait."""
+
+    __slots__ = ()
 
     def __enter__(self) -> Self:
         self._bridge.call(self._handle.__aenter__)
@@ -38,6 +46,21 @@ class Blocking(Generic[H]):
     ) -> None:
         if not self._bridge.is_closed:  # otherwise the end of the run closes what is open
             self._bridge.call(partial(self._handle.__aexit__, kind, error, trace))
+
+
+class WithResult(Blocking[Resulting]):
+    """A handle of something that something comes of."""
+
+    __slots__ = ()
+
+    @property
+    def result(self) -> Any:
+        """What came out of it."""
+        return self._handle.result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        self._handle.result = result
 
 
 class BlockingText(Blocking[TextHandle]):
@@ -120,7 +143,7 @@ class BlockingToolCall(Blocking[ToolCallHandle]):
         self._bridge.call(partial(self._handle.encrypted, value, type))
 
 
-class BlockingStep(Blocking[StepHandle]):
+class BlockingStep(WithResult[StepHandle]):
     """See ``StepHandle``."""
 
     __slots__ = ()
@@ -129,15 +152,6 @@ class BlockingStep(Blocking[StepHandle]):
     def name(self) -> str:
         """The name it has."""
         return self._handle.name
-
-    @property
-    def result(self) -> Any:
-        """What came out of it."""
-        return self._handle.result
-
-    @result.setter
-    def result(self, result: Any) -> None:
-        self._handle.result = result
 
     @property
     def status(self) -> str | None:
@@ -154,14 +168,10 @@ class BlockingStep(Blocking[StepHandle]):
         return self._handle.parent
 
 
-class BlockingChat:
+class BlockingChat(Bridged[ChatHandle]):
     """See ``ChatHandle``."""
 
-    __slots__ = ("_bridge", "_handle")
-
-    def __init__(self, handle: ChatHandle, bridge: Bridge) -> None:
-        self._handle = handle
-        self._bridge = bridge
+    __slots__ = ()
 
     @property
     def has_asked(self) -> bool:
@@ -177,14 +187,10 @@ class BlockingChat:
         self._bridge.call(partial(self._handle.close, metadata))
 
 
-class BlockingActivity:
+class BlockingActivity(Bridged[ActivityHandle]):
     """See ``ActivityHandle``."""
 
-    __slots__ = ("_bridge", "_handle")
-
-    def __init__(self, handle: ActivityHandle, bridge: Bridge) -> None:
-        self._handle = handle
-        self._bridge = bridge
+    __slots__ = ()
 
     @property
     def message_id(self) -> str:

@@ -289,20 +289,17 @@ class _End:
 
     def _fail(self, error: BaseException) -> Ending:
         """RUN_ERROR, which needs nothing to be in order."""
-        if isinstance(error, RunFailed) and error.event is None:  # whose words are for the client
-            self._log("the run failed", error, code=error.code)
-            event = RunErrorEvent(message=error.message, code=error.code, usage=self._usage())
-            self._send_last_state_if_possible(error)
-            return self._put(
-                self._output.writer.emit(event), Ending(outcome="error", session=self._context.session, error=error)
-            )
-        reference = self._context.new_id()
         cause = _cause_of(error)
-        code = self._code(error, cause)
+        reference: str | None = None
+        if isinstance(error, RunFailed) and error.event is None:  # whose words are for the client
+            message, code = error.message, error.code
+        else:
+            reference = self._context.new_id()
+            code = self._code(error, cause)
+            message = f"{_MESSAGES[code]} Reference: {reference}"
+            if self._context.debug:
+                message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
         self._log("the run failed", cause, code=code, reference=reference)
-        message = f"{_MESSAGES[code]} Reference: {reference}"
-        if self._context.debug:
-            message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
         event = RunErrorEvent(message=message, code=code, usage=self._usage())
         ending = Ending(outcome="error", session=self._context.session, reference=reference, error=cause)
         if self._output.writer.is_finished:

@@ -279,9 +279,7 @@ class Questions:
                 return value
             token = _effects.set((*effects, (self, key)))
             try:
-                value = effect()
-                if inspect.isawaitable(value):
-                    value = await value
+                value = await _given_by(effect)
             finally:
                 _effects.reset(token)
             return await self.record(key, value)
@@ -307,9 +305,7 @@ class Questions:
             before = output.state.seen()
             token = _place.set(_Place(self, key))
             try:
-                value = effect()
-                if inspect.isawaitable(value):
-                    value = await value
+                value = await _given_by(effect)
             finally:
                 _place.reset(token)
             after = output.state.seen()
@@ -379,3 +375,9 @@ def _has_large_text(value: Any) -> bool:
 
 _OBJECT: Any = dict
 _ARRAY: Any = list
+
+
+async def _given_by(effect: Callable[[], Any]) -> Any:
+    """What an effect gives, be it async or not."""
+    value = effect()
+    return await value if inspect.isawaitable(value) else value
