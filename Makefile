@@ -43,11 +43,12 @@ peers: $(ENV) node
 faults: $(ENV)
 	AGUILA_FAULTS=long AGUILA_KILLS=$(or $(KILLS),100) $(BIN)/pytest -rP tests/faults tests/server/test_chat_large.py $(ARGS)
 
-$(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt
+$(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt requirements/oldest.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; PYTHON=... chooses one")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/oldest -r requirements/oldest.txt
 	@touch $@
 
 $(VENV)/.bench: $(ENV) requirements/bench.txt

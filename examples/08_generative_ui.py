@@ -14,11 +14,13 @@ import uvicorn
 
 from aguila import App, Run
 
+CATALOG = "https://a2ui.org/specification/v0_9/basic_catalog.json"
+
 
 def a2ui(*flights: str) -> dict:
     rows = [{"id": f"f{place}", "component": "Text", "text": flight} for place, flight in enumerate(flights)]
     root = {"id": "root", "component": "Column", "children": [row["id"] for row in rows]}
-    create = {"version": "v0.9", "createSurface": {"surfaceId": "flights", "catalogId": "basic"}}
+    create = {"version": "v0.9", "createSurface": {"surfaceId": "flights", "catalogId": CATALOG}}
     update = {"version": "v0.9", "updateComponents": {"surfaceId": "flights", "components": [root, *rows]}}
     return {"a2ui_operations": [create, update]}
 

@@ -71,8 +71,8 @@ def test_reasoning_is_dim_italic_and_the_answer_is_not(demo: Command, tmp_path: 
     with terminal(demo, tmp_path, "-m", "show reasoning") as screen:
         assert screen.ended() == 0
         assert "\x1b[2;3mSix\x1b[0m" in screen.screen
-        assert screen.plain.splitlines() == ["Six times seven: six sevens are forty-two.", "42."]
-        assert screen.screen.endswith("42.\r\n")
+        assert screen.plain.splitlines() == ["Six times seven: six sevens are forty-two.", "The answer is 42."]
+        assert screen.screen.endswith(" 42.\r\n")
 
 
 def test_without_colours_there_are_none(demo: Command, tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 from commands import aguila_serve
 from node import run_node
 
-from aguila.cli.demo import FEATURES
+from aguila.cli.demo import A2UI_CATALOG, FEATURES
 
 FORMS = ["", "binary "]
 LAST_WORDS = {
     "text": "An agent writes text through its run, piece by piece, and everybody who watches sees it grow.",
     "tools": "It is 24 degrees in Lisbon and 11 in Oslo.",
     "state": "Now with thyme.",
-    "reasoning": "42.",
+    "reasoning": "The answer is 42.",
     "activity": "The plan is done.",
     "steps": "I read.",
     "subagents": "My team has spoken.",
@@ -100,7 +100,7 @@ def test_the_client_is_told_what_belongs_to_the_feature(scenarios: Played, form:
     team = of_type(told("subagents"), "SUBAGENT_STARTED", "SUBAGENT_FINISHED")
     assert [event["type"] for event in team] == ["SUBAGENT_STARTED"] * 2 + ["SUBAGENT_FINISHED"] * 2
     surface = message(told("generative"), "activity")["content"]["a2ui_operations"]
-    assert surface[0] == {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": "demo"}}
+    assert surface[0] == {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": A2UI_CATALOG}}
     assert of_type(told("generative"), "CUSTOM")[0]["value"]["type"] == "open-json-ui"
     assert '"uri":"ui://demo/chart"' in message(told("generative"), "tool")["content"]
 

@@ -23,6 +23,9 @@ from aguila.protocol.parts import DataSource, ImagePart, TextPart, parts_of
 PACE = 0.02
 """Seconds between words: about as fast as a model writes."""
 
+A2UI_CATALOG = "https://a2ui.org/specification/v0_9/basic_catalog.json"
+"""The catalog of components that A2UI renderers bring along."""
+
 FEATURES: dict[str, Callable[[Run], Awaitable[None]]] = {}
 """What the demo shows, by keyword; the first that is found is shown."""
 
@@ -117,7 +120,7 @@ async def show_reasoning(run: Run) -> None:
     async with run.reasoning() as thought:
         await write(thought, "Six times seven: six sevens are forty-two.")
         await thought.encrypted(base64.b64encode(b"sealed").decode())
-    await say(run, "42.")
+    await say(run, "The answer is 42.")
 
 
 @feature("activity")
@@ -205,7 +208,7 @@ async def show_generative_ui(run: Run) -> None:
         {"id": "title", "component": "Text", "text": "Book the flight?"},
         {"id": "ok", "component": "Button", "child": "title", "action": {"event": {"name": "book"}}},
     ]
-    create = {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": "demo"}}
+    create = {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": A2UI_CATALOG}}
     fill = {"version": "v0.9", "updateComponents": {"surfaceId": "flight", "components": components}}
     await run.activity("a2ui-surface", {"a2ui_operations": [create, fill]})
     card = {"type": "card", "children": [{"type": "text", "text": "Lisbon, 24 degrees"}]}

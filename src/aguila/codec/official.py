@@ -1,7 +1,7 @@
-"""Layer: codec. Objects of the official ``ag_ui.core`` to ours and back. Needs the ``official`` extra, when called.
+"""Convert objects of the official ``ag_ui.core`` to ours and back.
 
-Below: ``aguila.protocol``, ``json`` (the receiver's rules). Nothing below or beside it imports this module, and it
-imports neither ``ag_ui`` nor pydantic before ``to_official`` is called.
+Reads and writes the models of ag-ui-protocol 0.1.19 and later. Neither ``ag_ui`` nor pydantic is imported before
+``to_official`` is called.
 
 Both directions go through the JSON form of the object, so both sides' own rules hold. What is lost or changed:
 
@@ -14,6 +14,12 @@ optional members that are null        absent; required nulls and nulls inside op
 a JSON Patch operation                a plain dict here, a model there; members of its own are kept (PROC-5)
 opaque values that are not JSON       (dates, models, sets as ``raw_event``) become the JSON that pydantic makes of them
 subclasses of official models         become the protocol type they extend
+a RunAgentInput without ``tools``,    0.1 requires all four: ``to_official`` fills in ``[]`` and ``{}``
+``context``, ``state`` or
+``forwarded_props``
+what 0.1 has no model for             ``EncodeError``: subagent events, token usage, file sources, cancelled outcomes,
+                                      tool results that are parts
+a JSON Patch operation for 0.1        stays a dict, as in its models
 ====================================  ============================================================================
 """
 
@@ -29,12 +35,31 @@ import aguila.protocol
 from aguila.codec.json import EventDecoder, enforce_document
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.text import _refuse_non_finite
+from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError, MissingExtra
 from aguila.protocol import Event, EventType, Message
 from aguila.protocol._base import Wire
 
 _EVENTS: Final = {"BaseEvent", *(cls.__name__ for cls in get_args(Event))}
 _OPERATIONS: Final = {f"{op}Operation" for op in ("Add", "Remove", "Replace", "Move", "Copy", "Test")}
+_NAMES_IN_0_1: Final = {
+    "TextPart": "TextInputContent",
+    "ImagePart": "ImageInputContent",
+    "AudioPart": "AudioInputContent",
+    "VideoPart": "VideoInputContent",
+    "DocumentPart": "DocumentInputContent",
+    "DataSource": "InputContentDataSource",
+    "UrlSource": "InputContentUrlSource",
+    "SubagentInfo": "SubAgentInfo",
+}
+_RETIRED: Final = {
+    "ThinkingStartEvent": "ReasoningStartEvent",
+    "ThinkingEndEvent": "ReasoningEndEvent",
+    "ThinkingTextMessageStartEvent": "ReasoningMessageStartEvent",
+    "ThinkingTextMessageContentEvent": "ReasoningMessageContentEvent",
+    "ThinkingTextMessageEndEvent": "ReasoningMessageEndEvent",
+}
+_REQUIRED_IN_0_1: Final[dict[str, Any]] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
 _LIKE_EVERY_OFFICIAL: Final = {"GeneratedBaseModel", "ConfiguredBaseModel", "Attributable"}
 
 
@@ -58,6 +83,7 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
         return EventType(model.value)
     try:
         raw: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+        _remove_absent(model, raw)
         # pydantic writes NaN and Infinity as null without a word (PY-8): only its Python form still has them
         _refuse_non_finite(model.model_dump(by_alias=True), "")
     except EncodeError:
@@ -73,6 +99,10 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
             raise DecodeError("the protocol has no such event", rule="PROC-3", path="/type")
         return events[0]
     ours: Any = Message if name == "BaseMessage" else getattr(aguila.protocol, name, None)
+    if ours is None and name.startswith("Thinking"):
+        raise TypeError(
+            f"{name} is retired; use {name.replace('ThinkingText', 'Thinking').replace('Thinking', 'Reasoning')}"
+        )
     if ours is None:
         raise TypeError(f"the protocol has no {name}")
     return enforce_document(raw, ours, strict=False, warn=warn)
@@ -95,14 +125,51 @@ def to_official(obj: Any) -> Any:
     try:
         if isinstance(obj, dict):  # ag_ui.core does not export the operations: an event makes one
             return core.StateDeltaEvent(delta=[obj]).delta[0]
-        model = getattr(core, type(obj).__name__, None)
+        name = type(obj).__name__
+        model = getattr(core, name, None) or getattr(core, _NAMES_IN_0_1.get(name, name), None)
         if model is None:
-            raise EncodeError(f"ag_ui.core has no {type(obj).__name__}")
-        return model.model_validate(msgspec.to_builtins(obj))
+            raise EncodeError(f"ag_ui.core has no {name}")
+        raw = msgspec.to_builtins(obj)
+        if not hasattr(core, "PROTOCOL_VERSION"):
+            _complete_for_0_1(name, raw)
+        return model.model_validate(raw)
     except EncodeError:
         raise
     except (TypeError, ValueError) as error:  # not JSON, or refused by pydantic
         raise EncodeError(str(error)) from error
+
+
+def _complete_for_0_1(name: str, raw: dict[str, Any]) -> None:
+    """Add the members that the 0.1 models require and the protocol does not, and use its member names."""
+    if name == "RunAgentInput":
+        for member, value in _REQUIRED_IN_0_1.items():
+            raw.setdefault(member, value)
+    elif name == "RunStartedEvent" and "input" in raw:
+        _complete_for_0_1("RunAgentInput", raw["input"])
+    elif name == "MultiAgentCapabilities" and "subagents" in raw:
+        raw["subAgents"] = raw.pop("subagents")
+    elif name == "AgentCapabilities" and "multiAgent" in raw:
+        _complete_for_0_1("MultiAgentCapabilities", raw["multiAgent"])
+
+
+def _remove_absent(model: Any, raw: dict[str, Any]) -> None:
+    """Remove the optional members that are null, as the 1.0 models do by themselves and the 0.1 models do not."""
+    cls: Any = model.__class__
+    fields: dict[str, Any] = cls.model_fields
+    for name, field in fields.items():
+        member: str = field.serialization_alias or field.alias or name
+        value: Any = getattr(model, name)
+        if value is None:
+            if not field.is_required() or member in _REQUIRED_IN_0_1:
+                raw.pop(member, None)
+        elif is_official(value):
+            if is_object(raw[member]):  # not an enum
+                _remove_absent(value, raw[member])
+        elif is_array(value) and value and is_official(value[0]):
+            for each, raw_each in zip(value, raw[member], strict=True):
+                _remove_absent(each, raw_each)
+    if "subAgents" in raw and cls.__name__ == "MultiAgentCapabilities":
+        raw["subagents"] = raw.pop("subAgents")
 
 
 @cache
