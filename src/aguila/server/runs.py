@@ -56,8 +56,8 @@ from aguila.server.projection import Projections
 from aguila.server.rejection import Disconnected, Rejected, draining
 from aguila.server.responses import Watched, is_terminal
 from aguila.server.settings import Settings
+from aguila.server.shield import shielded
 from aguila.server.turns import Turns
-from aguila.server.unharmed import unharmed
 from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import MemoryStore, RunRecord, Store
 
@@ -252,7 +252,7 @@ class Runs:
                 return Started(is_hydration=True)
             try:
                 beginning = self._begin(asked, prepared, plan)
-                started = await unharmed(beginning, partial(self._count_alone, asked.scope))
+                started = await shielded(beginning, partial(self._count_alone, asked.scope))
                 if is_guess:
                     for notice in prepared.notices:
                         self._warn(notice)
