@@ -14,7 +14,7 @@ import msgspec
 from aguila.codec import encode
 from aguila.protocol import RunAgentInput
 from aguila.server.live import LiveRun
-from aguila.server.projection import stored_input
+from aguila.server.projection import stored_body
 from aguila.store import Batch, RunRecord
 
 
@@ -29,6 +29,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     is_gone: Callable[[], bool] = bool
     """Whether the client has hung up: who waits for its turn need not run then."""
+    cursor: int | None = None
+    """The last event that the client has seen, if it comes back to a stream that was cut."""
     digest: str | None = None
     """The fingerprint, from who has made it elsewhere, because the body is large."""
 
@@ -39,7 +41,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_same(self, record: RunRecord) -> bool:
         """Whether the run was asked for with this request, whatever the spelling of its JSON."""
-        return record.fingerprint == self.fingerprint or encode(stored_input(record)) == encode(self.input)
+        return record.fingerprint == self.fingerprint or encode(stored_body(record)) == encode(self.input)
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,13 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     record: RunRecord | None = None
     is_hydration: bool = False
     is_withdrawn: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """The stored id of the run."""
+        if self.live is not None:
+            return self.live.lease.run_id
+        return None if self.record is None else self.record.run_id
 
 
 def fingerprint(body: bytes) -> str:

@@ -463,7 +463,13 @@ class _Declared(msgspec.Struct, rename="camel"):
 
 
 def stored_input(run: RunRecord) -> RunAgentInput:
-    """What a run was asked for with, read as the request was: without a version, as widely as possible (VER-18)."""
+    """Decode the request that a run was started with, under the run's stored id."""
+    body = stored_body(run)
+    return body if body.run_id == run.run_id else replace(body, run_id=run.run_id)
+
+
+def stored_body(run: RunRecord) -> RunAgentInput:
+    """Decode a run's request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
     short = cut(run.input) if len(run.input) > LARGE else None
     is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
     level: Level = "wide" if is_old else "standard"

@@ -17,13 +17,14 @@ from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
 from aguila.server.asked import Asked, Started
 from aguila.server.checked import is_large_event
+from aguila.server.derived_runs import SentRunId, latest_derived
 from aguila.server.exchange import Exchange, Service
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join, withdrawn
 from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
-from aguila.server.responses import Receive, Reply, json_document
+from aguila.server.responses import Framing, Receive, Reply, json_document
 from aguila.store import RunRecord
 
 
@@ -35,22 +36,31 @@ async def run(service: Service, exchange: Exchange) -> Reply:
             share.until(started.live.ended)
     first = started.first
     if first is not None:
-        framing = service.framing(exchange, input.protocol_version)
+        framing = _framing(service, exchange, input, started)
         opening = framing.batch(first.first, first.events)
         return service.stream(
             exchange, input.thread_id, framing, after=first.last, opening=opening, is_live=True, watched=started.live
         )
     record = started.record
     after = None if record is None else await cursor_of(service, exchange, input.thread_id)
+    framing = _framing(service, exchange, input, started)
     if started.is_hydration or (record is not None and not record.is_running and after is None):
-        return await _join(service, exchange, input)
-    framing = service.framing(exchange, input.protocol_version)
+        return await _join(service, exchange, input, input.run_id if record is None else record.run_id, framing)
     if started.is_withdrawn:
         opening = b"".join(framing.event(event) for event in withdrawn(input.thread_id, input.run_id))
         return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
     if record is None:
         raise LookupError("a request leads to a new run, to one that is there, or to none")
     return _from(service, exchange, record, after, framing=framing)
+
+
+def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: Started) -> Framing:  # noqa: A002
+    """Return the framing for the stream of a run. The stream of a derived run shows the run id that was sent (IN-3)."""
+    framing = service.framing(exchange, input.protocol_version)
+    run_id = started.run_id
+    if run_id is None or run_id == input.run_id:
+        return framing
+    return SentRunId(framing, stored=run_id, sent=input.run_id)
 
 
 def _from(service: Service, exchange: Exchange, record: RunRecord, after: int | None, **options: Any) -> Reply:
@@ -95,6 +105,7 @@ async def _decode_and_start(
         principal=exchange.principal,
         headers=headers,
         digest=digest,
+        cursor=_last_event_id(exchange),
     )
     if not service.runs.has_queue:
         return input, await service.runs.start(asked)
@@ -119,21 +130,30 @@ async def connect(service: Service, exchange: Exchange) -> Reply:
     """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
     with Share(service.admission) as share:
         input, _ = await decode_input(service, await read_outline(service, exchange, share))  # noqa: A001
+    run_id = input.run_id
     try:
-        await service.store.run(exchange.scope, input.thread_id, input.run_id)
+        await service.store.run(exchange.scope, input.thread_id, run_id)
     except NotFound:  # else it is that run which is told about, wherever it went on from
         for notice in await check_parent(input, service.store, exchange.scope):
             service.warn(notice)
-    return await _join(service, exchange, input)
+    else:
+        derived = await latest_derived(service.store, exchange.scope, input.thread_id, run_id)
+        run_id = run_id if derived is None else derived.run_id
+    return await _join(service, exchange, input, run_id, service.framing(exchange, input.protocol_version))
 
 
-async def _join(service: Service, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
+async def _join(
+    service: Service,
+    exchange: Exchange,
+    input: RunAgentInput,  # noqa: A002
+    run_id: str,
+    framing: Framing,
+) -> Reply:
     store, scope, thread_id = service.store, exchange.scope, input.thread_id
     records = await store.runs(scope, thread_id)
     running = records[-1] if records and records[-1].is_running else None
     projections = service.runs.projections
-    joined = await join(store, projections, scope, thread_id, input.run_id, live=running, branch=input.parent_run_id)
-    framing = service.framing(exchange, input.protocol_version)
+    joined = await join(store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id)
 
     def frames() -> bytes:
         opening = [framing.event(event) for event in joined.events[:-1]]
@@ -180,8 +200,7 @@ async def _record(service: Service, exchange: Exchange) -> RunRecord:
 
 async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int | None:
     """Where a reader goes on. Raises ``Rejected`` for what is no number, ``CursorExpired`` for one of another log."""
-    # A browser that reconnects asks for the same address again, so the header is the newer one.
-    text = exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
+    text = _cursor_text(exchange)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()):
@@ -191,6 +210,17 @@ async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int
     after = int(text)
     await service.store.read(exchange.scope, thread_id, after, until=after)
     return after
+
+
+def _cursor_text(exchange: Exchange) -> str | None:
+    # A browser that reconnects asks for the same address again, so the header is the newer one.
+    return exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
+
+
+def _last_event_id(exchange: Exchange) -> int | None:
+    """Return the cursor of a request. It is checked only if the request comes back to a run (``cursor_of``)."""
+    text = _cursor_text(exchange)
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def run_document(record: RunRecord) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEv
 from aguila.server.asked import Asked, Started
 from aguila.server.beginning import Beginning, new_id
 from aguila.server.checked import checked_apart
+from aguila.server.derived_runs import latest_derived, resolve_run
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.keeper import Keeper
@@ -241,8 +242,14 @@ class Runs:
         while True:
             if self.is_draining:
                 raise draining()
+            request = asked
+            if asked.input.resume:
+                resolved = await resolve_run(asked, self.store)
+                if isinstance(resolved, RunRecord):
+                    return Started(record=resolved)
+                request = resolved
             try:
-                prepared, plan = await self._plan(asked, is_guess)
+                prepared, plan = await self._plan(request, is_guess)
             except Rejected:
                 found = await self._found(asked)
                 if found is None:
@@ -251,7 +258,7 @@ class Runs:
             if plan is None:
                 return Started(is_hydration=True)
             try:
-                beginning = self._begin(asked, prepared, plan)
+                beginning = self._begin(request, prepared, plan)
                 started = await shielded(beginning, partial(self._count_alone, asked.scope))
                 if is_guess:
                     for notice in prepared.notices:
@@ -261,7 +268,7 @@ class Runs:
                 record = error.run
                 if asked.is_same(record):
                     return Started(record=record)
-                if not is_guess:
+                if not is_guess and request is asked:  # else another request has just begun a derived run
                     message = "this run id was used on this thread for another request"
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
@@ -290,12 +297,9 @@ class Runs:
             raise _taken(plan, run) from None
 
     async def _found(self, asked: Asked) -> Started | None:
-        """The run that this request started before, if it did."""
-        try:
-            record = await self.store.run(asked.scope, asked.input.thread_id, asked.input.run_id)
-        except NotFound:
-            return None
-        return Started(record=record) if asked.is_same(record) else None
+        """Find the run that this request started before, if it did."""
+        resolved = await resolve_run(asked, self.store)
+        return Started(record=resolved) if isinstance(resolved, RunRecord) else None
 
     async def _plan(self, asked: Asked, is_guess: bool) -> tuple[Prepared, ResumePlan | None]:
         """What the agent will see, and what the run may begin with. A guess tells no notices: it may not come true."""
@@ -486,9 +490,16 @@ class Runs:
             one.result()
 
     async def cancel(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """Have a run cancelled, whoever owns it; does nothing to one that has ended. Raises ``NotFound``."""
+        """Cancel a run, in whatever process it is; a run that has ended stays as it is. Raises ``NotFound``.
+
+        If runs were derived from this one, the latest of them is cancelled.
+        """
         record = await self.store.request_cancel(scope, thread_id, run_id)
-        live = self.live.get((scope, thread_id, run_id))
+        if record.outcome is not None:
+            derived = await latest_derived(self.store, scope, thread_id, run_id)
+            if derived is not None:
+                record = await self.store.request_cancel(scope, thread_id, derived.run_id)
+        live = self.live.get((scope, thread_id, record.run_id))
         if live is not None:
             live.cancel()
         return record
