@@ -164,6 +164,73 @@ def test_a_run_that_is_on_is_joined(demo: Command, tmp_path: Path) -> None:
     until(lambda: demo.status_of("joined", "r") == "cancelled")
 
 
+ASKS_AND_FAILS = """
+async def agent(run):
+    name = await run.ask("Your name?")
+    raise ValueError(name)
+"""
+
+
+def test_a_message_typed_while_a_question_is_open_shows_the_question_again(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path, "--thread", "left-open") as screen:
+        screen.expect("> ")
+        screen.type("an interrupt, please")
+        screen.expect("colour (string): ")
+        screen.press(b"\x03")
+        screen.expect("left open")
+        screen.expect("> ")
+        screen.type("Hello?")
+        screen.expect("not sent: the agent waits for an answer to its question")
+        screen.expect("? Which colour shall it have?")
+        screen.expect("colour (string): ")
+        screen.type("green")
+        screen.expect("It will be green.")
+
+
+def test_a_question_stays_answerable_when_the_agent_fails_after_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS_AND_FAILS)
+    with aguila_serve(tmp_path, "asks:agent") as server, terminal(server, tmp_path) as screen:
+        screen.expect("> ")
+        screen.type("Hello")
+        screen.expect("answer: ")
+        screen.type("Ada")
+        screen.expect("error: ")
+        screen.expect("> ")
+        screen.type("Hello again")
+        screen.expect("? Your name?")
+        screen.expect("answer: ")
+        screen.press(b"\x04")
+        screen.expect("left open")
+        assert "Traceback" not in screen.plain
+
+
+def test_in_a_pipe_a_message_to_a_thread_that_asks_is_refused_with_the_question(demo: Command, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = aguila("chat", demo.url, "--thread", "asked-twice", folder=tmp_path, stdin=b"an interrupt, please")
+        assert done.returncode == 3
+        assert b"? Which colour shall it have?" in done.stderr
+    assert b"not sent: the agent waits" in done.stderr
+
+
+def test_a_misspelled_command_is_not_sent_to_the_agent(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path, "--thread", "typo") as screen:
+        screen.expect("> ")
+        screen.type("/sate")
+        screen.expect("unknown command /sate; /help lists the commands, //sate sends it as text")
+        screen.expect("> ")
+        screen.type("//show me text")
+        screen.expect("everybody who watches sees it grow.")
+        screen.expect("> ")
+    contents = [one["content"] for one in demo.get("/threads/typo").json()["messages"] if one["role"] == "user"]
+    assert contents == ["/show me text"]
+
+
+def test_to_attach_to_a_thread_that_does_not_exist_says_so(demo: Command, tmp_path: Path) -> None:
+    done = aguila("chat", demo.url, "--attach", "missing", folder=tmp_path, stdin=b"")
+    assert done.returncode == 2
+    assert done.stderr.decode() == "error: thread 'missing' does not exist on this server, or is empty\n"
+
+
 # In a pipe
 
 

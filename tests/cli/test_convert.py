@@ -83,10 +83,12 @@ def test_a_recording_becomes_its_events() -> None:
 @pytest.mark.parametrize(
     ("data", "source", "target", "message"),
     [
-        (b"{nonsense\n", "jsonl", "sse", "event 0: not a JSON object"),
-        (b"[1]", "json", "sse", "event 0: not a JSON object"),
+        (b"{nonsense\n", "jsonl", "sse", "event 0: not an event"),
+        (b"[1]", "json", "sse", "event 0: not an event"),
         (b"[{}", "json", "sse", "not a JSON array"),
-        (b"data: [DONE]\n\n", "sse", "jsonl", "event 0: not a JSON object"),
+        (b'{"name": "aguila"}\n', "jsonl", "sse", "event 0: not an event"),
+        (b"# Shopping\n\nleeks\n", "sse", "jsonl", "not a stream of events: read as sse, it has no event"),
+        (b"data: [DONE]\n\n", "sse", "jsonl", "event 0: not an event"),
         (b'{"type":"STATE_DELTA","delta":5}\n', "jsonl", "protobuf", "event 0: .* aguila check says"),
         (b"\0\0\0\x09abc", "protobuf", "sse", "ended in the middle of a frame"),
         (b'{"type":"CUSTOM","name":"\\ud83d","value":1}\n', "jsonl", "protobuf", "cannot be written as protobuf"),
@@ -127,6 +129,15 @@ def test_the_exit_status_tells_a_bad_stream_from_a_bad_call(tmp_path: Path) -> N
         done = aguila("convert", *arguments, folder=tmp_path)
         assert done.returncode == 2, arguments
         assert done.stderr.startswith(b"aguila convert: ")
+
+
+@pytest.mark.parametrize("command", ["convert", "compact"])
+def test_a_file_that_is_not_a_stream_is_refused(tmp_path: Path, command: str) -> None:
+    (tmp_path / "notes.md").write_bytes(b"# Shopping\n\nleeks\n")
+    done = aguila(command, "notes.md", "out.sse", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"aguila {command}: not a stream of events".encode())
+    assert not (tmp_path / "out.sse").exists()
 
 
 @pytest.mark.parametrize("command", ["convert", "compact"])

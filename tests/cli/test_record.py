@@ -156,6 +156,26 @@ def test_an_event_that_is_no_json_cannot_be_a_line_and_ends_the_recording(tmp_pa
     assert b"'[DONE]'" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["kept.jsonl", "kept.sse"])
+def test_a_stream_that_says_text_plain_is_recorded_as_check_reads_it(tmp_path: Path, name: str) -> None:
+    body = b": hello\n\n" + frames([started("r", "t"), finished("r", "t")])
+    pieces = [body[:3], body[3:20], body[20:]]
+    with ScriptedServer(*[Answer(pieces, content_type="text/plain")] * 2) as server:
+        done = record(server, tmp_path, name)
+        assert done.returncode == 0, done.stderr
+        assert b"2 events" in aguila("check", server.url, folder=tmp_path).stdout
+    assert b"2 events" in aguila("check", name, folder=tmp_path).stdout
+    if name == "kept.sse":
+        assert (tmp_path / name).read_bytes() == body
+
+
+def test_an_answer_that_is_no_stream_is_not_recorded_as_sse(tmp_path: Path) -> None:
+    for kind in ("text/html", "text/plain"):
+        with ScriptedServer(Answer([b"<html>data: none</html>"], content_type=kind)) as server:
+            done = record(server, tmp_path, "kept.sse")
+        assert (done.returncode, (tmp_path / "kept.sse").exists()) == (2, False)
+
+
 def test_what_cannot_be_run_or_written_is_said_so(tmp_path: Path) -> None:
     plain = Answer([b"hello"], content_type="text/plain")
     refusing = Answer([b"no"], status=403, content_type="text/plain")

@@ -31,10 +31,11 @@ UNREACHABLE: Final = 2
 ASKED: Final = 3
 """Exit status of a pipe: the agent asks something, and nobody is there to answer."""
 
-_HELP = """/state   the state shared with the agent
-/thread  the id of this conversation; aguila chat URL --thread ID goes on with it
-/quit    leave (so does Ctrl-D); Ctrl-C stops an answer
-Everything else is said to the agent."""
+_HELP = """/state   show the state shared with the agent
+/thread  show the id of this thread; aguila chat URL --thread ID opens it again
+/quit    leave (so does Ctrl-D); Ctrl-C cancels the run
+//text   send a message that begins with a slash: /text
+Anything else is sent to the agent."""
 
 
 def chat(
@@ -66,7 +67,7 @@ def chat(
         talk = _Talk(thread, transcript)
         status = OK
         if attach is not None:
-            status = talk.follow(thread.attach())
+            status = talk.attach()
         elif thread_id is not None:
             talk.recall()
         if message is not None:
@@ -112,19 +113,47 @@ class _Talk:
                 return OK
             if text in ("/quit", "/exit"):
                 return OK
-            if text == "/help":
-                self._transcript.line(_HELP)
-            elif text == "/state":
-                self._transcript.line(harmless(msgspec.json.encode(self._thread.state).decode()))
-            elif text == "/thread":
-                self._transcript.line(self._thread.id)
+            if text.startswith("/") and not text.startswith("//"):
+                self._command(text)
             elif text:
-                self.say(text)
+                self.say(text.removeprefix("/"))
+
+    def _command(self, text: str) -> None:
+        """Run a slash command. A misspelled one is reported, not sent to the agent."""
+        if text == "/help":
+            self._transcript.line(_HELP)
+        elif text == "/state":
+            self._transcript.line(harmless(msgspec.json.encode(self._thread.state).decode()))
+        elif text == "/thread":
+            self._transcript.line(self._thread.id)
+        else:
+            problem = f"unknown command {harmless(text)}; /help lists the commands, /{harmless(text)} sends it as text"
+            self._transcript.line(problem, style="yellow")
 
     def say(self, text: str) -> int:
-        """One message, its answer, and the answers to what that asks. Gives the exit status."""
-        status = self.follow(self._thread.run(text))
+        """Send a message, show the answer, and ask for the answers to any questions. Return the exit status.
+
+        An open question has to be answered first: it is shown again, and the message is not sent.
+        """
+        if self._thread.interrupts:
+            self._transcript.line("not sent: the agent waits for an answer to its question", style="yellow")
+            return self._settle()
+        try:
+            status = self.follow(self._thread.run(text))
+        except IllegalStep as error:
+            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            return FAILED
         return self._settle() if status == OK and self._thread.interrupts else status
+
+    def attach(self) -> int:
+        """Join the run in progress, or show the thread as it stands. Return the exit status."""
+        status = self.follow(self._thread.attach())
+        if status == OK and self._transcript.is_empty:
+            # The server answers for a thread that it does not know as for an empty one.
+            problem = f"thread {harmless(self._thread.id)!r} does not exist on this server, or is empty"
+            self._transcript.line(f"error: {problem}", style="red")
+            return UNREACHABLE
+        return status
 
     def recall(self) -> None:
         """Show what was said in this thread before, if the server keeps it."""

@@ -83,6 +83,9 @@ def _read(data: bytes, source: Format) -> list[StoredStream]:
         for finding in stream.findings:
             if finding.level == "error":
                 raise CannotConvert(f"{finding}; aguila check says what else is wrong")
+    # An SSE reader skips lines that it does not know, so that any text reads as a stream without events.
+    if not any(stream.events for stream in streams) and any(stream.findings for stream in streams):
+        raise CannotConvert(f"not a stream of events: read as {source}, it has no event; --from names another format")
     return streams
 
 
@@ -99,10 +102,16 @@ def _typed(streams: list[StoredStream], warn: Warn) -> Iterator[Event]:
 
 def _valid(text: bytes, index: int) -> bytes:
     try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        msgspec.json.decode(text, type=_AnyEvent)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CannotConvert(f"event {index}: not a JSON object: {error}") from None
+        raise CannotConvert(f"event {index}: not an event, which is a JSON object with a type: {error}") from None
     return text
+
+
+class _AnyEvent(msgspec.Struct):
+    """An event of a type that may be unknown to us."""
+
+    type: str
 
 
 def _state_of(given: Any) -> Any:

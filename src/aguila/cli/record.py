@@ -8,6 +8,7 @@ evidence. ``.sse`` and ``.pb`` are the bytes as they came, if they came in that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -18,7 +19,7 @@ from aguila.cli.calling import Answer, Caller, CannotRun, headers_of, make_input
 from aguila.client.incoming import Reader, is_vague, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
-from aguila.codec.negotiate import is_protobuf
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notice import log_notice
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
@@ -55,10 +56,10 @@ def record(
     with Caller(url, headers=headers_of(headers), protobuf=protobuf, patience=patience) as caller:
         answer = caller.post(wanted)
         try:
-            is_raw = form in ("sse", "protobuf") and is_protobuf(answer.content_type) == (form == "protobuf")
-            events = None if is_raw else _stream(answer)
+            wire, pieces = _wire_format(answer)
+            is_raw = wire == form
             with path.open("ab" if append else "wb") as file:
-                kept = _copy(answer, file) if events is None else _write(events, file, form, wanted)
+                kept = _copy(pieces, file) if is_raw else _write(_events(wire, pieces), file, form, wanted)
         except OSError as error:
             raise CannotRun(f"cannot write {path}: {error.strerror}") from None
         finally:
@@ -83,10 +84,34 @@ def refuse_existing(path: Path, form: Format, *, append: bool, force: bool) -> N
         raise CannotRun(f"there is a file {path} already; --append adds to it, --force replaces it")
 
 
-def _copy(answer: Answer, file: BinaryIO) -> tuple[int, str | None]:
-    """The bytes as they came."""
+def _wire_format(answer: Answer) -> tuple[Literal["sse", "protobuf"], Iterator[tuple[float, bytes]]]:
+    """Return the format of the response and its pieces. Raise ``CannotRun`` if it is not a stream of events.
+
+    A response without a specific content type (``text/plain``) is read by what it holds, as ``aguila check`` does.
+    """
+    pieces = answer.pieces()
+    if is_protobuf(answer.content_type):
+        return "protobuf", pieces
+    if reader_for(answer.content_type, warn=log_notice) is not None:
+        return "sse", pieces
+    if is_vague(answer.content_type):
+        # A comment or half a field name may come first: read until the first event is complete.
+        reader = _reader("sse")
+        start: list[tuple[float, bytes]] = []
+        with suppress(ProtocolError, StreamTruncated):
+            for piece in pieces:
+                start.append(piece)
+                if start[0][1][:1] == b"\0":  # the length of a protobuf frame
+                    return "protobuf", chain(start, pieces)
+                if any(on_one_line(frame.data) for frame in reader.feed(piece[1])):
+                    return "sse", chain(start, pieces)
+    raise CannotRun(f"the answer is {answer.content_type or 'of no type'}, no stream of events")
+
+
+def _copy(pieces: Iterator[tuple[float, bytes]], file: BinaryIO) -> tuple[int, str | None]:
+    """Write the bytes as they arrive. Return how many pieces there were."""
     count = 0
-    for _, data in answer.pieces():
+    for _, data in pieces:
         file.write(data)
         count += 1
     return count, None
@@ -125,24 +150,19 @@ def _encoder(form: Format) -> Callable[[bytes], bytes]:
     return lambda data: b"".join([encoder.encode(event) for event in decoder.feed(data)])
 
 
-def _stream(answer: Answer) -> Iterator[tuple[float, bytes]]:
-    """The raw events. Raises ``CannotRun`` if it is no stream: what does not say so has to begin with an event."""
-    reader = reader_for(answer.content_type, warn=log_notice)
-    events = None if reader is None else _events(answer, reader)
-    if events is not None and is_vague(answer.content_type):
-        try:
-            events = chain([next(events)], events)
-        except (StopIteration, ProtocolError, StreamTruncated):
-            events = None
-    if events is None:
-        raise CannotRun(f"the answer is {answer.content_type or 'of no type'}, no stream of events")
-    return events
+def _reader(wire: Literal["sse", "protobuf"]) -> Reader:
+    reader = reader_for(PROTOBUF_MEDIA_TYPE if wire == "protobuf" else SSE_MEDIA_TYPE, warn=log_notice)
+    assert reader is not None  # noqa: S101 - both media types have one
+    return reader
 
 
-def _events(answer: Answer, reader: Reader) -> Iterator[tuple[float, bytes]]:
-    """The raw events, each on one line. Raises ``DecodeError`` for one that is no JSON: it cannot be a line of it."""
+def _events(
+    wire: Literal["sse", "protobuf"], pieces: Iterator[tuple[float, bytes]]
+) -> Iterator[tuple[float, bytes]]:
+    """Yield the raw events, each on one line. Raise ``StreamTruncated`` for an event that is not JSON."""
+    reader = _reader(wire)
     ms = 0.0
-    for ms, data in answer.pieces():
+    for ms, data in pieces:
         for frame in reader.feed(data):
             yield ms, on_one_line(frame.data)
     for frame in reader.close():

@@ -86,6 +86,8 @@ class Transcript:
     def __init__(self, answer: Console, aside: Console) -> None:
         self._answer = answer
         self._aside = aside
+        self.is_empty = True
+        """Whether nothing has been written yet."""
         self._turn: str | None = None  # the message that is being shown; if it is open, others wait
         self._growing: str | None = None  # the message whose text the open line belongs to
         self._line_open: Console | None = None
@@ -110,6 +112,7 @@ class Transcript:
     def line(self, text: str, style: str = "dim") -> None:
         """A line of its own, beside the answer."""
         self.end()
+        self.is_empty = False
         self._aside.out(text, style=style, highlight=False)
 
     def history(self, messages: list[Message]) -> None:
@@ -149,6 +152,7 @@ class Transcript:
             if owner is not None:
                 console.out(f"[{harmless(self._subagents.get(owner, owner))}] ", style="dim", end="", highlight=False)
         self._line_open = console
+        self.is_empty = False
         console.out(harmless(text), style=style, end="", highlight=False)
         console.file.flush()
 
