@@ -341,7 +341,7 @@ def test_the_exit_status_says_what_was_found(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.decode()) == (0, f"5 events (jsonl) from {good}: no violations\n")
     done = check(str(bad))
     assert done.returncode == 1
-    assert done.stdout.decode().splitlines()[-1] == f"4 events (jsonl) from {bad}: 1 errors, 0 warnings"
+    assert done.stdout.decode().splitlines()[-1] == f"4 events (jsonl) from {bad}: 1 error, 0 warnings"
     assert "[TRN-3]" in done.stdout.decode()
     for arguments in ((str(tmp_path / "none.jsonl"),), (), (str(good), "--format", "poem")):
         done = check(*arguments)

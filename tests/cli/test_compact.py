@@ -74,7 +74,7 @@ def test_chunks_are_written_out_also_where_that_is_longer(tmp_path: Path) -> Non
         '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}\n'
     )
     done = aguila("compact", "a.jsonl", folder=tmp_path)
-    assert done.stderr == b"3 events, now 5; chunks are written out\n"
+    assert done.stderr == b"3 events, now 5; chunks were expanded\n"
 
 
 def test_the_command_says_how_much_shorter_it_is(tmp_path: Path) -> None:

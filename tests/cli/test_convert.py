@@ -146,7 +146,7 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, command: 
     (tmp_path / "b.sse").write_bytes(b"mine")
     done = aguila(command, "a.jsonl", "b.sse", folder=tmp_path)
     assert (done.returncode, (tmp_path / "b.sse").read_bytes()) == (2, b"mine")
-    assert b"there is a file b.sse already; --force replaces it" in done.stderr
+    assert b"b.sse exists; --force replaces it" in done.stderr
     assert aguila(command, "a.jsonl", "b.sse", "--force", folder=tmp_path).returncode == 0
     assert detect((tmp_path / "b.sse").read_bytes()) == "sse"
 

@@ -110,10 +110,10 @@ def test_a_file_that_is_there_is_added_to_or_replaced_only_if_asked(tmp_path: Pa
         before = kept.read_bytes()
         done = record(server, tmp_path, "kept.jsonl")
         assert done.returncode == 2
-        assert b"there is a file kept.jsonl already; --append adds to it" in done.stderr
+        assert b"kept.jsonl exists; --append adds to it" in done.stderr
         done = aguila("chat", server.url, "-m", "x", "--record", "kept.jsonl", folder=tmp_path)
         assert done.returncode == 2
-        assert b"there is a file kept.jsonl already; --append adds to it" in done.stderr
+        assert b"kept.jsonl exists; --append adds to it" in done.stderr
         assert record(server, tmp_path, "kept.jsonl", "--append", "--force").returncode == 2
         assert record(server, tmp_path, "kept.sse", "--append").returncode == 2
         assert kept.read_bytes() == before

@@ -62,7 +62,7 @@ def test_a_stream_of_every_event_type_comes_back_as_it_was(tmp_path: Path) -> No
             else:
                 assert aguila("record", server.url, "c.jsonl", "--force", folder=tmp_path).returncode == 0
                 kept = [event.data for event in read_streams((tmp_path / "c.jsonl").read_bytes(), "jsonl")[0].events]
-            assert f" runs of {name} at {server.url}" in server.log
+            assert f" of {name} at {server.url}" in server.log
         expected = [event.data for event in read_streams(original, form)[0].events]  # type: ignore[arg-type]
         assert [decode_event(data) for data in kept] == [decode_event(data) for data in expected]
 
@@ -117,7 +117,7 @@ def test_each_thread_gets_the_runs_in_order_under_its_own_ids_and_then_none() ->
             assert (events[0].input.thread_id, events[0].input.run_id) == (thread.id, "mine")
             assert (events[-1].thread_id, events[-1].run_id) == (thread.id, "mine")
             assert (await thread.run("b")).text == "Answer 1."
-            with pytest.raises(HTTPRejected, match="the recording has 2 runs") as refused:
+            with pytest.raises(HTTPRejected, match=r"the whole recording \(2 runs\)") as refused:
                 await thread.run("c")
             assert (refused.value.status, refused.value.code) == (404, "recording_ended")
 
@@ -193,7 +193,7 @@ def test_a_broken_stream_is_served_as_broken_as_it_was() -> None:
 
 def test_what_cannot_be_replayed_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"")
-    for name, message in (("none.jsonl", b"cannot read"), ("empty.jsonl", b"there are no events in empty.jsonl")):
+    for name, message in (("none.jsonl", b"cannot read"), ("empty.jsonl", b"empty.jsonl has no events")):
         done = aguila("replay", name, "--port", "0", folder=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr

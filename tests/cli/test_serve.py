@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from typer.testing import CliRunner
 from aguila.cli import serve
 from aguila.cli.commands import commands
 from aguila.cli.demo import FEATURES
-from aguila.cli.serve_command import OF_AN_APP
-from aguila.cli.serve_command import serve as serve_command
+from aguila.cli.serve_options import APP_OPTIONS
+from aguila.cli.serve_options import serve as serve_command
 from aguila.server import App, Limits
 from aguila.store import MemoryStore, Retention
 
@@ -138,7 +139,7 @@ def written(option: str) -> list[str]:
 
 
 def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(GIVEN) == list(OF_AN_APP)
+    assert list(GIVEN) == list(APP_OPTIONS)
     built: list[dict[str, Any]] = []
 
     class Built(App):
@@ -170,9 +171,9 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004)
     assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007)
     assert full == {
-        OF_AN_APP[option]: value
+        APP_OPTIONS[option]: value
         for option, (_, value) in GIVEN.items()
-        if "." not in OF_AN_APP[option] and option not in ("store", "allowed_host")
+        if "." not in APP_OPTIONS[option] and option not in ("store", "allowed_host")
     }
 
 
@@ -180,7 +181,7 @@ def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
     of_app = {name: one.default for name, one in inspect.signature(App).parameters.items()}
     limits = Limits()
     for option, one in inspect.signature(serve_command).parameters.items():
-        name = OF_AN_APP.get(option, "store")
+        name = APP_OPTIONS.get(option, "store")
         if name.startswith("limits."):
             assert one.default == getattr(limits, name.removeprefix("limits.")), option
         elif name != "store" and "." not in name:
@@ -262,16 +263,35 @@ def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatc
     assert server.config.timeout_graceful_shutdown >= 70
 
 
-def test_the_two_commands_that_it_prints_work(folder: Path) -> None:
+def test_the_commands_that_it_prints_work_and_work_again(folder: Path) -> None:
     with aguila_serve(folder) as server:
-        log = server.log.replace("$(date +%s)", "1")  # what a shell would do
-        talk, look = [shlex.split(line) for line in log.splitlines() if line.startswith("  curl ")]
-        assert talk[:2] == ["curl", "-N"]
-        header, _, value = talk[4].partition(": ")
-        answer = server.post(talk[2].removeprefix(server.url) or "/", content=talk[-1], headers={header: value})
-        assert all(f"- {keyword}: " in answer.text for keyword in FEATURES)
+        chat = next(line for line in server.log.splitlines() if " chat http" in line)
+        arguments = shlex.split(chat)
+        assert arguments[-2:] == ["chat", server.url]
+        assert server.log.index(" chat http") < server.log.index("curl ")
+        done = subprocess.run([*arguments, "-m", "help"], cwd=folder, capture_output=True, text=True, check=False)
+        assert all(f"- {keyword}: " in done.stdout for keyword in FEATURES), done
+        for second in ("1", "2"):
+            log = server.log.replace("$(date +%s)", second)  # what a shell would do
+            talk, look = [shlex.split(line) for line in log.splitlines() if line.startswith("  curl ")]
+            assert talk[:2] == ["curl", "-N"]
+            header, _, value = talk[4].partition(": ")
+            body = talk[-1].replace("help", "interrupt")
+            answer = server.post(talk[2].removeprefix(server.url) or "/", content=body, headers={header: value})
+            assert answer.status_code == 200
+            assert '"type":"interrupt"' in answer.text
         assert look == ["curl", f"{server.url}/threads"]
-        assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["t1"]
+        assert {"curl-1", "curl-2"} <= {one["threadId"] for one in server.get("/threads").json()["threads"]}
+
+
+def test_a_run_on_a_thread_that_asks_is_refused_with_the_way_to_answer(folder: Path) -> None:
+    with aguila_serve(folder) as server:
+        (interrupt,) = server.events(messages=asking("interrupt"))[-1]["outcome"]["interrupts"]
+        with server.run(run_id="again", messages=asking("interrupt")) as stream:
+            assert stream.status == 422
+            message = json.loads(stream.response.read())["error"]["message"]
+    assert f'"interruptId": "{interrupt["id"]}"' in message
+    assert '"resume"' in message
 
 
 @pytest.mark.parametrize(
@@ -397,7 +417,9 @@ def test_a_taken_port_is_said_so() -> None:
     [
         ("nowhere:agent", "there is no module nowhere in"),
         ("mine.deeper:agent", "there is no module mine.deeper in"),
-        ("mine:nobody", "mine has no nobody; say which with mine:name"),
+        ("mine.py:agent", "mine.py:agent names a file, not a module; did you mean mine:agent?"),
+        ("./sub/mine.py", "./sub/mine.py names a file, not a module; did you mean sub.mine:agent?"),
+        ("mine:nobody", "mine has no nobody; name the agent with mine:name"),
     ],
 )
 def test_a_target_that_is_none_is_said_so(
@@ -429,10 +451,24 @@ def test_what_fails_in_the_module_is_not_hidden(folder: Path) -> None:
     (folder / "broken.py").write_text("import nowhere_to_be_found\n")
     done = aguila("serve", "broken:agent", "--port", "0", folder=folder)
     assert done.returncode == 1
-    assert done.stderr.endswith("ModuleNotFoundError: No module named 'nowhere_to_be_found'\n")
+    assert done.stderr.splitlines() == [
+        "aguila serve: cannot import broken:",
+        "Traceback (most recent call last):",
+        f'  File "{folder}/broken.py", line 1, in <module>',
+        "    import nowhere_to_be_found",
+        "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+    ]
+    (folder / "mistyped.py").write_text("def agent(run:\n    pass\n")
+    done = aguila("serve", "mistyped:agent", "--port", "0", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:2] == [
+        "aguila serve: cannot import mistyped:",
+        f'  File "{folder}/mistyped.py", line 1',
+    ]
+    assert done.stderr.endswith("SyntaxError: '(' was never closed\n")
     done = aguila("serve", "mine:nobody", "--port", "0", folder=folder)
     assert done.returncode == 1
-    assert done.stderr == "aguila serve: mine has no nobody; say which with mine:name\n"
+    assert done.stderr == "aguila serve: mine has no nobody; name the agent with mine:name\n"
     assert done.stdout == ""
 
 
@@ -452,6 +488,33 @@ def test_beyond_this_machine_listing_needs_an_app_with_authentication(folder: Pa
 )
 def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> None:
     assert serve.is_loopback(host) is local
+
+
+def test_with_reload_a_syntax_error_is_shown_and_the_next_version_is_served(folder: Path) -> None:
+    def write(code: str, seconds: int) -> None:
+        (folder / "mine.py").write_text(code)
+        stamp = (folder / "mine.py").stat().st_mtime + seconds  # the old one may be of the same moment
+        os.utime(folder / "mine.py", (stamp, stamp))
+
+    with aguila_serve(folder, "mine:agent", "--reload") as server:
+        write("def agent(run:\n", 5)
+        until(lambda: "SyntaxError" in server.log)
+        assert "Traceback" not in server.log
+        write(AGENT.replace("Hello from here", "Mended"), 10)
+        until(lambda: _says(server, "Mended"))
+
+
+def test_help_is_readable_at_110_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    for command in ("chat", "check", "record", "replay", "compact", "convert"):
+        lines = CliRunner().invoke(commands, [command, "--help"], env={"TERMINAL_WIDTH": "110"}).output.splitlines()
+        prose = [line.strip() for line in lines if line.startswith(" ")]
+        for line, after in pairwise(prose):
+            # A line that is broken early, before another one of the same paragraph, comes from the source.
+            assert not after or not line or len(line) + len(after.split()[0]) > 90 or line.endswith((".", "]")), line
+    output = CliRunner().invoke(commands, ["serve", "--help"]).output
+    panels = ["Server", "Threads and retention", "Runs", "Access and input", "Limits"]
+    assert [panel for panel in panels if f"─ {panel} ─" in output] == panels
 
 
 def test_without_arguments_it_says_what_it_is_and_can_do() -> None:

@@ -204,3 +204,17 @@ def test_the_python_in_the_document_is_true(tmp_path: Path) -> None:
     names: dict[str, object] = {}
     for block in blocks[1:]:
         exec(compile(block, "docs/testing.md", "exec"), names)
+
+
+def test_a_patch_on_a_state_that_was_not_passed_is_explained() -> None:
+    run = [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r2", "protocolVersion": "1.1"},
+        {"type": "STATE_DELTA", "delta": [{"op": "replace", "path": "/n", "value": 2}]},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r2", "outcome": {"type": "success"}},
+    ]
+    with pytest.raises(AssertionError, match=r"in 1 place:\n(.|\n)*not the first run(.|\n)*state=\.\.\."):
+        assert_stream(run)
+    with pytest.raises(AssertionError) as failure:
+        assert_stream(run, state={"m": 1})
+    assert "not the first run" not in str(failure.value)
+    assert_stream(run, state={"n": 1})

@@ -1,8 +1,4 @@
-"""Layer: cli. The commands of ``aguila``.
-
-Above: ``main``. Below: the options, in ``serve_command`` and ``stream_commands``; and one module per
-command, imported when it is used, so that ``aguila --help`` needs none of them.
-"""
+"""The ``aguila`` application: registers every command."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import typer
 
 from aguila import __version__
 from aguila.cli.main import about
-from aguila.cli.serve_command import serve
+from aguila.cli.serve_options import serve
 from aguila.cli.stream_commands import register
 
 commands = typer.Typer(
@@ -23,7 +19,7 @@ commands = typer.Typer(
 @commands.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(__version__)

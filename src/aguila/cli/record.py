@@ -32,7 +32,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     run_id: str
     count: int
-    what: Literal["events", "pieces"]
+    unit: Literal["event", "piece"]
     problem: str | None
 
 
@@ -69,7 +69,7 @@ def record(
         thread_id=str(wanted["threadId"]),
         run_id=str(wanted["runId"]),
         count=count,
-        what="pieces" if is_raw else "events",
+        unit="piece" if is_raw else "event",
         problem=problem or answer.broke,
     )
 
@@ -81,7 +81,7 @@ def refuse_existing(path: Path, form: Format, *, append: bool, force: bool) -> N
     if append and form != "jsonl":
         raise CannotRun(f"only JSON lines can be added to: name {path} .jsonl, and aguila convert makes others of it")
     if path.is_file() and not append and not force:
-        raise CannotRun(f"there is a file {path} already; --append adds to it, --force replaces it")
+        raise CannotRun(f"{path} exists; --append adds to it, --force replaces it")
 
 
 def _wire_format(answer: Answer) -> tuple[Literal["sse", "protobuf"], Iterator[tuple[float, bytes]]]:
@@ -156,9 +156,7 @@ def _reader(wire: Literal["sse", "protobuf"]) -> Reader:
     return reader
 
 
-def _events(
-    wire: Literal["sse", "protobuf"], pieces: Iterator[tuple[float, bytes]]
-) -> Iterator[tuple[float, bytes]]:
+def _events(wire: Literal["sse", "protobuf"], pieces: Iterator[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
     """Yield the raw events, each on one line. Raise ``StreamTruncated`` for an event that is not JSON."""
     reader = _reader(wire)
     ms = 0.0

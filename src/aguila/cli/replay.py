@@ -24,6 +24,7 @@ from aguila.codec.formats import Format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
+from aguila.testing.plurals import counted
 from aguila.testing.stored import StoredEvent, StoredStream
 
 _Message = MutableMapping[str, Any]
@@ -77,8 +78,8 @@ class Replay:
             return
         number = self._served.get(asked.thread_id, 0)
         if number >= len(self._runs):
-            count = len(self._runs)
-            await _refuse(send, 404, "recording_ended", f"the recording has {count} runs, and this thread had them all")
+            message = f"this thread has played the whole recording ({counted(len(self._runs), 'run')})"
+            await _refuse(send, 404, "recording_ended", message)
             return
         self._served[asked.thread_id] = number + 1
         accept = dict(scope["headers"]).get(b"accept")

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from aguila.testing.judging import Finding
+from aguila.testing.plurals import counted
 
 ReportFormat = Literal["text", "json", "junit"]
 
@@ -53,10 +54,10 @@ def as_text(checked: Checked) -> str:
         lines.append(f"{finding.level}: {before}{finding}")
     errors = sum(finding.level == "error" for finding in checked.findings)
     warnings = sum(finding.level == "warning" for finding in checked.findings)
-    of = f"{checked.events} events ({checked.format}) from {checked.target}"
+    of = f"{counted(checked.events, 'event')} ({checked.format}) from {checked.target}"
     if checked.streams > 1:
-        of = f"{checked.streams} streams, {of}"
-    verdict = "no violations" if checked.is_clean else f"{errors} errors, {warnings} warnings"
+        of = f"{counted(checked.streams, 'stream')}, {of}"
+    verdict = "no violations" if checked.is_clean else f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     lines.append(f"{of}: {verdict}")
     return "\n".join(lines)
 

@@ -11,8 +11,10 @@ import importlib
 import ipaddress
 import math
 import os
+import shutil
 import socket
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         listener.close()
         raise CannotServe(str(error)) from None
     config = uvicorn.Config(
-        "aguila.cli.serve:build" if workers > 1 or reload else app,
+        "aguila.cli.serve:build_in_worker" if workers > 1 or reload else app,
         factory=workers > 1 or reload,
         workers=workers,
         reload=reload,
@@ -108,6 +110,14 @@ async def _try(store: Store) -> None:
         await store.close()
 
 
+def build_in_worker() -> App:
+    """Build the app in a process that uvicorn started. Exit with the reason where it cannot be built."""
+    try:
+        return build()
+    except CannotServe as error:
+        sys.exit(f"aguila serve: {error}")
+
+
 def build() -> App:
     """The app that the environment describes. Raises ``CannotServe``."""
     serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
@@ -131,21 +141,35 @@ def build() -> App:
 
 
 def find(target: str, folder: str) -> Any:
-    """What ``module:name`` names, ``name`` being ``agent`` if there is none. Raises ``CannotServe``."""
+    """Import ``module:name``; without a name, ``agent``. Raise ``CannotServe`` with the user's frames only."""
     module_name, _, name = target.partition(":")
+    name = name or "agent"
+    if module_name.endswith(".py") or "/" in module_name:
+        suggestion = module_name.removesuffix(".py").removeprefix("./").strip("/").replace("/", ".")
+        raise CannotServe(f"{target} names a file, not a module; did you mean {suggestion}:{name}?")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise CannotServe(f"there is no module {module_name} in {folder} or among what is installed") from None
-    for part in (name or "agent").split("."):
+    except Exception as error:  # noqa: BLE001 - user code can raise anything; it is shown in full
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise CannotServe(f"there is no module {module_name} in {folder} or among what is installed") from None
+        raise CannotServe(f"cannot import {module_name}:\n{_user_traceback(error)}") from None
+    for part in name.split("."):
         if not hasattr(found, part):
-            raise CannotServe(f"{module_name} has no {name or 'agent'}; say which with {module_name}:name")
+            raise CannotServe(f"{module_name} has no {name}; name the agent with {module_name}:name")
         found = getattr(found, part)
     return found
+
+
+def _user_traceback(error: Exception) -> str:
+    """Format an import error from the first frame of the imported module on, without those of the import system."""
+    described = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in described.stack if not frame.filename.startswith("<frozen ")]
+    own = importlib.import_module.__code__.co_filename  # the last of our frames calls it
+    after = next((at + 1 for at, frame in enumerate(frames) if frame.filename == own), 0)
+    described.stack = traceback.StackSummary.from_list(frames[after:])
+    return "".join(described.format() if described.stack else described.format_exception_only()).rstrip()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -175,40 +199,50 @@ def is_loopback(host: str) -> bool:
 
 
 def welcome(serving: Serving, app: App, port: int) -> str:
-    """What is served where, and commands to try: only those that it will answer."""
+    """Describe what is served where, with commands to try: only those that this server will accept."""
     shown = _in_url(serving.host)
     path = getattr(app.store, "path", None)
     threads = "in memory" if path is None else f"in {Path(path).resolve()}"
     lines = [f"{serving.target} at http://{shown}:{port}, threads {threads}"]
     if serving.store == MEMORY:
-        lines.append("Threads in memory are forgotten on exit; --store FILE keeps them.")
-    near = _in_url(_NEAR.get(serving.host, serving.host))
-    url = f"http://{near}:{port}"
-    talks, lists = app.is_open_to(near), app.is_open_to(near, as_owner=True)
-    if talks and not serving.is_local:
-        others = "" if lists else "; listing, deleting and files need App(authenticate=...)"
+        lines.append("Threads in memory are lost on exit; --store FILE keeps them.")
+    local_name = _in_url(_LOCAL_NAMES.get(serving.host, serving.host))
+    url = f"http://{local_name}:{port}"
+    accepts_runs, lists_threads = app.is_open_to(local_name), app.is_open_to(local_name, as_owner=True)
+    if accepts_runs and not serving.is_local:
+        others = "" if lists_threads else "; listing, deleting and files need App(authenticate=...)"
         lines.append(f"Anybody who reaches this address can use it{others}.")
-    lines.append("")
-    if talks:
-        lines.append("Talk to it, and list what it keeps:" if lists else "Talk to it:")
-        lines.append(f"  curl -N {url} -H 'content-type: application/json' -d '{_HELP}'")
+    if accepts_runs:
+        lines += ["", "Chat with it from another terminal:", f"  {_this_command()} chat {url}"]
+        lines += ["Or over plain HTTP; each call starts a new thread:"]
+        lines += [f"  curl -N {url} -H 'content-type: application/json' -d '{_FIRST_INPUT}'"]
     else:
-        lines.append("It answers to the hosts and the credentials that it was told, and anybody about its health:")
-        lines.append(f"  curl {url}/healthz")
-    if lists:
-        lines.append(f"  curl {url}/threads")
+        lines += ["", "It accepts the hosts and credentials that the App is configured with; health is open to all:"]
+        lines += [f"  curl {url}/healthz"]
+    if lists_threads:
+        lines += ["List the threads:", f"  curl {url}/threads"]
     return "\n".join([*lines, "", "Ctrl-C stops it."])
+
+
+def _this_command() -> str:
+    """Return how to call ``aguila`` from the current directory: the environment may not be activated."""
+    script = Path(sys.executable).parent / "aguila"
+    if shutil.which("aguila") is not None or not script.is_file():
+        return "aguila"
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
 
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-_HELP = '{"threadId": "t1", "runId": "\'$(date +%s)\'", "messages": [{"id": "m1", "role": "user", "content": "help"}]}'
-"""What to say first, as a shell takes it in single quotes."""
+_FIRST_INPUT = (
+    '{"threadId": "curl-\'$(date +%s)\'", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "help"}]}'
+)
+"""A first input for a shell in single quotes. A new thread each time: an earlier one may wait for an answer."""
 
-_NEAR = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
-"""What to call an address that stands for all, on this machine."""
+_LOCAL_NAMES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
+"""How this machine reaches a wildcard address."""
 
 _TAKEN = (48, 98, 10048)
 """EADDRINUSE, as macOS, Linux and Windows number it."""

@@ -1,6 +1,6 @@
-"""Layer: cli. The options of the commands that talk to an agent or read streams: chat, check, record, replay, ...
+"""The options of ``chat``, ``check``, ``record``, ``replay``, ``compact`` and ``convert``.
 
-Above: ``commands`` registers them. Below: one module per command, imported when it is used.
+Each command is implemented in a module of its own, which is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -12,53 +12,72 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 import typer
 
+from aguila.testing.plurals import counted
+
 _Format = Literal["sse", "jsonl", "json", "protobuf"]
-_Url = Annotated[str, typer.Argument(help="The agent's address, where runs are POSTed.")]
-_Header = Annotated[list[str] | None, typer.Option("--header", "-H", help="A header of the request: 'Name: value'.")]
-_Protobuf = Annotated[bool, typer.Option("--protobuf", help="Ask for protobuf; either is read.")]
+_Url = Annotated[str, typer.Argument(metavar="URL", help="The agent's URL: runs are POSTed to it.")]
+_Header = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Request header. Repeatable.")
+]
+_Protobuf = Annotated[bool, typer.Option("--protobuf", help="Request protobuf. SSE is read as well.")]
 _Message = Annotated[
-    str | None, typer.Option("--message", "-m", help="What to say; Hello, if there is neither it nor an input.")
+    str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message to send. Default without --input: Hello.")
 ]
 _Input = Annotated[
-    Path | None, typer.Option("--input", help="A file with the RunAgentInput to send; ids it lacks are made up.")
+    Path | None,
+    typer.Option("--input", metavar="FILE", help="JSON file with the RunAgentInput. Missing ids are generated."),
 ]
-_Append = Annotated[bool, typer.Option("--append", help="Add to the recording, if there is a file already.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one already.")]
-_Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the next bytes.", min=0.1)]
+_Append = Annotated[bool, typer.Option("--append", help="Add to an existing recording.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+_Patience = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait for the next bytes.", min=0.1)
+]
 
 
 def register(commands: typer.Typer) -> None:
-    """Add these commands to the others."""
-    listed: tuple[Callable[..., Any], ...] = (chat, check, record, replay, compact, convert)
-    for command in listed:
-        commands.command()(command)
+    """Add the commands to the application."""
+    functions: tuple[Callable[..., Any], ...] = (chat, check, record, replay, compact, convert)
+    for function in functions:
+        commands.command(help=_unwrapped(function.__doc__ or ""))(function)
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph, so that the terminal's width alone decides where they wrap."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def chat(
     url: _Url,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="Say this, show the answer, leave.")] = None,
-    thread: Annotated[str | None, typer.Option("--thread", help="Go on with this thread, or begin it.")] = None,
-    attach: Annotated[str | None, typer.Option("--attach", help="Join the run that is on in this thread.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", metavar="TEXT", help="Send one message, print the answer, exit.")
+    ] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="ID", help="Open this thread, or create it.")
+    ] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", metavar="ID", help="Join the run in progress on this thread.")
+    ] = None,
     header: _Header = None,
     protobuf: _Protobuf = False,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Keep what goes over the wire in this file, as JSON lines.")
+        Path | None, typer.Option("--record", metavar="FILE", help="Record inputs and events to this .jsonl file.")
     ] = None,
     append: _Append = False,
     force: _Force = False,
-    color: Annotated[bool, typer.Option("--color/--no-color", help="Colours, where there is a terminal.")] = True,
+    color: Annotated[bool, typer.Option("--color/--no-color", help="Use colours in a terminal.")] = True,
 ) -> None:
-    """Talk to an agent.
+    """Chat with an agent.
 
-    In a pipe the standard input is the message, and only the answer's text goes to the standard output. Exit status: 0
-    answered, 1 the run failed or was cut off, 2 not reached or refused, 3 the agent asks something and nobody is there
-    to answer.
+    In a pipe, standard input is the message, and standard output receives the text of the answer.
+
+    Exit status: 0 answered; 1 the run failed or was cut off; 2 the agent was not reached, or refused the request;
+    3 the agent asks a question, and there is no terminal to answer it.
     """
     from aguila.cli import chat as chatting
     from aguila.cli.calling import CannotRun
 
     if attach is not None and thread is not None:
-        raise typer.BadParameter("--attach names the thread, too: give one of them")
+        raise typer.BadParameter("--attach and --thread both name the thread; give one of them")
     try:
         status = chatting.chat(
             url,
@@ -78,24 +97,28 @@ def chat(
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="An agent's address, a file with a stream, or - for standard input.")],
+    target: Annotated[
+        str, typer.Argument(metavar="URL|FILE|-", help="An agent's URL, a file, or - for standard input.")
+    ],
     message: _Message = None,
     input: _Input = None,  # noqa: A002 - the name of the option
     header: _Header = None,
     protobuf: _Protobuf = False,
     format: Annotated[  # noqa: A002
-        Literal["text", "json", "junit"], typer.Option("--format", help="What the report looks like.")
+        Literal["text", "json", "junit"], typer.Option("--format", help="Format of the report.")
     ] = "text",
-    source: Annotated[
-        _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
+    source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="RULE", help="Do not report this rule, such as VER-2. Repeatable."),
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="A rule not to report, such as VER-2.")] = None,
     timeout: _Patience = 60.0,
 ) -> None:
-    """Run an agent, or read a stream, and report every violation with its rule.
+    """Check an agent or a recorded stream, and report every protocol violation with its rule.
 
-    Errors are what a consumer must refuse, warnings what consumers tolerate and a producer still owes, notes are
-    neither. Exit status: 0 no violations, 1 violations, 2 it could not be run or read.
+    A consumer must refuse an error. It may tolerate a warning, but the producer broke a rule. A note breaks no rule.
+
+    Exit status: 0 no violations; 1 violations; 2 the agent could not be run, or the file not read.
     """
     from aguila.cli import check as checking
     from aguila.cli.report import report
@@ -121,19 +144,23 @@ def check(
 
 def record(
     url: _Url,
-    file: Annotated[Path, typer.Argument(help="Where to: .jsonl with input and timing, .sse, .json or .pb.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Output: .jsonl (with input and timing), .sse, .json or .pb.")
+    ],
     message: _Message = None,
     input: _Input = None,  # noqa: A002
-    thread: Annotated[str | None, typer.Option("--thread", help="The thread to run on; a new one otherwise.")] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="ID", help="Thread to run on. Default: a new one.")
+    ] = None,
     append: _Append = False,
     force: _Force = False,
     header: _Header = None,
     protobuf: _Protobuf = False,
     timeout: _Patience = 60.0,
 ) -> None:
-    """Run an agent and keep what it sends, right or wrong.
+    """Run an agent once and record what it sends, valid or not.
 
-    Exit status: 0 all of it was kept, 1 the stream broke off, 2 it could not be run.
+    Exit status: 0 complete; 1 the stream broke off; 2 the agent could not be run, or the file not written.
     """
     from aguila.cli import record as recording
     from aguila.cli.calling import CannotRun
@@ -153,27 +180,32 @@ def record(
         )
     except CannotRun as error:
         raise _failed("record", error) from None
-    typer.echo(f"{kept.count} {kept.what} of run {kept.run_id} on thread {kept.thread_id} in {file}", err=True)
+    what = counted(kept.count, kept.unit)
+    typer.echo(f"{what} of run {kept.run_id} on thread {kept.thread_id} in {file}", err=True)
     if kept.problem is not None:
         typer.echo(f"aguila record: {kept.problem}", err=True)
         raise typer.Exit(1)
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A recording, or a stream in any form.")],
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8000,
-    fast: Annotated[bool, typer.Option("--fast", help="At once, rather than at the speed of the recording.")] = False,
-    speed: Annotated[float, typer.Option(help="How much faster than it was.", min=0.001)] = 1.0,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, or a stream in any format.")],
+    host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port to bind; 0 picks a free one.", min=0, max=65535)
+    ] = 8000,
+    fast: Annotated[bool, typer.Option("--fast", help="Send everything at once.")] = False,
+    speed: Annotated[
+        float, typer.Option(metavar="FACTOR", help="Play faster than recorded by this factor.", min=0.001)
+    ] = 1.0,
     verbatim: Annotated[bool, typer.Option("--verbatim", help="Keep the recorded thread and run ids.")] = False,
-    source: Annotated[
-        _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
-    ] = None,
+    source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
 ) -> None:
     """Serve a recording as an agent.
 
-    Every thread gets its runs in order, one for each request; then HTTP 404. Events are sent as they were, with the
-    request's thread and run ids.
+    Each request on a thread gets the next recorded run; after the last one, HTTP 404. Events are sent as recorded,
+    with the thread and run ids of the request.
+
+    Exit status: 2 if the file cannot be read or the port not be bound.
     """
     from aguila.cli import replay as replaying
     from aguila.cli.calling import CannotRun, read_stream
@@ -186,26 +218,29 @@ def replay(
         found = source or detect(data, file.name)
         runs = replaying.runs_of(read_streams(data, found), found)
         if not any(run.events for run in runs):
-            raise CannotRun(f"there are no events in {file}")
+            raise CannotRun(f"{file} has no events")
         app = replaying.Replay(runs, speed=0.0 if fast else speed, verbatim=verbatim)
-        replaying.serve(app, host=host, port=port, what=f"{len(runs)} runs of {file}")
+        replaying.serve(app, host=host, port=port, what=f"{counted(len(runs), 'run')} of {file}")
     except (CannotRun, CannotServe) as error:
         raise _failed("replay", error) from None
 
 
 def compact(
-    file: Annotated[Path, typer.Argument(help="A stream in any form.")],
-    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise, and for -.")] = None,
-    to: Annotated[_Format | None, typer.Option("--to", help="The form; by name, or as it was.")] = None,
-    source: Annotated[
-        _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A stream in any format, or - for standard input.")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="Output file. Default, and for -: standard output.")
     ] = None,
+    to: Annotated[
+        _Format | None, typer.Option("--to", help="Output format. Default: by file name, else unchanged.")
+    ] = None,
+    source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
     force: _Force = False,
 ) -> None:
-    """Write the shortest stream that means the same: one start, content and end for each item.
+    """Compact a stream: one start, content and end event for each item, with the same meaning.
 
-    Chunks are written out, so a message that came in one or two chunks takes up to two events more.
-    Exit status: 0 done, 1 the stream is broken (aguila check says how), 2 it could not be read or written.
+    Chunk events are expanded, so that a message of one or two chunks takes up to two more events.
+
+    Exit status: 0 done; 1 the stream is invalid (aguila check reports why); 2 a file could not be read or written.
     """
     from aguila.cli import convert as converting
 
@@ -215,22 +250,22 @@ def compact(
     except converting.CannotConvert as error:
         raise _failed("compact", error, 1) from None
     _write("compact", out, result)
-    more = "; chunks are written out" if after > before else ""
-    typer.echo(f"{before} events, now {after}{more}", err=True)
+    more = "; chunks were expanded" if after > before else ""
+    typer.echo(f"{counted(before, 'event')}, now {after}{more}", err=True)
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="A stream in any form.")],
-    out: Annotated[Path | None, typer.Argument(help="Where to; standard output otherwise, and for -.")] = None,
-    to: Annotated[_Format | None, typer.Option("--to", help="The form, if the name does not say it.")] = None,
-    source: Annotated[
-        _Format | None, typer.Option("--from", help="The file's format, if it is not recognised.")
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A stream in any format, or - for standard input.")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="Output file. Default, and for -: standard output.")
     ] = None,
+    to: Annotated[_Format | None, typer.Option("--to", help="Output format. Default: by file name.")] = None,
+    source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
     force: _Force = False,
 ) -> None:
-    """Write a stream in another form: .sse, .jsonl, .json (an array) or .pb (protobuf frames).
+    """Convert a stream between .sse, .jsonl, .json (an array) and .pb (protobuf frames).
 
-    Exit status: 0 done, 1 the stream cannot be converted, 2 it could not be read or written.
+    Exit status: 0 done; 1 the stream cannot be converted; 2 a file could not be read or written.
     """
     from aguila.cli import convert as converting
 
@@ -256,7 +291,7 @@ def _source(
     from aguila.codec.formats import detect, format_of
 
     if _is_file(out) and out.is_file() and not force:
-        raise _failed(command, f"there is a file {out} already; --force replaces it")
+        raise _failed(command, f"{out} exists; --force replaces it")
     try:
         data = read_stream(file)
     except CannotRun as error:
@@ -264,12 +299,14 @@ def _source(
     found = source or detect(data, file.name)
     target = to or (None if out is None else format_of(out)) or (found if is_default_same else None)
     if target is None:
-        raise _failed(command, "say the form with --to, or by a name that ends in .sse, .jsonl, .json or .pb")
+        raise _failed(
+            command, "the output format is unknown; give --to, or a file name that ends in .sse, .jsonl, .json or .pb"
+        )
     return data, found, target
 
 
 def _is_file(out: Path | None) -> TypeGuard[Path]:
-    """Whether the result goes into a file, rather than to the standard output."""
+    """Whether the result goes to a file rather than to standard output."""
     return out is not None and str(out) != "-"
 
 

@@ -356,7 +356,9 @@ class _Judge:
         missing = [one for one in open_ids if one not in self.claims]
         if missing:
             names = ", ".join(map(repr, missing))
-            raise Rejected(422, "interrupt_uncovered", f"these interrupts wait for an answer: {names}", "/resume")
+            example = f'"resume": [{{"interruptId": "{missing[0]}", "status": "resolved", "payload": ...}}]'
+            message = f"these interrupts wait for an answer: {names}; send {example}, or start a run on another thread"
+            raise Rejected(422, "interrupt_uncovered", message, "/resume")
 
     def _check(self, interrupt: Interrupt, entry: ResumeEntry, path: str) -> None:
         if entry.status == "cancelled":

@@ -16,6 +16,7 @@ from aguila.stream import Conversation
 from aguila.stream.consume import Raw
 from aguila.stream.conversation import RunOutcome
 from aguila.testing.judging import Finding, Judge
+from aguila.testing.plurals import counted
 from aguila.testing.stored import read_streams
 
 Body = bytes | bytearray | memoryview
@@ -72,7 +73,9 @@ def assert_stream(
     broken = [finding for finding in found if finding.level != "note" and finding.rule not in ignore]
     if broken:
         lines = "\n".join(f"  {finding.level}: {finding}" for finding in broken)
-        raise AssertionError(f"the stream breaks the protocol {len(broken)} times:\n{lines}")
+        places = counted(len(broken), "place")
+        hint = _missing_start(broken, messages, state)
+        raise AssertionError(f"the stream breaks the protocol in {places}:\n{lines}{hint}")
     conversation = judge.conversation
     if types is not None:
         _same("the types of the events", judge.types, list(types))
@@ -99,6 +102,20 @@ def _checked(stream: Any, ignore: Any, types: Any, text: Any, outcome: Any) -> b
     is_one = isinstance(stream, str | dict)
     expect("stream", stream, () if is_one else Iterable, "a list of events, or the bytes of a body")
     return cast("Iterable[Raw]", stream)
+
+
+def _missing_start(broken: Sequence[Finding], messages: Sequence[Message], state: Any) -> str:
+    """Explain the failure if the test did not say what a later run of a thread started from."""
+    if state is None and any(one.rule == "SNAP-9" and one.event == "STATE_DELTA" for one in broken):
+        missing = "state=..."
+    elif not messages and any(one.rule == "ACT-9" for one in broken):
+        missing = "messages=..."
+    else:
+        return ""
+    return (
+        "\nA patch did not apply, and the stream was checked from an empty start. If this is not the first run of its"
+        f" thread, pass what it started from: assert_stream(events, {missing})"
+    )
 
 
 def _same(what: str, found: Any, expected: Any) -> None:

@@ -21,6 +21,7 @@ from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError, StreamTruncated
 from aguila.testing.judging import Finding
+from aguila.testing.plurals import counted
 
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
@@ -77,9 +78,8 @@ def _sse_findings(data: bytes) -> list[Finding]:
     findings: list[Finding] = []
     body = data.removeprefix(_BOM)
     if 13 in body:
-        message = (
-            f"{body.count(bytes([13]))} lines end with CR or CRLF; a producer writes LF, and some readers see nothing"
-        )
+        count = body.count(b"\r")
+        message = f"{counted(count, 'line')} with a CR or CRLF end; a producer writes LF, and some readers see nothing"
         findings.append(Finding(level="warning", rule="SSE-5", message=message))
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     unknown: dict[bytes, int] = {}
@@ -89,7 +89,7 @@ def _sse_findings(data: bytes) -> list[Finding]:
             unknown[name[:40]] = unknown.get(name[:40], 0) + 1
     for name, times in unknown.items():
         shown = name.decode("utf-8", "replace")
-        message = f"{times} lines begin with {shown!r}, which is no SSE field: every reader ignores them"
+        message = f"{counted(times, 'line')} with the field {shown!r}, which SSE does not define; readers ignore it"
         findings.append(Finding(level="warning", rule="SSE-6", message=message))
     last = body.rsplit(b"\n\n", 1)[-1]
     if any(line.startswith(b"data") for line in last.split(b"\n")):

@@ -1,0 +1,157 @@
+"""``aguila serve``: its command-line options, in groups.
+
+Options that configure an ``App`` are passed on only if they were given, and refused when the target is an ``App``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+APP_OPTIONS: Final = {
+    "store": "store",
+    "name": "name",
+    "history": "history",
+    "busy": "busy",
+    "on_disconnect": "on_disconnect",
+    "disconnect_grace": "disconnect_grace",
+    "heartbeat": "heartbeat",
+    "lease": "lease",
+    "drain": "drain",
+    "cancel_grace": "cancel_grace",
+    "allowed_host": "allowed_hosts",
+    "cors_origin": "cors_origins",
+    "header": "headers_allowed",
+    "allow_system_messages": "allow_system_messages",
+    "echo_input": "echo_input",
+    "max_body": "limits.body",
+    "max_upload": "limits.upload",
+    "max_runs": "limits.runs",
+    "max_runs_per_scope": "limits.runs_per_scope",
+    "keep_seconds": "retention.max_age",
+    "keep_threads": "retention.max_threads",
+    "keep_bytes": "retention.max_bytes",
+    "debug": "debug",
+}
+"""Command-line options and the ``App`` parameters that they set."""
+
+_SERVER: Final = "Server"
+_THREADS: Final = "Threads and retention"
+_RUNS: Final = "Runs"
+_ACCESS: Final = "Access and input"
+_LIMITS: Final = "Limits"
+
+
+def _option(panel: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - typer's name
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def serve(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="The agent or App to serve, importable from this directory.")
+    ] = "aguila.cli.demo:agent",
+    host: Annotated[
+        str, _option(_SERVER, "Address to bind. Anything but a loopback address is reachable from the network.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, _option(_SERVER, "Port to bind; 0 picks a free one.", min=0, max=65535, metavar="PORT")
+    ] = 8000,
+    workers: Annotated[int, _option(_SERVER, "Processes that share the store.", min=1, metavar="N")] = 1,
+    reload: Annotated[bool, _option(_SERVER, "Restart when code changes.", "--reload")] = False,
+    json_logs: Annotated[bool, _option(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
+    debug: Annotated[bool, _option(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
+    name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
+    store: Annotated[Path, _option(_THREADS, "SQLite file for the threads, or :memory:.", metavar="FILE")] = Path(
+        "aguila.db"
+    ),
+    history: Annotated[
+        Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
+    ] = "client",
+    keep_seconds: Annotated[
+        float | None, _option(_THREADS, "Delete threads idle for longer.", min=0, metavar="SECONDS")
+    ] = None,
+    keep_threads: Annotated[
+        int | None, _option(_THREADS, "Delete the oldest threads beyond this number.", min=0, metavar="N")
+    ] = None,
+    keep_bytes: Annotated[
+        int | None, _option(_THREADS, "Delete the oldest threads beyond this total size.", min=0, metavar="BYTES")
+    ] = None,
+    busy: Annotated[
+        Literal["auto", "reject", "queue", "replace"],
+        _option(_RUNS, "A second run on a busy thread; auto replaces a run without viewers, else rejects."),
+    ] = "auto",
+    on_disconnect: Annotated[
+        Literal["continue", "cancel"], _option(_RUNS, "A run whose last viewer disconnects.")
+    ] = "continue",
+    disconnect_grace: Annotated[
+        float, _option(_RUNS, "Delay of --on-disconnect cancel.", min=0, metavar="SECONDS")
+    ] = 5.0,
+    heartbeat: Annotated[
+        float, _option(_RUNS, "Interval of comments on an idle stream.", min=0.1, metavar="SECONDS")
+    ] = 15.0,
+    lease: Annotated[
+        float, _option(_RUNS, "Time after which a run of a dead process is ended.", min=0.1, metavar="SECONDS")
+    ] = 30.0,
+    drain: Annotated[float, _option(_RUNS, "Time for runs to finish at shutdown.", min=0, metavar="SECONDS")] = 10.0,
+    cancel_grace: Annotated[
+        float, _option(_RUNS, "Time for a cancelled agent to clean up.", min=0, metavar="SECONDS")
+    ] = 5.0,
+    allowed_host: Annotated[
+        list[str] | None, _option(_ACCESS, "Accept this Host header too. Repeatable.", metavar="HOST")
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, _option(_ACCESS, "Allow pages of this origin. Repeatable.", metavar="ORIGIN")
+    ] = None,
+    header: Annotated[
+        list[str] | None, _option(_ACCESS, "Pass this request header to the agent. Repeatable.", metavar="NAME")
+    ] = None,
+    allow_system_messages: Annotated[
+        bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
+    ] = False,
+    echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
+    max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
+    max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
+    max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,
+    max_runs_per_scope: Annotated[
+        int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
+    ] = 100,
+) -> None:
+    """Serve an agent over AG-UI; without one, the demo."""
+    from aguila.cli import serve as serving
+
+    if reload and workers > 1:
+        raise typer.BadParameter("--reload works with one process only; drop --workers")
+    given = [option for option in APP_OPTIONS if _is_given(context, option)]
+    what = serving.Serving(
+        target=target,
+        folder=str(Path.cwd()),
+        store=serving.MEMORY if str(store) == serving.MEMORY else str(store.resolve()),
+        host=host,
+        options=_nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}),
+        given=["--" + option.replace("_", "-") for option in given],
+    )
+    try:
+        serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs)
+    except serving.CannotServe as error:
+        typer.echo(f"aguila serve: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
+def _nested(options: dict[str, Any]) -> dict[str, Any]:
+    """Turn ``{"limits.body": 5}`` into ``{"limits": {"body": 5}}``."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        group, dot, member = name.partition(".")
+        if dot == "":
+            found[name] = value
+        else:
+            found.setdefault(group, {})[member] = value
+    return found
