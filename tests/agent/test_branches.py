@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from agents import Outcome, Shelf, Thread, until
 
+from aguila.agent import Interrupt
 from aguila.protocol import ResumeEntry, SubagentStartedEvent, ToolCallResultEvent, ToolCallStartEvent
 
 
@@ -100,7 +101,8 @@ def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread
                     await asyncio.sleep(0)
                 await text.write(await run.ask(f"{number}?"))
 
-        results = await asyncio.gather(branch(1), branch(2), return_exceptions=True)
+        named = (run.branch(str(number), branch, number) for number in (1, 2))
+        results = await asyncio.gather(*named, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -114,7 +116,7 @@ def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread
 def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(thread: Thread, how: str) -> None:
     async def agent(run: Any) -> Any:
         async def ask(number: int) -> Any:
-            question = run.ask(f"{number}?", key=str(number))
+            question = run.ask(f"{number}?")
             if how == "wait_for":
                 return await asyncio.wait_for(question, 60)
             return await (asyncio.create_task(question) if how == "task" else question)
@@ -124,7 +126,8 @@ def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(th
                 await asyncio.sleep(0)
             await run.say(f"branch {number} got {await ask(number)}")
 
-        results = await asyncio.gather(branch(1), branch(3), return_exceptions=True)
+        named = (run.branch(str(number), branch, number) for number in (1, 3))
+        results = await asyncio.gather(*named, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -142,7 +145,7 @@ def test_questions_without_keys_find_their_answers_in_every_branch(thread: Threa
                 name = await run.ask(f"{who}: name?")
                 await run.say(f"{who} is {name}, {await run.ask(f'{who}: age?')}")
 
-        results = await asyncio.gather(interview("A"), interview("B"), return_exceptions=True)
+        results = await asyncio.gather(*(run.branch(who, interview, who) for who in ("A", "B")), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -165,7 +168,7 @@ def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: 
                     await asyncio.sleep(0)
             await run.say("talked")
 
-        await both(asks(), talks())
+        await both(run.branch("asks", asks), run.branch("talks", talks))
         await run.say("done")
 
     asyncio.run(chain(thread, agent, ["A"]))
@@ -188,7 +191,7 @@ def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_tw
                     await run.say(f"slow {number}")
 
         await early()
-        await asyncio.gather(slow(), late())
+        await asyncio.gather(run.branch("slow", slow), run.branch("late", late))
 
     asyncio.run(chain(thread, agent, ["A"], ["B"]))
     assert sorted(said(thread)) == ["early A", "late", "late B", "slow 0", "slow 10", "slow 20"]
@@ -243,22 +246,204 @@ def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: pytest.
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("it broke",)]  # type: ignore[index, union-attr]
 
 
-def test_branches_that_begin_alike_and_ask_the_same_need_keys(caplog: pytest.LogCaptureFixture) -> None:
-    def agent_with(key: Any) -> Any:
-        async def agent(run: Any) -> None:
-            async def branch(box: list[int]) -> None:
-                await run.say(str(await run.ask("Go on?", key=key(box))))
+async def asks_in_tasks(run: Any, **options: Any) -> None:
+    await both(run.ask("Go on?", **options), run.ask("Sure?", **options))
 
-            await both(branch([1]), branch([2]))
 
-        return agent
+async def speaks_and_asks(run: Any) -> None:
+    async def branch(number: int) -> None:
+        await run.say(str(number))
+        await asyncio.sleep(0)
+        await run.ask("Go on?")
 
-    refused = asyncio.run(Thread().run(agent_with(lambda _: None)))
+    await both(branch(1), branch(2))
+
+
+async def asks_while_another_speaks(run: Any) -> None:
+    async def speaks() -> None:
+        await run.say("I speak")
+        await asyncio.Event().wait()
+
+    async def asks() -> None:
+        await asyncio.sleep(0)
+        await run.ask("Go on?")
+
+    await both(speaks(), asks())
+
+
+async def waits_for_answers(run: Any) -> None:
+    async def branch(number: int) -> None:
+        await run.say(str(number))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(run.ask("Go on?"), 60)
+
+    await asyncio.gather(branch(1), branch(2), return_exceptions=True)
+
+
+async def asks_in_a_name_below_unnamed_tasks(run: Any) -> None:
+    async def branch(number: int) -> None:
+        await run.say(str(number))
+        await asyncio.sleep(0)
+        async with run.branch(str(number)):
+            await run.ask("Go on?")
+
+    await both(branch(1), branch(2))
+
+
+async def approves_at_once(run: Any) -> None:
+    async def branch(number: int) -> None:
+        await run.approve("pay", {"amount": number})
+
+    await both(branch(1), branch(2))
+
+
+async def asks_several_at_once(run: Any) -> None:
+    await both(run.ask_all(["1?", "2?"]), run.ask_all(["3?", "4?"]))
+
+
+def asks_in_threads(run: Any) -> None:
+    barrier = threading.Barrier(2)
+
+    def job(number: int) -> None:
+        run.say(str(number))
+        barrier.wait(30)
+        run.ask("Go on?")
+
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(job, number) for number in range(2)]
+    for each in jobs:
+        each.result()
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        asks_in_tasks,
+        speaks_and_asks,
+        asks_while_another_speaks,
+        waits_for_answers,
+        asks_in_a_name_below_unnamed_tasks,
+        approves_at_once,
+        asks_several_at_once,
+        asks_in_threads,
+    ],
+)
+def test_a_question_of_an_unnamed_task_beside_others_says_how_to_name_it(
+    agent: Any, thread: Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = asyncio.run(thread.run(agent))
     assert refused.ending.outcome == "error"
-    assert "give each a key" in caplog.text
-    thread = Thread()
-    asyncio.run(chain(thread, agent_with(str), ["A", "B"]))
+    assert "run.branch('a name', function, ...)" in caplog.text
+    assert "pass key=" in caplog.text
+
+
+def test_a_question_with_a_key_needs_no_name(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        async def branch(number: int) -> None:
+            await run.say(str(await run.ask("Go on?", key=str(number))))
+
+        await both(branch(1), branch(2))
+
+    asyncio.run(chain(thread, agent, ["A", "B"]))
     assert said(thread) == ["A", "B"]
+
+
+def test_branches_that_are_active_at_once_have_different_names(
+    thread: Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(run: Any) -> None:
+        await both(run.branch("one", run.ask, "1?"), run.branch("one", run.ask, "2?"))
+
+    assert asyncio.run(thread.run(agent)).ending.outcome == "error"
+    assert "run.branch('one') is already active here" in caplog.text
+
+
+def test_a_name_may_be_used_again_when_its_branch_has_ended(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        for round_ in range(2):
+
+            async def ask(who: str, round_: int) -> None:
+                async with run.text() as text:
+                    await text.write(f"{round_} {who} ")
+                    await text.write(await run.ask("Well?"))
+
+            await both(run.branch("a", ask, "a", round_), run.branch("b", ask, "b", round_))
+        async with run.branch("a"):
+            await run.say(await run.ask("Well?"))
+        await run.say("end")
+
+    asyncio.run(chain(thread, agent, ["A", "B"], ["C", "D"], ["E"]))
+    assert said(thread) == ["0 a A", "0 b B", "1 a C", "1 b D", "E", "end"]
+
+
+@pytest.mark.parametrize("name", ["", 7, None])
+def test_a_branch_needs_a_name_that_is_text(name: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        run.branch(name)
+
+    assert asyncio.run(Thread().run(agent)).ending.outcome == "error"
+    assert "the name of a branch is text" in caplog.text
+
+
+def test_a_branch_takes_a_function_rather_than_a_coroutine(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        question = run.ask("?")
+        try:
+            run.branch("one", question)
+        finally:
+            question.close()
+
+    assert asyncio.run(Thread().run(agent)).ending.outcome == "error"
+    assert "takes a function and its arguments" in caplog.text
+
+
+def test_a_branch_gives_what_its_function_gives(thread: Thread) -> None:
+    async def agent(run: Any) -> Any:
+        async def double(number: int, *, and_then: int) -> int:
+            return number * 2 + and_then
+
+        return await run.branch("double", double, 4, and_then=1)
+
+    assert asyncio.run(thread.run(agent)).last.result == 9
+
+
+def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thread: Thread) -> None:
+    async def agent(run: Any) -> None:
+        answer = "nothing"
+        try:
+            async with run.branch("asks"):
+                await run.say("begin")
+                answer = await run.ask("?")
+        except Interrupt:
+            pass
+        await run.say(answer)
+
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert said(thread) == ["begin", "nothing", "A"]
+
+
+def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
+    async def agent(run: Any) -> Any:
+        yield "one "
+        async with run.branch("asks"):
+            yield "two "
+            yield await run.ask("?")
+        yield " end"
+
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert said(thread) == ["one two A end"]
+
+
+def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
+    def agent(run: Any) -> Any:
+        yield "one "
+        with run.branch("asks"):
+            yield "two "
+            yield run.ask("?")
+        yield " end"
+
+    asyncio.run(chain(thread, agent, ["A"]))
+    assert said(thread) == ["one two A end"]
 
 
 def test_the_same_question_in_one_task_after_another_has_an_answer_each(thread: Thread) -> None:
@@ -282,7 +467,8 @@ def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> N
             await run.say("counted")
             await run.say(await run.ask("2?"))
 
-        results = await asyncio.gather(quick(), slow(), return_exceptions=True)
+        named = (run.branch("quick", quick), run.branch("slow", slow))
+        results = await asyncio.gather(*named, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -313,7 +499,7 @@ def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_wh
                 await asyncio.Event().wait()
             await run.say("three")
 
-        await both(asks(), talks())
+        await both(run.branch("asks", asks), run.branch("talks", talks))
 
     async def main() -> None:
         first = await thread.run(agent)
@@ -334,17 +520,17 @@ def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
 
         def one() -> Any:
             has_spoken.wait(0 if run.resume_input is None else 5)
-            return run.ask("1?", key="1")
+            return run.ask("1?")
 
         def two() -> Any:
             run.say("two is here")
             call = run.tool_call("tool", {})
-            answer = run.ask("2?", key="2")
+            answer = run.ask("2?")
             call.result(answer)
             return answer
 
         with ThreadPoolExecutor(2) as pool:
-            jobs = [pool.submit(one), pool.submit(two)]
+            jobs = [pool.submit(run.branch, "one", one), pool.submit(run.branch, "two", two)]
         run.say(f"all {[job.result() for job in jobs]}")
 
     first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
@@ -360,7 +546,7 @@ def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
 
     def agent(run: Any) -> None:
         def job(number: int) -> Any:
-            with run.text() as text:
+            with run.branch(str(number)), run.text() as text:
                 text.write(f"{number} asks, ")
                 text.write(run.ask(f"{number}?"))
 

@@ -1,5 +1,5 @@
-"""A law of replays: however the branches of an agent are run and in whichever groups its answers come, the
-conversation is that of an agent that knew all the answers. Nothing is said twice and nothing is lost.
+"""A law of replays: in whichever order the branches of an agent run and its answers come, the conversation is that of
+an agent that knew all the answers. Nothing is sent twice and nothing is lost. Concurrent branches have names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _with_children(ops: st.SearchStrategy[Op]) -> st.SearchStrategy[Op]:
     some = st.lists(ops, min_size=1, max_size=3)
     return st.one_of(
         st.tuples(st.sampled_from(["step", "subagent"]), some),
-        st.tuples(st.sampled_from(["gather", "group", "one by one"]), st.lists(some, min_size=2, max_size=3)),
+        st.tuples(st.sampled_from(["gather", "group", "scopes", "one by one"]), st.lists(some, min_size=2, max_size=3)),
     )
 
 
@@ -97,17 +97,25 @@ class Player:
                     await self.all_of(run, sub, ops, place)
             case (how, several):
                 jobs = [partial(self.all_of, run, out, ops, f"{place}/{number}") for number, ops in enumerate(several)]
-                await self.together(how, jobs)
+                await self.together(run, how, jobs)
             case _:
                 raise AssertionError(op)
 
-    async def together(self, how: str, jobs: list[Any]) -> None:
+    async def together(self, run: Any, how: str, jobs: list[Any]) -> None:
         if how == "gather":
-            await asyncio.gather(*(job() for job in jobs))
+            await asyncio.gather(*(run.branch(str(number), job) for number, job in enumerate(jobs)))
+        elif how == "scopes":
+
+            async def scoped(name: str, job: Any) -> None:
+                await self.pause(1)
+                async with run.branch(name):
+                    await job()
+
+            await asyncio.gather(*(scoped(str(number), job) for number, job in enumerate(jobs)))
         elif how == "group":
             async with asyncio.TaskGroup() as group:
-                for job in jobs:
-                    group.create_task(job())
+                for number, job in enumerate(jobs):
+                    group.create_task(run.branch(str(number), job))
         else:
             for job in jobs:
                 await asyncio.create_task(job())

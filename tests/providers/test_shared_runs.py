@@ -291,3 +291,27 @@ def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Star
     assert [event["type"] for event in events] == ["RUN_STARTED", "RUN_ERROR"]
     assert events[-1]["code"] == "provider_rate_limit"
     assert len(asked.requests) == 1
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_tools_that_run_at_once_may_each_ask_the_same(modelled: Start, desk_for: Any, provider: str) -> None:
+    """The agent names a branch for each call, so its tools need neither names nor keys."""
+
+    async def book(what: str, run: Any) -> str:
+        """Book something."""
+        return f"{what} at {await run.ask('When?')}"
+
+    calls = [("c1", "book", {"what": "flight"}), ("c2", "book", {"what": "dinner"})]
+    agent, _ = modelled(provider, {"calls": calls}, {"text": "Booked."}, tools=[book])
+    desk = desk_for(agent)
+    one = desk.said("Hi")
+    asked = one[-1]["outcome"]["interrupts"]
+    assert [each["message"] for each in asked] == ["When?", "When?"]
+    answers = [
+        {"interruptId": each["id"], "status": "resolved", "payload": time}
+        for each, time in zip(asked, ("noon", "eight"), strict=True)
+    ]
+    two = desk.events(run_id="r2", messages=[], resume=answers)
+    results = sorted(event["content"] for event in of_type(two, "TOOL_CALL_RESULT"))
+    assert results == ["dinner at eight", "flight at noon"]
+    assert text_of(two) == "Booked."

@@ -353,7 +353,7 @@ async def asks_in_branches(run: Any) -> None:
 
     async with asyncio.TaskGroup() as group:
         for what in ("flight", "dinner"):
-            group.create_task(book(what))
+            group.create_task(run.branch(what, book, what))
     await run.say("Both are booked.")
 
 

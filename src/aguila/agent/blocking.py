@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from aguila.agent.blocking_handles import (
     BlockingActivity,
+    BlockingBranch,
     BlockingChat,
     BlockingReasoning,
     BlockingStep,
@@ -179,6 +180,22 @@ class BlockingWriting(ABC):
     def raw(self, event: Any, source: str | None = None, *, metadata: Metadata | None = None) -> None:
         """An event of another system."""
         self._bridge.call(partial(self._writing.raw, event, source, metadata=metadata))
+
+    @overload
+    def branch(self, name: str, /) -> BlockingBranch: ...
+    @overload
+    def branch(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def branch(self, name: str, function: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
+        """Name a part of the agent that runs beside others, so that a replay finds it again.
+
+        With a function, call it in the branch, in this thread: ``pool.submit(run.branch, "flight", book, "flight")``.
+        Without one, give a scope: ``with run.branch("flight"):``.
+        """
+        scope = BlockingBranch(self._writing.branch(name), self._bridge)
+        if function is None:
+            return scope
+        with scope:
+            return function(*args, **kwargs)
 
     def ask(
         self,
@@ -370,7 +387,7 @@ class BlockingRun(BlockingWriting):
     @property
     def resume_messages(self) -> list[Message]:
         """What was said by others than the agent since it first asked."""
-        return self._run.resume_messages
+        return self._made(lambda: self._run.resume_messages)
 
     def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
         """The conversation as chat messages, with data decoded and uploads as the bytes they are."""

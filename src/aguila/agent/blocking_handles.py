@@ -12,7 +12,15 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from aguila.agent.bridge import Bridge
-from aguila.agent.handles import ActivityHandle, ChatHandle, ReasoningHandle, StepHandle, TextHandle, ToolCallHandle
+from aguila.agent.handles import (
+    ActivityHandle,
+    BranchScope,
+    ChatHandle,
+    ReasoningHandle,
+    StepHandle,
+    TextHandle,
+    ToolCallHandle,
+)
 from aguila.agent.writing import SubagentHandle
 from aguila.chat.updates_out import Update
 from aguila.protocol import JsonPatchOperation, Metadata
@@ -46,6 +54,19 @@ class Blocking(Bridged[Entered]):
     ) -> None:
         if not self._bridge.is_closed:  # otherwise the end of the run closes what is open
             self._bridge.call(partial(self._handle.__aexit__, kind, error, trace))
+
+
+class BlockingBranch(Bridged[BranchScope]):
+    """See ``BranchScope``."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self._bridge.call(self._handle.__aenter__)
+
+    def __exit__(self, *error: object) -> None:
+        if not self._bridge.is_closed:  # otherwise the run is over
+            self._bridge.call(partial(self._handle.__aexit__, *error))
 
 
 class WithResult(Blocking[Resulting]):

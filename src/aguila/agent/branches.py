@@ -1,30 +1,27 @@
-"""Layer: agent. Where in an agent something happens: in which of the branches that run side by side, and how far on.
+"""The branches of an agent: which part of it uses the run, and how far that part has come.
 
-Above: ``ids`` and ``questions`` name things after the place, ``replay`` mutes by it, ``output`` counts. Below: the
-tasks and context variables of asyncio. Nothing here sends events.
+A replay invokes the agent again and suppresses what earlier runs sent. Concurrent parts of an agent may then run in
+another order, so each is a branch with a name (``run.branch``). A branch counts what it sent since the last question
+that it passed: a message, a call or a step counts as one, and unfinished ones are also counted in characters.
 
-A branch is a task that uses the run, or a job of a thread other than the agent's own. A replay has to find each branch
-again, though they may come in another order, and each has to find what it said, though the others may be elsewhere. So
-a branch is named after the branch that started it, the question which that one had passed, the function with its plain
-arguments, and the first thing that it does with the run: what it says, calls or asks. Branches that begin alike are
-numbered, in the order in which they do.
+When a run ends with questions, the position of each branch is recorded. In the replay a branch is muted until it is
+back at its position: one that asked until its answer is there, any other until it has sent as much. Events that a
+branch sends on its way out of a question are not counted, because the replay does not come that way. A run in which
+only the agent's own task used the run, and which ended with a question of that task, needs no record.
 
-How far a branch is, is counted: the questions it has passed, and what it said since the last of them (a message, a
-call, a step, each as one; and how many characters of those that were not finished). When a run ends with questions,
-its branches are recorded, and in the replay each is muted until it is where it was: one that asked until its answer is
-there, any other until it has said as much. What is said on the way out of a question does not count, as the replay
-does not come that way. A run in which nobody but the agent itself said anything, and which asked, needs no record.
+A task or thread without a name that uses the run is a branch too. Such branches are numbered in the order in which they
+first use the run, which is stable for one at a time. If several are active at once, their questions need a ``key``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
 from typing import Any, Final, Literal
 
 from aguila.agent.ids import short_hash
@@ -36,67 +33,99 @@ from aguila.protocol import StateDeltaEvent, StateSnapshotEvent, replace
 from aguila.stream.rules import ITEMS, STEP, SUBAGENT, Item
 
 RECORDED: Final = "aguila.branches "
-"""What the keys begin with under which branches are recorded; a number follows, one more for each run."""
+"""Prefix of the keys under which branches are recorded; the number of the run in its chain follows."""
 
 ROLES: Final[dict[type[Any], tuple[Item, Literal["opens", "continues", "closes"]]]] = {
     **{item.opener: (item, "opens") for item in ITEMS},
     **{cls: (item, "continues") for item in ITEMS for cls in item.content},
     **{cls: (item, "closes") for item in ITEMS for cls in item.closers},
 }
-"""What an event does to an item."""
+"""The effect of an event on an item."""
 
 _NO_ROLE = (None, None)
-_PLAIN = frozenset({str, int, bool})  # but no floats: those are often times
 _STATE = (StateDeltaEvent, StateSnapshotEvent)
-_LOOKED_AT = 500  # characters of what a branch does first: enough to tell it from others
+
+Caller = asyncio.Task[Any] | threading.Thread
+"""The task that uses the run, or the thread if that is not the agent's own."""
 
 Key = tuple[Item, str, str | None]
-"""A step or subagent: what it is, its id, and whose it is."""
+"""An open step or subagent: its kind, its id and its owner."""
 
-Goal = tuple[str | None, int | None]
-"""How far a branch was: the question it had passed, and how much it had said since; None for all before an answer."""
+Position = tuple[str | None, int | None]
+"""A position of a branch: the last question that it passed, and how much it sent since. The count is None for a branch
+that waits for an answer. Both are None for the agent's own branch in a replay without a record.
+"""
 
 _here: ContextVar[Place | None] = ContextVar("aguila.agent.here", default=None)
 
-
-class Job:
-    """What a call from a thread comes from: the outermost function of the job, None for the agent's own thread, and the
-    exception that is being handled there.
-    """
-
-    __slots__ = ("error", "frame", "thread")
-
-    def __init__(self, thread: int, frame: FrameType | None, error: BaseException | None) -> None:
-        self.thread = thread
-        self.frame = frame  # held, so that no other one is taken for it
-        self.error = error
+_UNNAMED_QUESTION = (
+    "this question is asked by one of several concurrent tasks that use the run without a name, so a replay cannot tell"
+    " whose answer it is; name each task, with run.branch('a name', function, ...) or"
+    " `async with run.branch('a name'):`, or pass key= to the question"
+)
 
 
 class Branch:
-    """A branch of an agent. ``kind`` is its name without the numbers that tell apart what begins alike."""
+    """One branch of an agent. ``name`` identifies it in all runs of a chain."""
 
-    __slots__ = ("children", "counts", "goal", "is_quiet", "kind", "left", "name", "owner", "parent", "passed", "said")
+    __slots__ = (
+        "children",
+        "counts",
+        "goal",
+        "has_rivals",
+        "is_closed",
+        "is_named",
+        "is_quiet",
+        "left",
+        "name",
+        "named",
+        "owner",
+        "parent",
+        "passed",
+        "sent",
+        "unnamed",
+    )
 
-    def __init__(self, parent: Branch | None, name: str, kind: str, owner: Callable[[], object] | None) -> None:
+    def __init__(
+        self, parent: Branch | None, name: str, owner: Callable[[], Caller | None] | None, *, is_named: bool
+    ) -> None:
         self.parent = parent
         self.name = name
-        self.kind = kind
         self.owner = owner
+        self.is_named = is_named
+        self.is_closed = False
+        """Whether the scope of a named branch was left."""
+        self.has_rivals = False
+        """Whether it is one of several unnamed branches that were active at once."""
         self.passed = ""
-        """The question that it passed last."""
-        self.said = 0
-        """How much it said since."""
-        self.goal: Goal | None = None
-        """Where it was in an earlier run; it is muted until it is there."""
-        self.left: Goal | None = None
-        """Where it was when it asked, or was on its way out of a question."""
+        """The last question that it passed."""
+        self.sent = 0
+        """How much it sent since."""
+        self.goal: Position | None = None
+        """Its position in an earlier run. The branch is muted until it is there."""
+        self.left: Position | None = None
+        """Its position when it asked, or when it left because of a question."""
         self.is_quiet = False
-        """Whether it only tells again what an effect told."""
+        """Whether it only repeats what a recorded effect sent."""
         self.counts: dict[tuple[str, str], int] = {}
         self.children: dict[str, int] = {}
+        self.named: dict[str, Branch] = {}
+        """The latest named branch of each name that was started here."""
+        self.unnamed: list[Branch] = []
+        """The unnamed branches that were started here and may still be active."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the branch is done, so that its parent may have seen its result."""
+        if self.is_named:
+            return self.is_closed
+        owner = None if self.owner is None else self.owner()
+        if isinstance(owner, threading.Thread):
+            return not owner.is_alive()
+        return owner is None or owner.done()
 
     def is_within(self, above: Branch) -> bool:
-        """Whether it is that branch, or one that was started there, perhaps over others in between."""
+        """Whether it is that branch or a descendant of it."""
         each: Branch | None = self
         while each is not None and each is not above:
             each = each.parent
@@ -104,9 +133,9 @@ class Branch:
 
 
 class Place:
-    """A branch as a context has it: a task started there is a branch that begins there."""
+    """The current branch of a context. A task that is started there inherits it."""
 
-    __slots__ = ("around", "branch", "job", "outer", "passed", "run")
+    __slots__ = ("around", "branch", "outer", "passed", "run")
 
     def __init__(
         self,
@@ -115,17 +144,14 @@ class Place:
         passed: str,
         around: tuple[Key, ...] = (),
         outer: Place | None = None,
-        job: Job | None = None,
     ) -> None:
         self.run = run
         self.branch = branch
         self.passed = passed
         self.around = around
-        """The steps and subagents opened here while it was muted, outermost first."""
+        """The steps and subagents that were opened here while it was muted, outermost first."""
         self.outer = outer
-        """The place in another run, if this one was started there."""
-        self.job = job
-        """What has not been given a branch yet."""
+        """The place in another run, if this run was started from an agent of that one."""
 
 
 class Branches:
@@ -133,97 +159,143 @@ class Branches:
 
     def __init__(self, recorded: Mapping[str, bytes], *, is_replay: bool) -> None:
         self._is_replay = is_replay
-        self._goals: dict[str, Goal] = {}
-        self._unfinished: dict[str, int] = {}  # how many characters earlier runs told of what they did not finish
-        self._untold: dict[str, int] = {}  # how many of them have not been passed
-        self._written: dict[str, list[Any]] = {}  # of what is open: whose it is, and how many characters it has
+        self._goals: dict[str, Position] = {}
+        self._unfinished: dict[str, int] = {}  # characters that earlier runs sent of what they did not finish
+        self._unsent: dict[str, int] = {}  # how many of them this run has yet to pass
+        self._written: dict[str, list[Any]] = {}  # open items: their branch, and their number of characters
         self._number = 0
-        self._jobs: dict[int, tuple[FrameType, Place]] = {}
+        self._thread: threading.Thread | None = None  # that the agent's task acts for, unless it is the agent's own
+        self._places: dict[threading.Thread, Place] = {}
         self._asked: list[Branch] = []
         self._error: BaseException | None = None
         self.is_over = False
-        self.root = Branch(None, "", "", None)
+        self.refusal: ValueError | None = None
+        """Why answers could not be told apart. The run fails with it, even if the agent catches it."""
+        self.root = Branch(None, "", None, is_named=True)
         self._known = {"": self.root}
         self._top = Place(self, self.root, "")
         if is_replay:
-            self._go_on(recorded)
+            self._load_goals(recorded)
         self._behind = len(self._goals)
 
-    def _go_on(self, recorded: Mapping[str, bytes]) -> None:
+    def _load_goals(self, recorded: Mapping[str, bytes]) -> None:
         keys = [key for key in recorded if key.startswith(RECORDED)]
         self._number = len(keys)
         if not keys:
             self._goals[""] = (None, None)
         else:
             held = load(recorded[f"{RECORDED}{len(keys)}"], strict=False, warn=log_notice)
-            self._goals = {name: (passed, said) for name, passed, said in held["branches"]}
+            self._goals = {name: (passed, sent) for name, passed, sent in held["branches"]}
             self._unfinished = dict(held["unfinished"])
-            self._untold = dict(self._unfinished)
+            self._unsent = dict(self._unfinished)
         self.root.goal = self._goals.get("")
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether every branch is where it was in the earlier runs, or further."""
+        """Whether every branch is back at its recorded position, or further."""
         return self._behind <= 0
 
-    # Where
+    # The current branch
 
     def begin(self) -> None:
-        """The agent begins, in this task."""
+        """Begin the agent's own branch, in the current task."""
         self.root.owner = weakref.ref(asyncio.current_task())  # pyright: ignore[reportArgumentType]
         self._catch_up(self.root)
         self._top = Place(self, self.root, "", outer=_here.get())
         _here.set(self._top)
 
-    def here(self, *about: Any) -> Branch:
-        """The branch that this is called in. ``about`` is what it is going to do, for one that was not here before."""
-        # For every event that is no delta: first what is nearly always so.
+    def here(self) -> Branch:
+        """Give the branch of the caller. Begins an unnamed one if the caller has none yet."""
+        # Called for every event that is not a delta: check the common case first.
         place = _here.get()
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # in a thread
-            task = None
-        if place is not None and place.run is self and place.job is None and not self._asked:
+        caller = self._caller()
+        if place is not None and place.run is self and not self._asked:
             branch = place.branch
-            if branch.owner is not None and branch.owner() is task:
+            if branch.owner is not None and branch.owner() is caller:
                 return branch
         place = self.place
-        branch = place.branch if task is None or _is_of(place, task) else self._start(place, task, about)
+        branch = place.branch if caller is None or _is_of(place, caller) else self._begin_unnamed(place, caller)
         if self._asked and branch.left is None:
-            self._look_out(branch)
+            self._check_left(branch)
         return branch
 
     def _begun(self) -> Branch:
-        """The branch that this is called in, or the one it was started in: to write on in what is open begins none.
+        """Give the branch of the caller without beginning one.
 
-        In a first run nobody looks who does that, so it must not be what a replay knows a branch by.
+        More characters for an open item begin no branch: in a first run they are not attributed to a caller.
         """
-        place, task = self.place, _task()
-        return self.here() if task is None or _is_of(place, task) else place.branch
+        place, caller = self.place, self._caller()
+        return self.here() if caller is None or _is_of(place, caller) else place.branch
 
     @property
     def place(self) -> Place:
-        """The place that this is called in; of a branch that has not begun, the one it was started in."""
+        """The place of the caller, or the place that it was started in."""
         place = _here.get()
         while place is not None and place.run is not self:
             place = place.outer
         return self._top if place is None else place
 
-    def _start(self, place: Place, task: asyncio.Task[Any], about: tuple[Any, ...]) -> Branch:
+    def _caller(self) -> Caller | None:
+        if self._thread is not None:
+            return self._thread
+        try:
+            return asyncio.current_task()
+        except RuntimeError:  # no event loop runs in this thread
+            return None
+
+    def _begin_unnamed(self, place: Place, caller: Caller) -> Branch:
+        branch = self._new(place, "#", caller, is_named=False)
+        siblings = place.branch.unnamed
+        # A sibling that ended with a question may have been active too: its parent has not necessarily waited for it.
+        siblings[:] = [one for one in siblings if not one.has_ended or self._has_asked(one)]
+        for one in siblings:
+            one.has_rivals = branch.has_rivals = True
+        siblings.append(branch)
+        return branch
+
+    def enter(self, name: str) -> tuple[Branch, Place]:
+        """Begin a named branch in the current context. Gives it, and the place to return to, for ``leave``.
+
+        Raises ``ValueError`` if a branch of that name is active in the same parent.
+        """
+        before = self.place
+        open_ = before.branch.named.get(name)
+        if open_ is not None and (not open_.is_closed or self._has_asked(open_)):
+            self.refusal = ValueError(
+                f"run.branch({name!r}) is already active here; give each concurrent branch a name of its own"
+            )
+            raise self.refusal
+        branch = before.branch.named[name] = self._new(before, f"={name}", self._caller(), is_named=True)
+        return branch, before
+
+    def leave(self, branch: Branch, before: Place) -> None:
+        """End a named branch in the current context."""
+        branch.is_closed = True
+        _here.set(before)
+
+    def _new(self, place: Place, label: str, caller: Caller | None, *, is_named: bool) -> Branch:
         parent = place.branch
-        texts = [one if isinstance(one, str) else encode(one).decode() for one in about]
-        frame = getattr(task.get_coro(), "cr_frame", None) if place.job is None else place.job.frame
-        if frame is not None:
-            texts += _function(frame)
-        first = short_hash(place.passed, *(f"{len(text)} {text[:_LOOKED_AT]}" for text in texts))
+        first = short_hash(place.passed, label)
         number = parent.children[first] = parent.children.get(first, 0) + 1
         name = short_hash(parent.name, first, str(number))
-        branch = Branch(parent, name, short_hash(parent.kind, first), weakref.ref(task))
+        branch = Branch(parent, name, None if caller is None else weakref.ref(caller), is_named=is_named)
         branch.goal = self._goals.get(name)
         self._catch_up(branch)
         self._known[name] = branch
         self._go(Place(self, branch, "", place.around))
         return branch
+
+    def require_name(self, branch: Branch) -> None:
+        """Raise ``ValueError`` if a replay could take the branch for another one."""
+        each: Branch | None = branch
+        while each is not None:
+            if each.has_rivals:
+                self.refusal = ValueError(_UNNAMED_QUESTION)
+                raise self.refusal
+            each = each.parent
+
+    def _has_asked(self, branch: Branch) -> bool:
+        return any(asked.is_within(branch) for asked in self._asked)
 
     def _go(self, place: Place) -> None:
         held = _here.get()
@@ -233,79 +305,81 @@ class Branches:
         _here.set(place)
 
     @contextmanager
-    def during(self, job: Job | None) -> Generator[None]:
-        """Act for a thread; for the agent's own if there is no job."""
-        if job is None or job.frame is None:
-            self._error = None if job is None else job.error
+    def acting_for(self, thread: threading.Thread | None, error: BaseException | None) -> Generator[None]:
+        """Act for a thread that handles ``error``. ``thread`` is None for the agent's own."""
+        self._error = error
+        if thread is None:
             try:
                 yield
             finally:
                 self._error = None
             return
-        frame, place = self._jobs.get(job.thread, (None, self._top))
-        if frame is not job.frame:
-            place = Place(self, self.root, self.root.passed, self._top.around, job=job)
-        token = _here.set(place)
-        self._error = job.error
+        self._thread = thread
+        token = _here.set(self._places.get(thread, self._top))
         try:
             yield
         finally:
-            self._jobs[job.thread] = (job.frame, self.place)
-            self._error = None
+            place = self.place
+            if _is_of(place, thread):
+                self._places[thread] = place
+            else:
+                self._places.pop(thread, None)
+            self._thread = self._error = None
             _here.reset(token)
 
-    # How far
+    # The position of a branch
 
     def tell(self, event: Any) -> Any:
-        """Something is told, here: gives the event, what is new of it if it continues something, or None.
+        """Count an event that the caller sends. Gives the event, its new part if it continues an item, or None.
 
-        State is not counted, and ends of what has characters may come from anywhere: both are given as they are.
+        State events are not counted. The end of an item with characters may come from any branch. Both are given
+        unchanged.
         """
         cls = event.__class__
         item, role = ROLES.get(cls, _NO_ROLE)
-        is_plain = not (self._is_replay or self._asked)  # as nearly always: what is said is new, and counts
+        is_plain = not (self._is_replay or self._asked)  # nearly always: the event is new, and counts
         if item is None or item is STEP or item is SUBAGENT:
             if cls in _STATE:
                 return event
             if is_plain:
-                self.here(event).said += 1
+                self.here().sent += 1
                 return event
-            return event if self.count(event) else None
+            return event if self.count() else None
         id_ = getattr(event, item.id_field)
         if role == "continues":
             if not is_plain:
-                return self._more(id_, event)
+                return self._continue(id_, event)
             if id_ in self._written:
                 self._written[id_][1] += len(event.delta)
             return event
         if role == "closes":
-            self._closed(id_)
+            self._close(id_)
             return event
-        is_new = self.count(event)
+        is_new = self.count()
         branch = self.here()
         if not branch.is_quiet:
             self._written[id_] = [branch, 0]
             if not is_new:
-                self._untold.setdefault(id_, sys.maxsize)  # an earlier run told all of it
+                self._unsent.setdefault(id_, sys.maxsize)  # an earlier run sent all of it
         return event if is_new else None
 
-    def count(self, *about: Any) -> bool:
-        """Something is said, here; gives whether it is new."""
-        branch = self.here(*about)
+    def count(self) -> bool:
+        """Count one thing that the caller sends; gives whether it is new."""
+        branch = self.here()
         if branch.is_quiet:
             return False
         is_new = branch.goal is None
         if branch.left is None:
-            branch.said += 1
+            branch.sent += 1
             self._catch_up(branch)
         return is_new
 
     def wrote(self, id_: str, length: int) -> None:
-        """More characters, which count unless they are written on the way out."""
+        """Count characters of an open item, unless the caller is on its way out of a question."""
         if id_ in self._written and (not self._asked or self._begun().left is None):
             self._written[id_][1] += length
 
-    def _more(self, id_: str, event: Any) -> Any:
+    def _continue(self, id_: str, event: Any) -> Any:
         length = len(event.delta)
         self.wrote(id_, length)
         if not self._is_replay:
@@ -313,22 +387,22 @@ class Branches:
         branch = self._begun()
         if branch.is_quiet:
             return None
-        untold = self._untold.get(id_, 0)
-        self._untold[id_] = max(0, untold - length)
-        if branch.goal is not None or untold >= length:
+        unsent = self._unsent.get(id_, 0)
+        self._unsent[id_] = max(0, unsent - length)
+        if branch.goal is not None or unsent >= length:
             return None
-        return event if untold == 0 else replace(event, delta=event.delta[untold:])
+        return event if unsent == 0 else replace(event, delta=event.delta[unsent:])
 
-    def _closed(self, id_: str) -> None:
-        """It is complete, unless it is only closed on the way out."""
+    def _close(self, id_: str) -> None:
+        """Note that an item is complete, unless it is closed on the way out of a question."""
         if id_ in self._written and (not self._asked or self._begun().left is None):
             del self._written[id_]
             self._unfinished.pop(id_, None)
 
     @contextmanager
     def retelling(self) -> Generator[None]:
-        """What is said meanwhile, here, was said by an effect that is on record."""
-        branch = self.here("retelling")
+        """Suppress what the caller sends meanwhile: a recorded effect sent it."""
+        branch = self.here()
         held, branch.is_quiet = branch.is_quiet, True
         try:
             yield
@@ -336,32 +410,32 @@ class Branches:
             branch.is_quiet = held
 
     def passed(self, branch: Branch, interrupt_id: str, *, is_current: bool) -> None:
-        """An answer is about to be returned; ``is_current`` if no earlier run had it."""
+        """Note that a question is answered. ``is_current`` if no earlier run had the answer."""
         if branch.left is not None:
             return
         goal = branch.goal
         if goal is not None and (is_current or goal[0] == branch.passed):
-            self._is_there(branch)
-            self._speak_up(branch)
+            self._reach_goal(branch)
+            self._unmute_open_items(branch)
         branch.passed = interrupt_id
-        branch.said = 0
+        branch.sent = 0
         self._catch_up(branch)
         here = self.place
         self._move(Place(self, branch, interrupt_id, here.around))
 
     def asked(self, branch: Branch, interrupt_id: str) -> None:
-        """There is no answer: the branch ends, and what it still says is no part of it."""
+        """Note that a question has no answer yet: the branch ends, and what it still sends is not counted."""
         if branch.goal is not None:
-            self._is_there(branch)  # it asks something else than before, or for the first time
-            self._speak_up(branch)
+            self._reach_goal(branch)  # it asks something else than before, or for the first time
+            self._unmute_open_items(branch)
         if branch.left is None:
-            self._leave(branch, (branch.passed, None), interrupt_id)
+            self._leave_by_question(branch, (branch.passed, None), interrupt_id)
         self._asked.append(branch)
 
     def surround(self, keys: tuple[Key, ...]) -> None:
-        """These steps and subagents are open here and were not told. A branch that has not begun knows better."""
-        place, task = self.place, _task()
-        if task is not None and _is_of(place, task):
+        """Set the muted steps and subagents that are open here, unless the caller has no branch yet."""
+        place, caller = self.place, self._caller()
+        if caller is not None and _is_of(place, caller):
             self._move(Place(self, place.branch, place.passed, keys))
 
     def _move(self, place: Place) -> None:
@@ -371,53 +445,53 @@ class Branches:
 
     def _catch_up(self, branch: Branch) -> None:
         goal = branch.goal
-        if goal is not None and goal[1] is not None and goal[0] == branch.passed and branch.said >= goal[1]:
-            self._is_there(branch)
+        if goal is not None and goal[1] is not None and goal[0] == branch.passed and branch.sent >= goal[1]:
+            self._reach_goal(branch)
 
-    def _is_there(self, branch: Branch) -> None:
+    def _reach_goal(self, branch: Branch) -> None:
         branch.goal = None
         self._behind -= 1
 
-    def _speak_up(self, branch: Branch) -> None:
-        """What a branch has open when it gets its answer goes on from there."""
+    def _unmute_open_items(self, branch: Branch) -> None:
+        """Let the items that a branch has open when it gets its answer continue from there."""
         for id_, (opener, _) in self._written.items():
             if opener is branch:
-                self._untold.pop(id_, None)
+                self._unsent.pop(id_, None)
 
-    def _leave(self, branch: Branch, at: Goal, interrupt_id: str) -> None:
+    def _leave_by_question(self, branch: Branch, at: Position, interrupt_id: str) -> None:
         branch.left = at
         branch.passed = f"asked {interrupt_id}"
 
-    def _look_out(self, branch: Branch) -> None:
-        """Find out whether a branch is on its way out of a question that one which it waited for has asked."""
-        # Not by whether its task was cancelled: wait_for of Python 3.11 may go on in spite of that.
+    def _check_left(self, branch: Branch) -> None:
+        """Find out whether a branch is on its way out of a question, its own or that of a branch that it awaited."""
+        # A cancelled task is no proof: wait_for of Python 3.11 may go on in spite of that.
         error = sys.exception() if self._error is None else self._error
         if (
             interrupts_in(error)
             or isinstance(error, asyncio.CancelledError)
-            or any(_has_seen(branch, asked) for asked in self._asked)
+            or any(_may_have_seen(branch, asked) for asked in self._asked)
         ):
-            self._leave(branch, (branch.passed, branch.said), self._asked[0].passed)
+            self._leave_by_question(branch, (branch.passed, branch.sent), self._asked[0].passed)
 
-    # On record
+    # The record
 
     def position(self) -> dict[str, Any]:
-        """How far the branch has counted here, as JSON, for an effect that a replay skips."""
+        """Give the counts of the caller's branch as JSON, for an effect that a replay skips."""
         branch = self.here()
         return {
             "passed": branch.passed,
-            "said": branch.said,
+            "sent": branch.sent,
             "counts": [[*key, count] for key, count in branch.counts.items()],
             "children": branch.children,
             "known": [name for name, one in self._known.items() if one is not branch and one.is_within(branch)],
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Count on from there, here; the branches that the effect started will not come."""
+        """Continue the caller's branch from recorded counts; the branches that the effect started will not come."""
         branch = self.here()
         if position["passed"] != branch.passed and branch.left is None:
             self.passed(branch, position["passed"], is_current=False)
-        branch.said = max(branch.said, position["said"])
+        branch.sent = max(branch.sent, position["sent"])
         for passed, kind, count in position["counts"]:
             branch.counts[passed, kind] = max(branch.counts.get((passed, kind), 0), count)
         for first, number in position["children"].items():
@@ -429,7 +503,7 @@ class Branches:
 
     @property
     def record(self) -> tuple[str, bytes] | None:
-        """What to record of this run, and under which key; None if there is no need."""
+        """The key and value to record when this run ends; None if a replay needs no record."""
         root = self.root
         asked = root.left is not None and root.left[1] is None
         if len(self._known) == 1 and self._number == 0 and (asked or root.goal == (None, None)):
@@ -437,45 +511,26 @@ class Branches:
         goals = dict(self._goals)
         for name, branch in self._known.items():
             if branch.goal is None:
-                goals[name] = (branch.passed, branch.said) if branch.left is None else branch.left
+                goals[name] = (branch.passed, branch.sent) if branch.left is None else branch.left
         unfinished = dict(self._unfinished)
         for id_, (branch, length) in self._written.items():
             if branch.left is None or branch.left[1] is not None:
                 unfinished[id_] = max(length, unfinished.get(id_, 0))
             else:
-                unfinished.pop(id_, None)  # its branch is muted until its answer is there, and it goes on then
+                unfinished.pop(id_, None)  # its branch is muted until its answer is there, and continues then
         held = {"branches": [[name, *goal] for name, goal in goals.items()], "unfinished": unfinished}
         return f"{RECORDED}{self._number + 1}", encode(held)
 
 
-def _is_of(place: Place, task: asyncio.Task[Any]) -> bool:
-    """Whether a place is that of a task, rather than of the one that started it."""
+def _is_of(place: Place, caller: Caller) -> bool:
+    """Whether a place belongs to the caller, rather than to the one that started it."""
     owner = place.branch.owner
-    return place.job is None and owner is not None and owner() is task
+    return owner is not None and owner() is caller
 
 
-def _task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # in a thread
-        return None
-
-
-def _function(frame: FrameType) -> list[str]:
-    """The name of a function that is on, and those of its arguments that say the same each time."""
-    code, given = frame.f_code, frame.f_locals
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    plain = [given[name] for name in names if name in given and given[name].__class__ in _PLAIN]
-    return [code.co_name, *map(repr, plain)]
-
-
-def _has_seen(branch: Branch, asked: Branch) -> bool:
-    """Whether a branch was given the question of one that it started, perhaps over others in between."""
+def _may_have_seen(branch: Branch, asked: Branch) -> bool:
+    """Whether a branch may have the question of a descendant: the child in between has ended."""
     each: Branch | None = asked
     while each is not None and each.parent is not branch:
         each = each.parent
-    if each is None or each.owner is None:
-        return False
-    task: Any = each.owner()
-    # What asyncio knows so that it can warn of exceptions that nobody looked at.
-    return task is None or (task.done() and not getattr(task, "_log_traceback", False))
+    return each is not None and each.has_ended

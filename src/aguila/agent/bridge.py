@@ -1,13 +1,11 @@
-"""Layer: agent. An agent that runs in a thread, and the task that acts for it on the event loop.
+"""Carries the calls of an agent in a thread to its task on the event loop.
 
-Above: ``forms`` starts the thread and serves it; ``blocking`` calls across. Below: ``branches``. Everything
-that the thread says or asks for goes through one queue, in order, and is done by the agent's one task, so that
-context variables hold and nothing is sent from two threads at once. Other threads that the agent started may call as
-well: what each call comes from goes with it, as the job of a pool has no task that would tell.
+Everything that the thread sends goes through one queue, in order, and is handled by the agent's task. So nothing is
+sent from two threads at once. Other threads of the agent may call as well.
 
-The queue is bounded: a generator that is faster than the run may be waits. Closing the bridge (the run was
-cancelled, or something the agent yielded was refused) ends the thread at its next step with ``CancelledError``; a
-thread cannot be interrupted from outside.
+The queue is bounded: a generator that is faster than the run waits. Closing the bridge (the run was cancelled, or a
+yielded value was refused) ends the thread at its next call with ``CancelledError``, because a thread cannot be
+interrupted from outside.
 """
 
 from __future__ import annotations
@@ -18,15 +16,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import FrameType
 from typing import Any, TypeVar, cast
 
-from aguila.agent.branches import Job
-
 T = TypeVar("T")
-
-_CARRIERS = frozenset({"threading", "concurrent.futures.thread", "multiprocessing.pool"})
-"""Modules whose functions are the outermost of a thread, and do one job after another."""
 
 AHEAD = 64
 """How many values a generator in a thread may be ahead of what was sent."""
@@ -42,13 +34,19 @@ class Yielded:
 
 
 class Called:
-    """Something to be done on the event loop, while the thread waits for it."""
+    """A call to make on the event loop while a thread waits for it.
 
-    __slots__ = ("call", "future", "job")
+    ``thread`` is None for the agent's own thread. ``error`` is the exception that the thread is handling.
+    """
 
-    def __init__(self, call: Callable[[], Awaitable[Any]], job: Job | None) -> None:
+    __slots__ = ("call", "error", "future", "thread")
+
+    def __init__(
+        self, call: Callable[[], Awaitable[Any]], thread: threading.Thread | None, error: BaseException | None
+    ) -> None:
         self.call = call
-        self.job = job
+        self.thread = thread
+        self.error = error
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
 
@@ -84,20 +82,6 @@ class Bridge:
         """The agent's own thread begins."""
         self._own = threading.get_ident()
 
-    def _job(self) -> Job | None:
-        """What calls: None for the agent's own thread, else the outermost function that is the agent's."""
-        thread = threading.get_ident()
-        if thread == self._own:
-            error = sys.exception()
-            return None if error is None else Job(thread, None, error)
-        frame: FrameType | None = sys._getframe(1)
-        found = frame
-        while frame is not None:
-            if frame.f_globals.get("__name__") not in _CARRIERS:
-                found = frame
-            frame = frame.f_back
-        return Job(thread, found, sys.exception())
-
     def put(self, item: Item) -> None:
         """Queue something for the task. Raises ``CancelledError`` once the bridge is closed."""
         with self._changed:
@@ -112,7 +96,8 @@ class Bridge:
 
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Have something done by the task, and wait for it. Raises what it raises."""
-        called = Called(call, self._job())
+        thread = None if threading.get_ident() == self._own else threading.current_thread()
+        called = Called(call, thread, sys.exception())
         self.put(called)
         return cast("T", called.future.result())
 

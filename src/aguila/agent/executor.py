@@ -183,8 +183,8 @@ class _End:
         output = self._output
         if output.failure is not None:
             return self._fail(output.failure)
-        if self._run._questions.refusal is not None:
-            return self._fail(self._run._questions.refusal)
+        if output.branches.refusal is not None:
+            return self._fail(output.branches.refusal)
         try:
             if cancelled and output.ending is None:
                 if error is not None and not isinstance(error, asyncio.CancelledError):

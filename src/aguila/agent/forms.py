@@ -146,7 +146,7 @@ async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) ->
                     raise BadOutput from error
                 await output.room()
             elif isinstance(item, Called):
-                with output.branches.during(item.job):
+                with output.branches.acting_for(item.thread, item.error):
                     await _do(item)
             else:
                 break

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, cast
 
+from aguila.agent.branches import Branch, Branches, Place
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import Output
 from aguila.chat.own_metadata import with_own
@@ -75,7 +76,7 @@ class TextHandle(Opened):
         metadata: Metadata | None,
     ) -> None:
         self._out = output
-        self.message_id = output.ids.mint("msg", str(owner)) if message_id is None else message_id
+        self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
         self.closing: Metadata | None = None
 
@@ -159,7 +160,7 @@ class ToolCallHandle(Opened):
     ) -> None:
         self._out = output
         self.name = name
-        self.id = output.ids.mint("call", name) if call_id is None else call_id
+        self.id = output.ids.mint("call") if call_id is None else call_id
         self.is_frontend = is_frontend
         self.edited: dict[str, Any] | None = None
         self._owner = owner
@@ -194,7 +195,7 @@ class ToolCallHandle(Opened):
             EventWriter.tool_result,
             self.id,
             answer,
-            message_id=self._out.ids.mint("tool", self.id) if message_id is None else message_id,
+            message_id=self._out.ids.mint("tool") if message_id is None else message_id,
             subagent=self._owner,
             metadata=with_own(metadata, arguments=self.edited),
         )
@@ -263,6 +264,37 @@ class StepHandle(Opened):
         )
 
 
+class BranchScope:
+    """A named branch of the agent, active while it is entered: ``async with run.branch("name"):``."""
+
+    __slots__ = ("_branches", "_entered", "_name")
+
+    def __init__(self, branches: Branches, name: str) -> None:
+        if not isinstance(name, str) or name == "":  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"the name of a branch is text that is not empty, not {name!r}")
+        self._branches = branches
+        self._name = name
+        self._entered: tuple[Branch, Place] | None = None
+
+    def begin(self) -> None:
+        """Begin the branch in the current context. Raises ``ValueError`` while one of that name is active here."""
+        self._entered = self._branches.enter(self._name)
+
+    def end(self) -> None:
+        """End the branch."""
+        if self._entered is not None:
+            self._branches.leave(*self._entered)
+            self._entered = None
+
+    async def __aenter__(self) -> None:
+        """Begin the branch."""
+        self.begin()
+
+    async def __aexit__(self, *error: object) -> None:
+        """End the branch."""
+        self.end()
+
+
 class ChatHandle:
     """One who speaks in chat updates, which go by ``run.hooks``; what others say meanwhile ends nothing of it."""
 
@@ -300,7 +332,7 @@ class ActivityHandle:
     ) -> None:
         self._out = output
         self._owner = owner
-        self.message_id = output.ids.mint("act", activity_type, content) if message_id is None else message_id
+        self.message_id = output.ids.mint("act") if message_id is None else message_id
         self.activity_type = activity_type
         self._content = _object(content)
 

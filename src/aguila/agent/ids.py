@@ -35,9 +35,9 @@ class Ids:
         self._branches = branches
         self._claimed: dict[str, None] = {}
 
-    def mint(self, kind: str, *about: Any) -> str:
-        """The next id of its kind, here. ``about`` is what it is for: it tells apart branches that begin with it."""
-        branch = self._branches.here(kind, *about)
+    def mint(self, kind: str) -> str:
+        """Derive the next id of its kind in the caller's branch."""
+        branch = self._branches.here()
         key = (branch.passed, kind)
         number = branch.counts[key] = branch.counts.get(key, 0) + 1
         return f"{kind}_{self.derive(branch.name, *key, str(number))}"

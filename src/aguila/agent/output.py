@@ -183,7 +183,7 @@ class Output:
         if self.is_over:
             await self._refuse()
         snapshot = own_json(self.state.value)
-        if self.branches.count("snapshot") and self.branches.is_caught_up:
+        if self.branches.count() and self.branches.is_caught_up:
             self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
         await self.room()
 

@@ -4,10 +4,8 @@ Above: ``writing`` and ``run`` offer ``ask``, ``ask_all``, ``approve`` and ``onc
 ``ids``. Nothing here sends events.
 
 The run that answers invokes the agent again from its beginning; a question finds its answer by its id, which is derived
-from the run that the chain began with, the question's key or its place, its text and its schema. A changed question has
-another id: it is asked again and never takes an old answer. The place is that among the same questions in branches that
-begin alike, so that it does not matter in which order branches come to ask; if two of those ask the same at once,
-nobody could tell which of them an answer is for, and they need keys.
+from the run that the chain began with, the question's key or else its branch and how often that branch asked the same
+before, its text and its schema. A changed question has another id: it is asked again and never takes an old answer.
 """
 
 from __future__ import annotations
@@ -158,10 +156,7 @@ class Questions:
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._times: dict[str, tuple[int, Branch]] = {}  # how often questions without keys were asked, and where last
-        self._alike: dict[str, str] = {}  # the branches of those that have no answer, by the same
         self._top = _Place(self, None)
-        self.refusal: ValueError | None = None
-        """What is wrong with the questions: the run fails of it, as an answer could be taken for another."""
         self.raised: dict[str, protocol.Interrupt] = {}
         """The questions this run asked and has no answer to, by id."""
 
@@ -174,22 +169,18 @@ class Questions:
     ) -> protocol.Interrupt:
         """A question as the protocol has it, with its derived id.
 
-        Raises ``EncodeError`` if its schema is not JSON, ``ValueError`` if another branch asks the same.
+        Raises ``EncodeError`` if its schema is not JSON, ``ValueError`` if it needs a key or the task a name.
         """
         schema = own_json(question.schema)
         what = [question.question if identity is None else identity, encode(schema).decode()]
-        branch = self._output.branches.here("ask", *([] if question.key is None else [question.key]), *what)
+        branch = self._output.branches.here()
         derive = self._output.ids.derive
         if question.key is None:
-            same = derive("#", branch.kind, *what)
+            self._output.branches.require_name(branch)
+            same = derive("#", branch.name, *what)
             number = self._count_of(same) + 1
             self._times[same] = (number, branch)
-            if self._alike.get(same, branch.name) != branch.name:
-                self.refusal = ValueError("branches that begin alike ask the same question at once: give each a key")
-                raise self.refusal
             id_ = _PREFIX + derive(same, str(number))
-            if id_ not in self._answers:
-                self._alike[same] = branch.name
         else:
             id_ = _PREFIX + derive(f"={question.key}", *what)
         return protocol.Interrupt(
@@ -269,7 +260,7 @@ class Questions:
 
         Raises ``RuntimeError`` within the effect of the same key, which would wait for itself.
         """
-        self._output.branches.here("once", key)
+        self._output.branches.here()
         effects = _effects.get()
         if any(owner is self and held == key for owner, held in effects):
             raise RuntimeError(within_itself(key))
@@ -286,7 +277,7 @@ class Questions:
 
     async def find(self, key: str) -> tuple[bool, Any]:
         """As ``recorded``, for who does the effect elsewhere."""
-        self._output.branches.here("once", key)
+        self._output.branches.here()
         return await self.recorded(key)
 
     async def once_in_run(self, key: str, effect: Callable[[], Any]) -> Any:
@@ -296,7 +287,7 @@ class Questions:
         the first run; so are its steps in counting questions and ids, on which those of all that follows depend.
         """
         output = self._output
-        branch = output.branches.here("once", key)
+        branch = output.branches.here()
         is_new = False
 
         async def observed() -> Any:
@@ -327,7 +318,7 @@ class Questions:
         place = _place.get()
         if place is None or place.owner is not self:  # or in a run that another agent started
             place = self._top
-        branch = self._output.branches.here("key", kind).name
+        branch = self._output.branches.here().name
         if branch != "":
             kind = f"{kind} of {branch}"
         number = place.counts[kind] = place.counts.get(kind, 0) + 1

@@ -166,7 +166,7 @@ class Run(Writing):
         if not isinstance(usage, TokenUsage):
             raise EncodeError(f"usage is a TokenUsage, not {type(usage).__name__}")
         counted = decode(encode(usage), TokenUsage, strict=True)
-        if self._out.branches.count("usage", counted):
+        if self._out.branches.count():
             self._usage.append(counted)
 
     async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:

@@ -6,11 +6,12 @@ what asking means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
 
 from aguila.agent.handles import (
     ActivityHandle,
+    BranchScope,
     Opened,
     ReasoningHandle,
     StepHandle,
@@ -25,6 +26,9 @@ from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.documents import own_json
 from aguila.stream.rules import SUBAGENT
 from aguila.stream.write import EventWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Writing:
@@ -59,7 +63,6 @@ class Writing:
         metadata: Metadata | None = None,
     ) -> str:
         """A whole text message; gives its id."""
-        self._out.branches.here("say", text)
         async with self.text(role, name, message_id, metadata) as message:
             await message.write(text)
         return message.message_id
@@ -86,7 +89,6 @@ class Writing:
         ``stream`` leaves the arguments open for ``args``; ``end`` or ``result`` completes them.
         """
         text = arguments_of(args, "" if stream else "{}")
-        self._out.branches.here("call", name, text)
         call = self.stream_tool_call(
             name, tool_call_id=tool_call_id, parent_message_id=parent_message_id, metadata=metadata
         )
@@ -133,7 +135,7 @@ class Writing:
             "parent_message_id": parent_message_id,
             "metadata": metadata,
         }
-        run_id = self._out.ids.mint("sub", name) if subagent_run_id is None else subagent_run_id
+        run_id = self._out.ids.mint("sub") if subagent_run_id is None else subagent_run_id
         return SubagentHandle(self._out, self._questions, self._frontend_tools, run_id, name, opening)
 
     async def activity(
@@ -152,6 +154,36 @@ class Writing:
         """An event of another system, beside the standard events that say the same (PASS-3)."""
         await self._out.send(EventWriter.raw, event, source=source, subagent=self._owner, metadata=metadata)
 
+    # Branches
+
+    @overload
+    def branch(self, name: str, /) -> BranchScope: ...
+    @overload
+    def branch(
+        self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+    def branch(
+        self, name: str, function: Callable[..., Awaitable[Any]] | None = None, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Name a part of the agent that runs beside others, so that a replay finds it again.
+
+        With a function, give a coroutine that calls it in the branch, for a task:
+        ``group.create_task(run.branch("flight", book, "flight"))``. Without one, give a scope:
+        ``async with run.branch("flight"):``. Names are relative to the enclosing branch. A name may be used again after
+        the branch has ended.
+
+        Raises ``ValueError`` for an empty name, or while a branch of that name is active in the same parent.
+        """
+        scope = BranchScope(self._out.branches, name)
+        if function is None:
+            return scope
+        if not callable(function):
+            raise TypeError(
+                f"run.branch({name!r}, ...) takes a function and its arguments, as in run.branch('a', book, 'flight');"
+                f" it got {type(function).__name__}"
+            )
+        return _call_in(scope, function, args, kwargs)
+
     # Questions
 
     async def ask(
@@ -168,10 +200,10 @@ class Writing:
 
         The first time this ends the run. The run that brings the answer invokes the agent again from its
         beginning and returns here; what was said before is not said again. A question is recognised by its text, its
-        schema, and its ``key`` or else how often it was asked before, by branches that begin alike.
+        schema, and its ``key`` or else its branch and how often that branch asked it before.
 
-        Raises ``InterruptCancelled`` if the user gave up, ``ValueError`` if such branches ask the same at once: give
-        them keys.
+        Raises ``InterruptCancelled`` if the user gave up, ``ValueError`` if it has no key and is asked by one of
+        several concurrent tasks that have no name: see ``branch``.
         """
         asked = Question(
             question=question, schema=schema, key=key, reason=reason, expires_at=expires_at, metadata=metadata
@@ -250,6 +282,13 @@ class Writing:
     def new_call_id(self, given: str) -> str:
         """An id for a call that a model named: that one, unless it is empty or the thread has such a call (P21)."""
         return self._out.claim_call_id(given)
+
+
+async def _call_in(
+    scope: BranchScope, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> T:
+    async with scope:
+        return await function(*args, **kwargs)
 
 
 class SubagentHandle(Opened, Writing):

@@ -231,7 +231,7 @@ class _Rounds:
                 await self._tell_result(call, plan, results)
             else:
                 (gated if self._needs_approval(*plan) else ready).append((call, *plan))
-        await self._at_once([self._call(*planned, results) for planned in ready])
+        await self._at_once([self._in_branch(*planned, results) for planned in ready])
         if gated:
             await self._ask(gated, results)
         for call in left:
@@ -275,6 +275,12 @@ class _Rounds:
         if questions:
             raise Interrupt(*questions)
 
+    def _in_branch(
+        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, Result]
+    ) -> Awaitable[None]:
+        """Make a call in a branch of its own, so that tools which run at once may each ask."""
+        return self._run.branch(f"call {call.call_id}", self._call, call, tool, arguments, results)
+
     async def _call(
         self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, Result]
     ) -> None:
@@ -315,7 +321,7 @@ class _Rounds:
             if approval.approved:
                 if approval.call.edited is not None:
                     self._edited[call.call_id] = approval.call.edited
-                jobs.append(self._call(call, tool, approval.arguments, results))
+                jobs.append(self._in_branch(call, tool, approval.arguments, results))
             else:
                 why = "" if approval.reason is None else f" Reason: {approval.reason}"
                 await self._tell_result(call, Result(f"The user did not allow this call.{why}"), results)
