@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENV := $(VENV)/.installed
-NODE_DIR := tests/interop/node
-NODE_ENV := $(NODE_DIR)/node_modules/.package-lock.json
+NODE_DIRS := tests/interop/node tests/interop/tanstack
+NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 
 .PHONY: run test check format bench fuzz faults peers node clean
@@ -57,11 +57,11 @@ $(VENV)/.bench: $(ENV) requirements/bench.txt
 
 # Without Node the interop tests say so: they are skipped, or fail when CI=true.
 node:
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE_ENV); else echo "npm not found: the interop tests will not run"; fi
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE_ENVS); else echo "npm not found: the interop tests will not run"; fi
 
-$(NODE_ENV): $(NODE_DIR)/package.json $(NODE_DIR)/package-lock.json
-	cd $(NODE_DIR) && npm ci --no-audit --no-fund --loglevel=error
+%/node_modules/.package-lock.json: %/package.json %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers $(NODE_DIR)/node_modules dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers $(NODE_DIRS:%=%/node_modules) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -243,9 +243,10 @@ def test_cors_is_off_until_origins_are_listed() -> None:
             headers={"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "x"},
         )
         assert preflight.status_code == 204
-        assert preflight.headers["access-control-allow-methods"] == "POST"
+        assert preflight.headers["access-control-allow-methods"] == "POST, GET"
         assert "x-trace" in preflight.headers["access-control-allow-headers"]
         assert "last-event-id" in preflight.headers["access-control-allow-headers"]
+        assert "x-run-id" in preflight.headers["access-control-allow-headers"]  # TanStack AI sends it
         other = server.get("/capabilities", headers={"origin": "https://other.example"})
         assert "access-control-allow-origin" not in other.headers
         refused = server.post("/", json=run_input(run_id="2"), headers={"origin": "https://other.example"})

@@ -291,6 +291,23 @@ class ThreadsContract(WithStore):
             ("i1", "r2", "open", None),
         ]
 
+    async def test_the_thread_of_a_run_is_the_last_updated_that_has_it(self, store: Store):
+        await whole(store, "t1", "r1")
+        await whole(store, "t2", "r1")
+        await whole(store, "t1", "r2")
+        await whole(store, "elsewhere", "r3", scope="b")
+        assert await store.run_thread("a", "r1") == "t1"
+        assert await store.run_thread("a", "r2") == "t1"
+        assert await store.run_thread("b", "r3") == "elsewhere"
+        for unknown in ("r3", "", "half \ud800"):
+            assert await store.run_thread("a", unknown) is None
+        lease = await start(store, "t3", "r4")
+        assert await store.run_thread("a", "r4") == "t3"  # while it is on
+        await finish(store, lease)
+        await store.delete_thread("a", "t1")
+        assert await store.run_thread("a", "r1") == "t2"
+        assert await store.run_thread("a", "r2") is None
+
     async def test_the_thread_of_an_interrupt_is_the_last_that_raised_it(self, store: Store):
         await whole(store, "t1", "r", "i1", "i2")
         await whole(store, "t2", "r", "i1")

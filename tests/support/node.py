@@ -15,31 +15,32 @@ from typing import NoReturn
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parent.parent / "interop" / "node"
+INTEROP = Path(__file__).resolve().parent.parent / "interop"
+FOLDER = INTEROP / "node"
 
 
-def node_path() -> str:
-    """The node binary; its packages are installed if they were not."""
+def node_path(folder: Path = FOLDER) -> str:
+    """The node binary; the packages of a folder are installed if they were not."""
     node = shutil.which("node")
     if node is None:
         _unavailable("node is not installed")
-    _install_packages()
+    _install_packages(folder)
     return node
 
 
-def run_node(script: str, input: str, *, timeout: float = 120) -> str:
-    """What a script of tests/interop/node writes to stdout when it is given ``input``."""
-    command = [node_path(), str(FOLDER / script)]
+def run_node(script: str, input: str, *, timeout: float = 120, folder: Path = FOLDER) -> str:
+    """What a script of a folder, by default tests/interop/node, writes to stdout when it is given ``input``."""
+    command = [node_path(folder), str(folder / script)]
     done = subprocess.run(
-        command, input=input, capture_output=True, encoding="utf-8", timeout=timeout, cwd=FOLDER, check=False
+        command, input=input, capture_output=True, encoding="utf-8", timeout=timeout, cwd=folder, check=False
     )
     if done.returncode:
         pytest.fail(f"{script} ended with {done.returncode}:\n{done.stderr[-4000:]}")
     return done.stdout
 
 
-def _install_packages() -> None:
-    installed = FOLDER / "node_modules" / ".package-lock.json"  # npm writes it last
+def _install_packages(folder: Path) -> None:
+    installed = folder / "node_modules" / ".package-lock.json"  # npm writes it last
     if installed.exists():
         return
     with (Path(tempfile.gettempdir()) / "aguila-npm-ci.lock").open("w") as lock:
@@ -50,9 +51,9 @@ def _install_packages() -> None:
         if npm is None:
             _unavailable("npm is not installed")
         command = [npm, "ci", "--no-audit", "--no-fund"]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, encoding="utf-8", check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
         if done.returncode:
-            _unavailable(f"npm ci failed in {FOLDER}:\n{done.stderr[-2000:]}")
+            _unavailable(f"npm ci failed in {folder}:\n{done.stderr[-2000:]}")
 
 
 def _unavailable(reason: str) -> NoReturn:

@@ -140,7 +140,14 @@ class Origins:
     def __init__(self, allowed: Iterable[str], headers: Sequence[str]) -> None:
         self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
         self._any = "*" in self._allowed
-        names = ["accept", "authorization", "content-type", "last-event-id", *(name.lower() for name in headers)]
+        names = [
+            "accept",
+            "authorization",
+            "content-type",
+            "last-event-id",
+            "x-run-id",
+            *(name.lower() for name in headers),
+        ]
         self._headers = ", ".join(dict.fromkeys(names)).encode("latin-1")
 
     def check(self, request: Request) -> None:

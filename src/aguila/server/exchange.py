@@ -22,6 +22,7 @@ from aguila.server.limits import Limits
 from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
 from aguila.server.runs import MOMENT, Runs
+from aguila.server.tanstack import TanStackFraming, is_tanstack
 from aguila.store import Store
 from aguila.stream.version import consumer_notice
 
@@ -86,6 +87,8 @@ class Service:
             notice = consumer_notice(declared)
             if notice is not None:
                 self.warn(notice)
+        elif is_tanstack(exchange.request):
+            return TanStackFraming()
         return framing_for(_negotiated(accepted), declared)
 
     def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
@@ -90,12 +91,12 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
         return _checked(body.outline, body.data, limits), None
     try:
         if len(body.data) <= _SOON:
-            warn = First(service.warn)
+            warn = First(_expecting_data(service.warn))
             found = _decoded(body, limits, warn)
             warn.tell_rest()
         else:
             notices: list[Notice] = []
-            warn = First(notices.append)
+            warn = First(_expecting_data(notices.append))
             found, digest = await apart(lambda: (_decoded(body, limits, warn), fingerprint(body.data)))
             warn.tell_rest()
             for notice in notices:
@@ -104,6 +105,15 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
         code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
         raise Rejected(422, code, error.message, error.path) from None
     return found, digest
+
+
+def _expecting_data(warn: Warn) -> Warn:
+    """Report ``data`` as routine: TanStack AI repeats ``forwardedProps`` under this name in every request."""
+
+    def report(notice: Notice) -> None:
+        warn(replace(notice, is_routine=True) if notice.path == "/data" and notice.rule == "PROC-3" else notice)
+
+    return report
 
 
 def _checked(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002

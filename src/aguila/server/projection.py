@@ -132,6 +132,15 @@ class Projections:
             self._threads.pop((scope, thread_id), None)
             return await self._read(scope, thread_id, run_id)
 
+    async def given_to(self, scope: str, thread_id: str, run_id: str) -> Sequence[Message]:
+        """Return the messages that a run began with: those of the view that it has not made itself.
+
+        Raises ``NotFound`` if there is no such thread or run in this scope.
+        """
+        view = await self.of(scope, thread_id, run_id)
+        made = self._threads[scope, thread_id].made_by(run_id)
+        return [message for message in view.conversation.messages if message.id not in made]
+
     async def _read(self, scope: str, thread_id: str, run_id: str | None) -> Projection:
         summary = await self.store.thread(scope, thread_id)
         thread = self._thread(scope, thread_id, summary.created_at, summary.last)
@@ -182,6 +191,11 @@ class _Makers:
     def made_by(self, run_id: str) -> Iterable[str]:
         """The ids of all else that a run made."""
         return self._made.get(run_id, ())
+
+    def all_made_by(self, run_id: str) -> frozenset[str]:
+        """The ids of everything that a run made."""
+        unsent = (message_id for message_id, runs in self._makers.items() if run_id in runs)
+        return frozenset((*self.made_by(run_id), *unsent))
 
 
 class _Line:
@@ -388,6 +402,10 @@ class _Thread:
                             self._runs[self._line.tip].last = self.last + 1
                     self.last += 1
             await asyncio.sleep(0)  # a long log is read in one go, but not at the expense of everybody else
+
+    def made_by(self, run_id: str) -> frozenset[str]:
+        """Return the ids of the messages that a run has made."""
+        return self._makers.all_made_by(run_id)
 
     async def view(self, run_id: str | None) -> Projection:
         """The view along the path to a run."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from aguila.errors import NotFound
-from aguila.server import file_routes, run_routes, thread_routes
+from aguila.server import file_routes, run_routes, tanstack_routes, thread_routes
 from aguila.server.exchange import Exchange, Service
 from aguila.server.rejection import draining
 from aguila.server.responses import Document, Reply, json_document
@@ -54,7 +54,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 ROUTES: Final = (
-    Route((), {"POST": run_routes.run}),
+    Route((), {"POST": run_routes.run, "GET": tanstack_routes.root}, is_stream=True),
     Route(("connect",), {"POST": run_routes.connect}),
     Route(("capabilities",), {"GET": capabilities}),
     Route(("threads",), {"GET": thread_routes.threads}, needs_owner=frozenset({"GET"})),

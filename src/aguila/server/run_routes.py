@@ -25,6 +25,7 @@ from aguila.server.join import join, withdrawn
 from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
 from aguila.server.responses import Framing, Receive, Reply, json_document
+from aguila.server.tanstack import TanStackFraming, is_tanstack
 from aguila.store import RunRecord
 
 
@@ -51,7 +52,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
         return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
     if record is None:
         raise LookupError("a request leads to a new run, to one that is there, or to none")
-    return _from(service, exchange, record, after, framing=framing)
+    return await run_stream(service, exchange, record, after, framing=framing)
 
 
 def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: Started) -> Framing:  # noqa: A002
@@ -63,17 +64,40 @@ def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started
     return SentRunId(framing, stored=run_id, sent=input.run_id)
 
 
-def _from(service: Service, exchange: Exchange, record: RunRecord, after: int | None, **options: Any) -> Reply:
-    """A run's part of the log after a cursor, then live until its end."""
+async def run_stream(
+    service: Service,
+    exchange: Exchange,
+    record: RunRecord,
+    after: int | None,
+    *,
+    framing: Framing | None = None,
+    **options: Any,
+) -> Reply:
+    """Answer with a run's part of the log after a cursor, then live until its end."""
+    if isinstance(framing, TanStackFraming) and after is not None:
+        await _observe(service, exchange, record, after, framing)
     return service.stream(
         exchange,
         record.thread_id,
+        framing,
         after=record.first - 1 if after is None else max(after, record.first - 1),
         until=None if record.is_running else record.last,
         is_live=record.is_running,
         watched=service.runs.watchable(record) if record.is_running else None,
         **options,
     )
+
+
+async def _observe(
+    service: Service, exchange: Exchange, record: RunRecord, after: int, framing: TanStackFraming
+) -> None:
+    """Show a framing the events of a run that the reader has already."""
+    at = record.first - 1
+    while at < after:
+        batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
+        for batch in batches:
+            framing.additions.observe(batch.events)
+        at = batches[-1].last if batches else after
 
 
 async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, Started]:
@@ -176,7 +200,7 @@ async def run_events(service: Service, exchange: Exchange) -> Reply:
     record = await _record(service, exchange)
     after = await cursor_of(service, exchange, record.thread_id)
     replay = compacted(service.store, [record], service.warn) if is_compact(exchange.request) else None
-    return _from(service, exchange, record, after, replay=replay, fails_in_band=False)
+    return await run_stream(service, exchange, record, after, replay=replay, fails_in_band=False)
 
 
 async def cancel(service: Service, exchange: Exchange) -> Reply:
@@ -203,6 +227,8 @@ async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int
     text = _cursor_text(exchange)
     if text is None:
         return None
+    if is_tanstack(exchange.request):
+        text = text.partition(".")[0]  # the suffix of an added event
     if not (text.isascii() and text.isdigit()):
         raise Rejected(422, "bad_cursor", "a cursor is the id of an event of this thread, a number", "/after")
     if len(text) > 18:

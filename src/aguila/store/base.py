@@ -34,7 +34,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from math import inf
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -151,6 +151,10 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
     filename: str | None
     size: int
     created_at: float
+
+
+RECENT_THREADS: Final = 1_000
+"""How many threads of a scope ``Store.run_thread`` looks at."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,6 +312,13 @@ class Store(ABC):
     @abstractmethod
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
         """The runs of a thread in the order they began; none for a thread that does not exist."""
+
+    @abstractmethod
+    async def run_thread(self, scope: str, run_id: str) -> str | None:
+        """Find the thread of this scope that has a run with this id; of several, the one updated last.
+
+        Looks at the ``RECENT_THREADS`` threads of the scope that were updated last. None if they have no such run.
+        """
 
     # The log
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -27,6 +28,7 @@ from aguila.store._content import LARGE, ROOM, blob_id_of, check_ids, rows_of, s
 from aguila.store._memory.files import Files
 from aguila.store._memory.thread import Thread
 from aguila.store.base import (
+    RECENT_THREADS,
     Batch,
     Blob,
     CancelRequest,
@@ -324,6 +326,13 @@ class MemoryStore(Store):
         """See ``Store``."""
         thread = self._find(scope, thread_id)
         return [] if thread is None else [thread.record_of(run_id) for run_id in thread.runs]
+
+    async def run_thread(self, scope: str, run_id: str) -> str | None:
+        """See ``Store``."""
+        self._open()
+        threads = (thread for key, thread in reversed(self._threads.items()) if key[0] == scope)
+        found = (thread for thread in islice(threads, RECENT_THREADS) if run_id in thread.runs)
+        return next((thread.key[1] for thread in found), None)
 
     # The log
 

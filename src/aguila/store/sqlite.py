@@ -294,6 +294,13 @@ class SQLiteStore(Store):
         """See ``Store``."""
         return await self._open().read(reads.runs, scope, thread_id)
 
+    async def run_thread(self, scope: str, run_id: str) -> str | None:
+        """See ``Store``."""
+        try:
+            return await self._open().read(reads.run_thread, scope, run_id)
+        except NotFound:  # an id that the file cannot hold
+            return None
+
     # The log
 
     async def last(self, scope: str, thread_id: str) -> int:

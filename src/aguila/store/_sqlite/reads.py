@@ -12,7 +12,16 @@ from typing import Any
 from aguila.errors import NotFound
 from aguila.store._content import check_cursor, split_events
 from aguila.store._sqlite.slices import column, whole
-from aguila.store.base import Batch, Blob, CancelRequest, InterruptRecord, Lease, RunRecord, ThreadSummary
+from aguila.store.base import (
+    RECENT_THREADS,
+    Batch,
+    Blob,
+    CancelRequest,
+    InterruptRecord,
+    Lease,
+    RunRecord,
+    ThreadSummary,
+)
 from aguila.store.feed import Key, cut
 
 READ_BYTES = 512 * 1024
@@ -236,6 +245,19 @@ def interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[I
         InterruptRecord(interrupt_id=row[0], run_id=row[1], status=row[2], body=row[3], claimed_by=row[4])
         for row in rows
     ]
+
+
+def run_thread(db: sqlite3.Connection, scope: str, run_id: str) -> str | None:
+    """Find the thread with this run among those updated last."""
+    row = db.execute(
+        """
+        SELECT t.thread_id
+        FROM (SELECT key, thread_id, touched FROM threads WHERE scope = ? ORDER BY touched DESC LIMIT ?) t
+        JOIN runs r ON r.thread = t.key AND r.run_id = ? ORDER BY t.touched DESC LIMIT 1
+        """,
+        (scope, RECENT_THREADS, run_id),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def interrupt_thread(db: sqlite3.Connection, scope: str, interrupt_id: str) -> str | None:
