@@ -25,7 +25,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.stream.consume import Consumer
+from aguila.stream.consumer import Consumer
 
 HERE = Path(__file__).parent
 NODE_DIR = HERE.parent / "tests" / "interop" / "node"

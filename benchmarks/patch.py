@@ -16,7 +16,8 @@ from typing import Any
 
 import jsonpatch
 
-from aguila.stream.patch import apply_patch, same_json
+from aguila.stream.json_values import json_equal
+from aguila.stream.patch import apply_patch
 
 ROUNDS = 9
 OURS_PER_ROUND = 4000
@@ -51,7 +52,7 @@ def in_turns(*sides: tuple[Callable[[], object], int]) -> list[float]:
 def rows() -> list[dict[str, Any]]:
     """One row: ours and the peer's rate, with the floor and the goal of their ratio."""
     assert 1900 < len(json.dumps(STATE)) < 2200
-    assert same_json(apply_patch(STATE, PATCH), jsonpatch.apply_patch(STATE, PATCH))
+    assert json_equal(apply_patch(STATE, PATCH), jsonpatch.apply_patch(STATE, PATCH))
     ours, peer = in_turns(
         (lambda: apply_patch(STATE, PATCH), OURS_PER_ROUND),
         (lambda: jsonpatch.apply_patch(STATE, PATCH), PEER_PER_ROUND),

@@ -1,7 +1,7 @@
-"""Draws the tables of aguila.stream into ARCHITECTURE.md, between its diagram markers.
+"""Draw the tables of aguila.stream into ARCHITECTURE.md, between the diagram markers.
 
-python scripts/diagrams.py           write them
-python scripts/diagrams.py --check   say whether they are current (exit 1 if not)
+python scripts/diagrams.py           write the diagrams
+python scripts/diagrams.py --check   check that they are current (exit 1 if not)
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aguila.stream.chunks import ENDS_EVERY_LANE, ENDS_NAMED_LANE, ENDS_OWN_LANE, SHORTHANDS
-from aguila.stream.rules import DUTIES, ITEMS, RUN_TABLE, Item, Other, Refused, RunState, wire_name
+from aguila.stream.chunks import CHUNK_KINDS, ENDS_EVERY_LANE, ENDS_NAMED_LANE, ENDS_OWN_LANE
+from aguila.stream.rules import ITEMS, PRODUCER_RULES, RUN_TABLE, Item, OtherEvent, Refusal, RunState, wire_name
 
 DOCUMENT = Path(__file__).parents[1] / "ARCHITECTURE.md"
 BEGIN, END = "<!-- diagrams:begin -->", "<!-- diagrams:end -->"
 
 
 def label(event_class: type) -> str:
-    return "any other event" if event_class is Other else wire_name(event_class)
+    return "any other event" if event_class is OtherEvent else wire_name(event_class)
 
 
 def run_diagram() -> str:
@@ -34,7 +34,7 @@ def run_refusals() -> str:
     for state, row in RUN_TABLE.items():
         refused: dict[str, list[str]] = {}
         for event_class, cell in row.items():
-            if isinstance(cell, Refused):
+            if isinstance(cell, Refusal):
                 refused.setdefault(cell.rule, []).append(label(event_class))
         lines += [f"| {state} | {', '.join(labels)} | {rule} |" for rule, labels in refused.items()]
     return "\n".join(lines)
@@ -56,41 +56,43 @@ def item_diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
-def known_by(item: Item) -> str:
+def identified_by(item: Item) -> str:
     return f"owner and `{item.id_field}`" if item.keyed_by_owner else f"`{item.id_field}`"
 
 
 def item_refusals() -> str:
     lines = [
-        "| item | known by | opened while open | used while not open | opened again | open at RUN_FINISHED |",
+        "| item | identified by | opened while open | used while not open | opened again | open at RUN_FINISHED |",
         "|---|---|---|---|---|---|",
     ]
     for item in ITEMS:
         legal = "legal, content appends" if item.content else "legal"
         again = legal if item.reopen is None else item.reopen
-        cells = [item.noun, known_by(item), item.double_open, item.not_open, again, item.open_at_finish]
+        cells = [item.noun, identified_by(item), item.double_open, item.not_open, again, item.open_at_finish]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def chunk_tables() -> str:
-    lines = ["| chunk | stands for | the first one must carry |", "|---|---|---|"]
-    for kind in SHORTHANDS:
-        spelled = ", ".join(wire_name(cls) for cls in (kind.start, kind.content, kind.end))
+    lines = ["| chunk | expands to | required on the first chunk |", "|---|---|---|"]
+    for kind in CHUNK_KINDS:
+        expanded = ", ".join(wire_name(cls) for cls in (kind.start, kind.content, kind.end))
         required = ", ".join(f"`{name}`" for name in (kind.id_field, *kind.required))
-        lines.append(f"| {wire_name(kind.chunk)} | {spelled} | {required} |")
+        lines.append(f"| {wire_name(kind.chunk)} | {expanded} | {required} |")
     lines += ["", "| ends | events |", "|---|---|"]
     for what, classes in (
-        ("the item of the lane it is tagged with", ENDS_OWN_LANE),
+        ("the item of the lane that it is tagged with", ENDS_OWN_LANE),
         ("every chunked item", ENDS_EVERY_LANE),
-        ("the item of the subagent it is about", ENDS_NAMED_LANE),
+        ("the item of the subagent that it names", ENDS_NAMED_LANE),
     ):
         lines.append(f"| {what} | {', '.join(sorted(map(wire_name, classes)))} |")
     return "\n".join(lines)
 
 
-def duty_table() -> str:
-    return "\n".join(["| rule | duty |", "|---|---|", *(f"| {rule} | {duty} |" for rule, duty in DUTIES.items())])
+def producer_rule_table() -> str:
+    return "\n".join(
+        ["| rule | meaning |", "|---|---|", *(f"| {rule} | {text} |" for rule, text in PRODUCER_RULES.items())]
+    )
 
 
 def section() -> str:
@@ -99,22 +101,22 @@ def section() -> str:
         run_diagram(),
         run_refusals(),
         "### Items within a run",
-        "Items of all kinds overlap freely. RUN_ERROR ends them all; before RUN_FINISHED each is closed, by a writer in"
-        " the order of this table.",
+        "Items of all kinds may overlap. RUN_ERROR ends all of them. Before RUN_FINISHED each must be closed; a writer"
+        " closes them in the order of this table.",
         item_diagram(),
         item_refusals(),
         "### Chunks",
-        "One lane per owner, at most one chunked item per lane. An event in no row ends nothing.",
+        "One lane per owner, at most one chunked item per lane. Events in no row end nothing.",
         chunk_tables(),
-        "### What a producer owes besides",
-        "Judged only with `producer=True`, and kept by whatever `EventWriter` writes.",
-        duty_table(),
+        "### Rules for producers",
+        "Checked only with `producer=True`. `EventWriter` keeps them.",
+        producer_rule_table(),
     ]
     return "\n\n".join(parts)
 
 
 def drawn_into(document: str) -> str:
-    """The document with the current diagrams between its markers."""
+    """Return the document with the current diagrams between its markers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aguila.agent import shared_state
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
-from aguila.stream.patch import same_json
+from aguila.stream.json_values import json_equal
 
 
 def final_state(agent: Any, state: Any = None) -> tuple[Any, Outcome]:
@@ -56,7 +56,7 @@ def test_every_json_value_is_a_state(value: Any) -> None:
         run.state = value
 
     state, _ = final_state(agent, {"a": 1})
-    assert same_json(state, value)
+    assert json_equal(state, value)
 
 
 def test_a_state_that_is_only_read_sends_nothing() -> None:
@@ -209,4 +209,4 @@ def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[A
         elif isinstance(expected, list):
             expected.append({"late": 1})
     state, _ = final_state(plain if in_a_thread else on_the_loop, start)
-    assert same_json(state, expected)
+    assert json_equal(state, expected)

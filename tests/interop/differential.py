@@ -79,8 +79,8 @@ from node import FOLDER, node_path
 from aguila.codec.json import decode
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import Event, Message
-from aguila.stream.consume import Consumer
-from aguila.stream.conversation import Conversation, RunRecord
+from aguila.stream.consumer import Consumer
+from aguila.stream.conversation import Conversation, ConversationRun
 
 REPORT = Path(__file__).with_name("differential-report.md")
 
@@ -128,7 +128,7 @@ def _outcome(verdict: str, conversation: Conversation, events: list[Event]) -> O
     )
 
 
-def _run(run: RunRecord) -> Raw:
+def _run(run: ConversationRun) -> Raw:
     members: Raw = {"runId": run.run_id, "result": run.result}
     if run.error is not None:
         members["error"] = run.error.message

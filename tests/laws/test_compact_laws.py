@@ -42,8 +42,8 @@ from aguila.protocol import (
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.compact import compact
 from aguila.stream.lineage import Lineage
-from aguila.stream.reduce import reduce
-from aguila.stream.verify import verify
+from aguila.stream.reducer import reduce
+from aguila.stream.verifier import verify
 
 
 def ignore(notice):

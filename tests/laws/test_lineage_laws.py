@@ -5,7 +5,7 @@ from streams import streams
 
 from aguila.protocol import RunStartedEvent
 from aguila.stream.lineage import Lineage
-from aguila.stream.reduce import reduce
+from aguila.stream.reducer import reduce
 
 
 def ignore(notice):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from aguila.codec.pointer import format_pointer
 from aguila.errors import PatchError
-from aguila.stream.patch import apply_patch, make_patch, same_json
+from aguila.stream.json_values import json_equal
+from aguila.stream.patch import apply_patch, make_patch
 
 # Few names and values, so that chance finds them again; among them those that look like indexes, need escapes,
 # or are equal in Python and not in JSON.
@@ -179,7 +180,7 @@ def test_random_patches_agree_with_jsonpatch(seed: int):
     their_applied, theirs = answer(jsonpatch.apply_patch, document, patch, ORACLE_FAILURES)
     assert applied == their_applied, (ours, theirs)
     if applied:
-        assert same_json(ours, theirs), (ours, theirs)
+        assert json_equal(ours, theirs), (ours, theirs)
 
 
 @pytest.mark.parametrize("row", EXEMPTIONS, ids=[row.name for row in EXEMPTIONS])
@@ -195,7 +196,7 @@ def test_where_jsonpatch_answers_otherwise(row: Exemption):
             assert isinstance(result, expected)
         else:
             assert applied
-            assert same_json(result, expected)
+            assert json_equal(result, expected)
 
 
 def test_the_random_patches_reach_every_operation_with_success_and_failure():
@@ -217,8 +218,8 @@ def test_the_old_document_and_the_patch_stay_as_they_were_whether_it_applies_or_
     document, patch = random_case(seed)
     before = copy.deepcopy((document, patch))
     answer(apply_patch, document, patch, PatchError)
-    assert same_json(document, before[0])
-    assert same_json(patch, before[1])
+    assert json_equal(document, before[0])
+    assert json_equal(patch, before[1])
 
 
 @settings(deadline=None, max_examples=1000)
@@ -237,7 +238,7 @@ def test_one_application_is_as_good_as_one_for_each_operation(seed: int):
             return
         one_by_one = copy.deepcopy(result)
     assert applied
-    assert same_json(at_once, one_by_one)
+    assert json_equal(at_once, one_by_one)
 
 
 @settings(deadline=None, max_examples=300)
@@ -251,7 +252,7 @@ def test_every_view_on_the_way_stays_valid(seed: int):
             views.append((document, copy.deepcopy(document)))
             document = result
     for view, before in views:
-        assert same_json(view, before)
+        assert json_equal(view, before)
 
 
 @settings(deadline=None, max_examples=800)
@@ -260,9 +261,9 @@ def test_what_is_made_applies_and_gives_the_new_document(pair: tuple[Any, Any]):
     old, new = pair
     before = copy.deepcopy(pair)
     patch = make_patch(old, new)
-    assert same_json(apply_patch(old, patch), new)
-    assert same_json([old, new], list(before))
-    assert (patch == []) == same_json(old, new)
+    assert json_equal(apply_patch(old, patch), new)
+    assert json_equal([old, new], list(before))
+    assert (patch == []) == json_equal(old, new)
 
 
 FEW = st.lists(st.sampled_from([True, 1, False, 0, "x", [1], [True], {"a": 1, "b": 2}, {"b": 2, "a": 1}]), max_size=12)
@@ -274,7 +275,7 @@ def longest_common(old: list[Any], new: list[Any]) -> int:
     for a in old:
         row = [0]
         for j, b in enumerate(new):
-            row.append(above[j] + 1 if same_json(a, b) else max(row[j], above[j + 1]))
+            row.append(above[j] + 1 if json_equal(a, b) else max(row[j], above[j + 1]))
         above = row
     return above[-1]
 
@@ -285,7 +286,7 @@ def test_lists_of_elements_that_repeat_are_aligned(old: list[Any], new: list[Any
     """The long element makes replacing the list too dear, so that its elements are what the patch is about."""
     old, new = ["long" * 500, *old], ["long" * 500, *new]
     patch = make_patch(old, new)
-    assert same_json(apply_patch(old, patch), new)
+    assert json_equal(apply_patch(old, patch), new)
     assert all(operation["path"] for operation in patch)
     assert len(patch) <= len(old) + len(new) - 2 * longest_common(old, new)
 
@@ -294,7 +295,7 @@ def test_lists_of_elements_that_repeat_are_aligned(old: list[Any], new: list[Any
 @given(PAIRS)
 def test_what_is_made_applies_at_jsonpatch_too(pair: tuple[Any, Any]):
     old, new = pair
-    assert same_json(jsonpatch.apply_patch(old, make_patch(old, new)), new)
+    assert json_equal(jsonpatch.apply_patch(old, make_patch(old, new)), new)
 
 
 @settings(deadline=None, max_examples=150)
@@ -319,7 +320,7 @@ def test_one_element_more_or_less_is_one_operation(items: list[Any], index: int,
 @settings(deadline=None, max_examples=150)
 @given(PAIRS)
 def test_being_the_same_json_is_being_written_alike(pair: tuple[Any, Any]):
-    """An independent reading of ``same_json``: the canonical text, with integral numbers written one way."""
+    """An independent reading of ``json_equal``: the canonical text, with integral numbers written one way."""
 
     def canonical(value: Any) -> Any:
         if isinstance(value, list):
@@ -329,5 +330,5 @@ def test_being_the_same_json_is_being_written_alike(pair: tuple[Any, Any]):
         return float(value) if type(value) is int else value
 
     old, new = (msgspec.json.encode(canonical(side), order="deterministic") for side in pair)
-    assert same_json(*pair) == (old == new)
-    assert same_json(*reversed(pair)) == (old == new)
+    assert json_equal(*pair) == (old == new)
+    assert json_equal(*reversed(pair)) == (old == new)

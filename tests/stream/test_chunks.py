@@ -368,7 +368,7 @@ def test_an_error_names_a_few_of_many_lanes_CHK_8():
 
 
 def test_an_item_of_the_agent_itself_is_continued_without_a_tag_CHK_8():
-    assert "leave its tag out" in refused(Text(message_id="m"), Text(message_id="m", subagent_run_id="s")).message
+    assert "omit its tag" in refused(Text(message_id="m"), Text(message_id="m", subagent_run_id="s")).message
 
 
 class Compared(str):
@@ -413,7 +413,7 @@ def test_an_event_that_is_taken_back_was_never_there(event, before):
     for earlier in (*TWO_LANES, Text(message_id="third", subagent_run_id="t"), *before):
         assert fresh.feed(earlier) == expander.feed(earlier)
     expander.feed(event)
-    expander.take_back()
+    expander.undo()
     for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), FINISHED):
         assert fresh.feed(later) == expander.feed(later)
-    assert not expander.is_holding
+    assert not expander.has_open_items

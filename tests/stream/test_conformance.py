@@ -16,8 +16,8 @@ from aguila.codec import EventDecoder, Notice, decode, encode
 from aguila.codec.downgrade import downgrade_input, strip_subagents
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, RunErrorEvent
-from aguila.stream.consume import Consumer
-from aguila.stream.verify import verify
+from aguila.stream.consumer import Consumer
+from aguila.stream.verifier import verify
 
 CASES = load_cases()
 pytestmark = pytest.mark.skipif(

@@ -10,8 +10,9 @@ from aguila.stream import rules
 
 ROOT = pathlib.Path(__file__).parents[2]
 STREAM = ROOT / "src" / "aguila" / "stream"
-SOURCES = [STREAM / f"{name}.py" for name in ("chunks", "duties", "emit", "rules", "verify")]
-TESTS = [ROOT / "tests" / "stream" / f"test_{name}.py" for name in ("chunks", "duties", "verify", "write")]
+SOURCES = [STREAM / f"{name}.py" for name in ("chunks", "producer_rules", "writer/run_writer", "rules", "verifier")]
+TESTED = ("test_chunks", "test_producer_rules", "test_verifier", "writer/test_writer")
+TESTS = [ROOT / "tests" / "stream" / f"{name}.py" for name in TESTED]
 RULE = re.compile(r'"([A-Z]+-[0-9]+)"')
 
 

@@ -14,7 +14,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.stream.lineage import Lineage
-from aguila.stream.reduce import reduce
+from aguila.stream.reducer import reduce
 
 
 def run(run_id, parent=None, **fields):

@@ -25,9 +25,9 @@ from aguila.protocol import (
     TextMessageContentEvent,
     Tool,
 )
-from aguila.stream.consume import consume
-from aguila.stream.verify import Verifier
-from aguila.stream.write import EventWriter
+from aguila.stream.consumer import consume
+from aguila.stream.verifier import Verifier
+from aguila.stream.writer import EventWriter
 
 
 class ListSink:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from aguila.protocol import Event, Interrupt, ResumeEntry, RunAgentInput
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import EventWriter
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""

@@ -49,9 +49,9 @@ from aguila.protocol import (
     TokenUsage,
     replace,
 )
-from aguila.stream.documents import own_json
-from aguila.stream.emit import Events
+from aguila.stream.json_values import copy_json
 from aguila.stream.usage import aggregate_token_usage
+from aguila.stream.writer import Events
 
 __all__ = ["Ending", "RunContext", "Services", "Sink", "execute"]
 
@@ -215,8 +215,8 @@ class _End:
             return self._fail(failure)
 
     def _finish(self) -> Ending:
-        result = own_json(self._run.result)  # before anything is closed for it
-        session = own_json(self._run.session)
+        result = copy_json(self._run.result)  # before anything is closed for it
+        session = copy_json(self._run.session)
         self._output.send_last_state()
         events = self._output.writer.finish(result, usage=self._usage())
         return self._put(events, Ending(outcome="success", session=session))
@@ -225,7 +225,7 @@ class _End:
         """An agent that was stopped in the middle of something may have left anything behind."""
         session = self._context.session
         try:
-            session = own_json(self._run.session)
+            session = copy_json(self._run.session)
         except Exception as failure:  # noqa: BLE001
             self._log("the session could not be kept", failure)
         self._send_last_state_if_possible()
@@ -264,7 +264,7 @@ class _End:
         decode(encode(interrupts), list[Interrupt], strict=True)
         # A replay makes the changes of the session again, so it must start from the session as it was.
         replayed = any(is_replayed(interrupt.id) for interrupt in interrupts)
-        session = own_json(self._context.session if replayed else self._run.session)
+        session = copy_json(self._context.session if replayed else self._run.session)
         replaying = self._output.replaying
         if replaying is None or (replaying.has_spoken and self._output.branches.is_caught_up):
             self._output.send_last_state()
@@ -280,7 +280,7 @@ class _End:
         if isinstance(told, RunFinishedEvent) and isinstance(told.outcome, RunFinishedInterruptOutcome):
             self._check_ids(told.outcome.interrupts)
         decode(encode(told), Event, strict=True)
-        session = own_json(self._run.session)
+        session = copy_json(self._run.session)
         self._output.send_last_state()
         events = self._output.writer.emit(told)
         if isinstance(told, RunErrorEvent):

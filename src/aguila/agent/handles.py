@@ -26,10 +26,10 @@ from aguila.protocol import (
     TextMessageRole,
 )
 from aguila.protocol.parts import AudioPart, DocumentPart, ImagePart, TextPart, VideoPart
-from aguila.stream.documents import own_json
+from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import EventWriter
 
 StepStatus = Literal["success", "error", "suspended", "cancelled"]
 """How a step went."""
@@ -93,7 +93,7 @@ class TextHandle(Opened):
 
     async def _close(self, error: BaseException | None) -> None:
         if self._out.front.has_open(TEXT, self.message_id):
-            await self._out.send(EventWriter.end_text, self.message_id, metadata=own_json(self.closing))
+            await self._out.send(EventWriter.end_text, self.message_id, metadata=copy_json(self.closing))
 
 
 class ReasoningHandle(Opened):
@@ -258,7 +258,7 @@ class StepHandle(Opened):
             status = _text(self.status)
         own: dict[str, Any] = {"status": status}
         if self.result is not None:
-            own["result"] = own_json(self.result)
+            own["result"] = copy_json(self.result)
         await self._out.send_opener(
             EventWriter.finish_step, self.name, subagent=self._owner, metadata={**self._metadata, "aguila": own}
         )
@@ -319,7 +319,7 @@ class ChatHandle:
 
     async def close(self, metadata: Metadata | None = None) -> None:
         """End the text or the thought that is open; ``metadata`` is told with the end of a text."""
-        await self._out.close_chat(self._chat, own_json(metadata))
+        await self._out.close_chat(self._chat, copy_json(metadata))
 
 
 class ActivityHandle:
@@ -361,7 +361,7 @@ class ActivityHandle:
 
     async def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the content by a JSON Patch. Raises ``PatchError`` if it does not apply, and has sent nothing."""
-        operations = own_json(list(patch))
+        operations = copy_json(list(patch))
         new = apply_patch(self._content, operations)
         self._content = _object(new)
         await self._send_patch(operations)
@@ -388,14 +388,14 @@ def _text(value: Any) -> str:
 def _object(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise EncodeError(f"an activity's content is an object, not {type(content).__name__}")  # ACT-8
-    return own_json(content)
+    return copy_json(content)
 
 
 def arguments_of(args: dict[str, Any] | str | None, absent: str) -> str:
     """Arguments as their text; text stays exactly as it is. Raises ``EncodeError`` if they are not JSON."""
     if args is None:
         return absent
-    return args if isinstance(args, str) else encode(own_json(args)).decode()
+    return args if isinstance(args, str) else encode(copy_json(args)).decode()
 
 
 def _result(content: Any) -> str | list[ContentPart]:
@@ -407,4 +407,4 @@ def _result(content: Any) -> str | list[ContentPart]:
         elements = list(cast("Sequence[Any]", content))
         if elements and all(isinstance(element, _PARTS) for element in elements):
             return elements
-    return encode(own_json(content)).decode()
+    return encode(copy_json(content)).decode()

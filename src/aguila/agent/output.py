@@ -48,10 +48,9 @@ from aguila.protocol import (
     ToolCall,
     replace,
 )
-from aguila.stream.documents import own_json
-from aguila.stream.emit import Events
+from aguila.stream.json_values import copy_json
 from aguila.stream.rules import TEXT
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import Events, EventWriter
 
 P = ParamSpec("P")
 Make = Callable[Concatenate[EventWriter, P], Events]
@@ -83,7 +82,7 @@ class Output:
                 context.thread_id, context.run_id, new_id=context.new_id, state=_or_empty(context.input.state)
             )
             self.front.start()
-            self.writer._state = own_json(_or_empty(context.client_state))
+            self.writer._state = copy_json(_or_empty(context.client_state))
             self.replaying = Replaying(self.branches, self.front, context.writer)
         self.state = SharedState(self.front)
         self.ending: RunFinishedEvent | RunErrorEvent | None = None
@@ -182,7 +181,7 @@ class Output:
         """Send the whole state."""
         if self.is_over:
             await self._refuse()
-        snapshot = own_json(self.state.value)
+        snapshot = copy_json(self.state.value)
         if self.branches.count() and self.branches.is_caught_up:
             self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
         await self.room()
@@ -274,7 +273,7 @@ class Output:
         if isinstance(value, (str, *CHAT)) or value.__class__ in _EVENTS or is_official(value):
             self.accept(value)
             return None
-        return own_json(value)
+        return copy_json(value)
 
     def _accept_text(self, text: str) -> None:
         if self.ending is not None:

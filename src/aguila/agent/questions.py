@@ -30,8 +30,8 @@ from aguila.codec.notice import Notice, log_notice
 from aguila.codec.text import load
 from aguila.errors import PatchError
 from aguila.protocol import Metadata, ResumeEntry
-from aguila.stream.diff import make_patch
-from aguila.stream.documents import own_json
+from aguila.stream.json_values import copy_json
+from aguila.stream.patch.diff import make_patch
 
 if TYPE_CHECKING:
     from aguila.agent.handles import ToolCallHandle
@@ -171,7 +171,7 @@ class Questions:
 
         Raises ``EncodeError`` if its schema is not JSON, ``ValueError`` if it needs a key or the task a name.
         """
-        schema = own_json(question.schema)
+        schema = copy_json(question.schema)
         what = [question.question if identity is None else identity, encode(schema).decode()]
         branch = self._output.branches.here()
         derive = self._output.ids.derive
@@ -189,7 +189,7 @@ class Questions:
             message=question.question,
             response_schema=schema,
             expires_at=question.expires_at,
-            metadata=own_json(question.metadata),
+            metadata=copy_json(question.metadata),
             subagent_run_id=subagent,
         )
 
@@ -233,7 +233,7 @@ class Questions:
         """The payloads of the answers. Raises ``Interrupt``, or ``InterruptCancelled`` if any was given up."""
         asked = [self.interrupt(question, subagent=subagent) for question in questions]
         entries = await self.answers(asked)
-        payloads = [own_json(entry.payload) for entry in entries]
+        payloads = [copy_json(entry.payload) for entry in entries]
         given_up = [entry.interrupt_id for entry in entries if entry.status == "cancelled"]
         if given_up:
             raise InterruptCancelled(given_up, payloads)
@@ -249,7 +249,7 @@ class Questions:
 
     async def record(self, key: str, value: Any) -> Any:
         """Keep the result of a side effect, and give it as a replay will. Raises ``EncodeError`` if it is not JSON."""
-        own = own_json(value)
+        own = copy_json(value)
         data = await apart(encode, own) if _has_large_text(own) else encode(own)
         await self._services.record(key, data)
         self._recorded[key] = data
@@ -350,7 +350,7 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
         return Approval(approved=False, arguments=arguments, call=call, reason="the edited arguments are no object")
     return Approval(
         approved=approved and not refused,
-        arguments=arguments if edited is None else own_json(edited),
+        arguments=arguments if edited is None else copy_json(edited),
         call=call,
         reason=reason,
     )

@@ -35,10 +35,9 @@ from aguila.protocol import (
     StateSnapshotEvent,
     SubagentStartedEvent,
 )
-from aguila.stream.emit import Events
 from aguila.stream.patch import apply_patch
 from aguila.stream.rules import STEP, SUBAGENT, Item
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import Events, EventWriter
 
 
 class Replaying:

@@ -38,8 +38,8 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart, UrlSource
-from aguila.stream.documents import own_json
-from aguila.stream.write import EventWriter
+from aguila.stream.json_values import copy_json
+from aguila.stream.writer import EventWriter
 
 
 class Run(Writing):
@@ -69,7 +69,7 @@ class Run(Writing):
         self.parent_run_id = context.parent_run_id
         self.principal: Any = context.principal
         self.headers: Mapping[str, str] = context.headers
-        self.session: Any = {} if context.session is None else own_json(context.session)
+        self.session: Any = {} if context.session is None else copy_json(context.session)
         self.result: Any = None
         self._services = services
         self._usage: list[TokenUsage] = []

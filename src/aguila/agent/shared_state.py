@@ -18,10 +18,9 @@ import msgspec
 
 from aguila.errors import EncodeError
 from aguila.protocol import JsonPatchOperation
-from aguila.stream.documents import own_json
-from aguila.stream.emit import Events
+from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import Events, EventWriter
 
 PAUSE = 0.02
 """While text streams, the state is compared at most this often, in seconds."""
@@ -48,7 +47,7 @@ class SharedState:
     def value(self) -> Any:
         """The agent's own copy, made when it is first asked for."""
         if self._value is _UNREAD:
-            self._value = own_json(self._origin.state)
+            self._value = copy_json(self._origin.state)
         return self._value
 
     @value.setter
@@ -62,7 +61,7 @@ class SharedState:
 
     def seen(self) -> Any:
         """The state as it is now, to be compared with later: the same object as long as nobody can have changed it."""
-        return self._origin.state if self._value is _UNREAD else own_json(self._value)
+        return self._origin.state if self._value is _UNREAD else copy_json(self._value)
 
     def is_due(self) -> bool:
         """Whether to compare while deltas stream."""
@@ -86,7 +85,7 @@ class SharedState:
         try:
             events = writer.set_state(self._value)
         except EncodeError:
-            own_json(self._value)  # the same complaint, with a path from the root of the state
+            copy_json(self._value)  # the same complaint, with a path from the root of the state
             raise
         self._sent = encoded
         return events
@@ -95,13 +94,13 @@ class SharedState:
         """The origin has applied this patch: so must the agent's copy. ``is_sent`` if its consumer has it as well."""
         if self._value is _UNREAD:
             return
-        self._become(apply_patch(self._value, own_json(list(patch))))
+        self._become(apply_patch(self._value, copy_json(list(patch))))
         self._sent = self._encoded() if is_sent else None
 
     def adopt(self) -> None:
         """The agent sent a state event of its own: what it sent is the state now."""
         if self._value is not _UNREAD:
-            self._become(own_json(self._origin.state))
+            self._become(copy_json(self._origin.state))
         self._sent = None
 
     def _become(self, state: Any) -> None:

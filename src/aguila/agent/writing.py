@@ -23,9 +23,9 @@ from aguila.agent.handles import (
 from aguila.agent.output import Output
 from aguila.agent.questions import APPROVAL_SCHEMA, Approval, ProposedCall, Question, Questions, read_approval
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
-from aguila.stream.documents import own_json
+from aguila.stream.json_values import copy_json
 from aguila.stream.rules import SUBAGENT
-from aguila.stream.write import EventWriter
+from aguila.stream.writer import EventWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -269,8 +269,8 @@ class Writing:
         answers = await self._questions.answers(asked)
         approvals: list[Approval[ToolCallHandle]] = []
         for answer, proposed, call in zip(answers, calls, shown, strict=True):
-            approval = read_approval(answer, own_json(proposed.args), call)
-            if approval.approved and approval.arguments != own_json(proposed.args):
+            approval = read_approval(answer, copy_json(proposed.args), call)
+            if approval.approved and approval.arguments != copy_json(proposed.args):
                 call.edited = approval.arguments
             approvals.append(approval)
         return approvals
@@ -325,7 +325,7 @@ class SubagentHandle(Opened, Writing):
             return
         status = status_of(error)
         if status == "success":
-            await self._out.send_opener(EventWriter.finish_subagent, self.id, own_json(self.result))
+            await self._out.send_opener(EventWriter.finish_subagent, self.id, copy_json(self.result))
         elif status == "error":
             await self.fail("The subagent failed.", "subagent_error")
         elif status == "cancelled" and not self._questions.raised and not self._out.is_cancelled:

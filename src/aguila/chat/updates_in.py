@@ -50,7 +50,7 @@ from aguila.protocol import (
 )
 from aguila.protocol._base import Wire
 from aguila.stream import ChunkExpander
-from aguila.stream.growing import join_deltas
+from aguila.stream.reducer.message_builder import join_deltas
 
 _EVENTS: frozenset[type[Any]] = frozenset(get_args(Event))
 _Said = tuple[str, str | None, list[Content]]  # role, message id, contents

@@ -39,7 +39,7 @@ from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
-from aguila.stream.consume import Raw
+from aguila.stream.consumer import Raw
 
 if TYPE_CHECKING:
     from aguila.client._base import Settings
@@ -97,7 +97,7 @@ class Exchange:
         self._cursor = Cursor()
         self._fed = 0
         self._last_run_id: str | None = None
-        consumer.before_run = self._check_begin
+        consumer.on_run_started = self._check_begin
         self._boundary = (
             EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size) if old_peer else None
         )
@@ -283,7 +283,7 @@ class Exchange:
         """Deliver frames of which some are large."""
         for frame in frames:
             if len(frame.data) > LARGE:
-                events = yield from _computed(partial(self._consumer.read, frame.data))
+                events = yield from _computed(partial(self._consumer.decode, frame.data))
                 yield self._read_taken_in(frame, events)
             else:
                 yield self._taken_in([frame])
@@ -293,7 +293,7 @@ class Exchange:
     def _read_taken_in(self, frame: Frame, events: Sequence[Event]) -> Iterator[Event]:
         """The events of a frame that was read already."""
         try:
-            for event in self._consumer.take(events):
+            for event in self._consumer.apply(events):
                 yield event
                 if event.__class__ in _BOUNDARIES:
                     self._is_over(event)

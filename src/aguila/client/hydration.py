@@ -16,7 +16,7 @@ from aguila.codec.compat import Level
 from aguila.codec.notice import Warn
 from aguila.errors import DecodeError
 from aguila.protocol import Interrupt, Message
-from aguila.stream.conversation import Conversation, RunOutcome, RunRecord, unanswered_calls
+from aguila.stream.conversation import Conversation, ConversationRun, RunOutcome, find_unanswered_calls
 
 
 class _Run(msgspec.Struct, rename="camel"):
@@ -37,7 +37,7 @@ class _Thread(msgspec.Struct, rename="camel"):
     pending_tool_call_ids: list[str] | None = None
 
 
-def hydrated(body: bytes, thread_id: str, seen: list[RunRecord], *, compat: Level, warn: Warn) -> Conversation:
+def hydrated(body: bytes, thread_id: str, seen: list[ConversationRun], *, compat: Level, warn: Warn) -> Conversation:
     """The conversation that an answer of the thread's route tells, ``seen`` being the runs that are known here.
 
     Raises ``DecodeError`` for an answer that is no thread, or another one.
@@ -54,18 +54,20 @@ def hydrated(body: bytes, thread_id: str, seen: list[RunRecord], *, compat: Leve
     return Conversation(messages=messages, state=answer.state, runs=runs, interrupts=interrupts)
 
 
-def _runs_with(seen: list[RunRecord], answer: _Thread, messages: list[Message]) -> list[RunRecord]:
+def _runs_with(seen: list[ConversationRun], answer: _Thread, messages: list[Message]) -> list[ConversationRun]:
     """The runs that were seen here, the last of them as the server knows it: how it ended and what it left open."""
     pending = answer.pending_tool_call_ids
     if pending is None:
-        pending = [call.id for call in unanswered_calls(messages)]
+        pending = [call.id for call in find_unanswered_calls(messages)]
     last = next((run for run in answer.runs if run.run_id == answer.tip), None)
     if last is None:
         return [*seen[:-1], replace(seen[-1], reported_pending=pending)] if seen else []
     outcome = _OUTCOMES.get(last.status)
     if seen and seen[-1].run_id == last.run_id:
         return [*seen[:-1], replace(seen[-1], outcome=outcome, reported_pending=pending)]
-    record = RunRecord(run_id=last.run_id, parent_run_id=last.parent_run_id, outcome=outcome, reported_pending=pending)
+    record = ConversationRun(
+        run_id=last.run_id, parent_run_id=last.parent_run_id, outcome=outcome, reported_pending=pending
+    )
     return [*seen, record]
 
 

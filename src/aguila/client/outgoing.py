@@ -1,6 +1,6 @@
 """Layer: client. What is sent: messages from what an application says, and the input, enforced (IN-15).
 
-Below: the codec, ``aguila.stream.documents`` (what is JSON). Above: ``thread``.
+Below: the codec, ``aguila.stream.json_values`` (what is JSON). Above: ``thread``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aguila.protocol import (
     replace,
 )
 from aguila.protocol.legacy import BinaryInputContent
-from aguila.stream.documents import check_json
+from aguila.stream.json_values import check_json
 
 if TYPE_CHECKING:
     from aguila.client._base import Settings

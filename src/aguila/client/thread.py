@@ -40,8 +40,8 @@ from aguila.protocol import (
     ToolMessage,
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
-from aguila.stream.conversation import RunOutcome, RunRecord
-from aguila.stream.documents import check_json, own_json
+from aguila.stream.conversation import ConversationRun, RunOutcome
+from aguila.stream.json_values import check_json, copy_json
 
 
 class Ask(msgspec.Struct, kw_only=True):
@@ -124,7 +124,7 @@ class ThreadBase:
         return self._reducer.conversation.usage
 
     @property
-    def runs(self) -> list[RunRecord]:
+    def runs(self) -> list[ConversationRun]:
         """The runs of this thread that were seen here, and the server's last one if ``refresh`` met another."""
         return self._reducer.conversation.runs
 
@@ -474,7 +474,7 @@ class ThreadBase:
 
 def _own(state: State) -> State:
     check_json(state, "/state")
-    return own_json(state)
+    return copy_json(state)
 
 
 _NOT_MADE: dict[RunOutcome | None, str] = {

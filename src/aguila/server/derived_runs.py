@@ -25,7 +25,7 @@ from aguila.server.limits import STORED
 from aguila.server.projection import input_of, stored_body
 from aguila.server.responses import Framing
 from aguila.store import RunRecord, Store
-from aguila.stream.patch import same_json
+from aguila.stream.json_values import json_equal
 
 
 def derived_run_id(sent_run_id: str, interrupt_ids: Sequence[str], attempt: int) -> str:
@@ -123,7 +123,7 @@ async def _is_same(asked: Asked, run: RunRecord) -> bool:
 
 
 def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:
-    return first is not None and entry.status == first.status and same_json(entry.payload, first.payload)
+    return first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
 
 
 async def _was_asked_under(asked: Asked, interrupt_ids: Sequence[str], store: Store) -> bool:

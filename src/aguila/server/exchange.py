@@ -24,7 +24,7 @@ from aguila.server.responses import EventStream, Framing, Receive, Streams, fram
 from aguila.server.runs import MOMENT, Runs
 from aguila.server.tanstack import TanStackFraming, is_tanstack
 from aguila.store import Store
-from aguila.stream.version import consumer_notice
+from aguila.stream.version import consumer_version_notice
 
 _LAST_READS = 2.0
 """Seconds that viewers get to read the end of runs that were drained."""
@@ -84,7 +84,7 @@ class Service:
         """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""
         accepted = exchange.request.headers.get("accept")
         if declared is not None:
-            notice = consumer_notice(declared)
+            notice = consumer_version_notice(declared)
             if notice is not None:
                 self.warn(notice)
         elif is_tanstack(exchange.request):

@@ -40,7 +40,7 @@ from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
 from aguila.server.unnamed import BY_PLACE, has_unnamed, named
 from aguila.store import Store
-from aguila.stream.patch import same_json
+from aguila.stream.json_values import json_equal
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,11 +161,11 @@ def combine(
     if view is not None and (history == "server" or has_resume):
         # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
         is_new_here = history == "server" and not any(message.id in held for message in input.messages)
-        if state is None or (is_new_here and same_json(state, {})):
+        if state is None or (is_new_here and json_equal(state, {})):
             state = view.conversation.state
     sent: State = {} if input.state is None else input.state
     prelude: list[Event] = []
-    if state is not None and not same_json(state, sent):
+    if state is not None and not json_equal(state, sent):
         prelude.append(StateSnapshotEvent(snapshot=state))
     is_same = messages is input.messages and state is input.state
     return Prepared(

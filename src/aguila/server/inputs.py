@@ -28,7 +28,7 @@ from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import Limits
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Receive
-from aguila.stream.documents import DEEPEST
+from aguila.stream.json_values import MAX_JSON_DEPTH
 
 _JSON: Final = "application/json"
 
@@ -119,7 +119,7 @@ def _expecting_data(warn: Warn) -> Warn:
 def _checked(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002
     """A short input as it is. Raises ``Rejected`` for too much of something."""
     limits.check(input)
-    is_shallow = data.count(b"{") + data.count(b"[") <= DEEPEST
+    is_shallow = data.count(b"{") + data.count(b"[") <= MAX_JSON_DEPTH
     if input.state is not None and not (is_shallow and len(data) <= limits.state):
         limits.check_raw(state=msgspec.Raw(encode(input.state)))
     return input

@@ -57,8 +57,8 @@ from aguila.server.history import combine
 from aguila.server.projection import History, Projection, Projections, input_of
 from aguila.server.rejection import Rejected
 from aguila.store import InterruptRecord, Store
-from aguila.stream.conversation import RunRecord
-from aguila.stream.patch import same_json
+from aguila.stream.conversation import ConversationRun
+from aguila.stream.json_values import json_equal
 
 MAX_LOOKED_FOR = 100
 """How many unknown interrupts of one request are looked for on other threads: each costs a look into the store."""
@@ -118,7 +118,7 @@ async def plan_resume(
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
         view = None
-        runs: list[RunRecord] = []
+        runs: list[ConversationRun] = []
         pending: list[Interrupt] = []
         last = 0
     else:
@@ -194,7 +194,7 @@ def _unseen(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # n
     held = view.conversation
     notices: list[Notice] = []
     # Nothing is lost of an empty state, which is what a client sends that keeps none.
-    if input.state is not None and not same_json(input.state, {}) and not same_json(input.state, held.state):
+    if input.state is not None and not json_equal(input.state, {}) and not json_equal(input.state, held.state):
         message = (
             "the state that came with the answer is not the one that the run left; the agent goes on with its own, "
             "and finds the other in run.resume_input"
@@ -252,7 +252,7 @@ async def _refuse_foreign(store: Store, scope: str, thread_id: str, unknown: Map
             raise Rejected(422, "interrupt_foreign", message, f"/resume/{index}")
 
 
-def _continued(runs: Sequence[RunRecord], end: int) -> int | None:
+def _continued(runs: Sequence[ConversationRun], end: int) -> int | None:
     """The place of the run that the run at ``end`` would resume: the last one before it that came to an end of its own,
     if that was an interrupt.
     """
@@ -264,7 +264,7 @@ def _continued(runs: Sequence[RunRecord], end: int) -> int | None:
     return None
 
 
-def _id_of(run: RunRecord) -> str:
+def _id_of(run: ConversationRun) -> str:
     if run.run_id is None:
         raise LookupError("a run of a stored thread has an id")
     return run.run_id
@@ -274,7 +274,7 @@ class _Judge:
     """Takes the entries one by one, and then says what is missing."""
 
     def __init__(
-        self, runs: Sequence[RunRecord], at: int | None, records: Mapping[str, InterruptRecord], now: float
+        self, runs: Sequence[ConversationRun], at: int | None, records: Mapping[str, InterruptRecord], now: float
     ) -> None:
         continued = None if at is None else runs[at]
         self.claims: list[str] = []
@@ -320,7 +320,7 @@ class _Judge:
     def _take_again(self, record: InterruptRecord, entry: ResumeEntry, path: str) -> None:
         """Judge an entry for an interrupt that is settled, as are all of its run."""
         first = self.used.get(entry.interrupt_id)
-        is_repeated = first is not None and entry.status == first.status and same_json(entry.payload, first.payload)
+        is_repeated = first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
         # Nobody gives up what a run is doing, or has done.
         is_open_ended = record.claimed_by in self._since and set(self._since.values()) <= {"error", "cancelled"}
         is_given_up = is_open_ended and entry.status == "cancelled"
@@ -397,7 +397,7 @@ def _is_past(expires_at: str, now: float) -> bool:
 class _Chain:
     """The runs from the one that first asked to the one that is continued now, and the answers they have used."""
 
-    def __init__(self, store: Store, scope: str, thread_id: str, runs: Sequence[RunRecord]) -> None:
+    def __init__(self, store: Store, scope: str, thread_id: str, runs: Sequence[ConversationRun]) -> None:
         self._store = store
         self._scope = scope
         self._thread_id = thread_id

@@ -15,7 +15,7 @@ from aguila.codec.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.server.rejection import Rejected
-from aguila.stream.documents import DEEPEST
+from aguila.stream.json_values import MAX_JSON_DEPTH
 
 STORED: Final = sys.maxsize
 """The size cap for what is read from the store: it was checked when it came."""
@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_exceed(self, size: int) -> bool:
         """Whether ``check_raw`` has to look at a body of this size; what is shorter is counted when it is decoded."""
-        return size > min(2 * DEEPEST, self.state, 2 * self.messages, 2 * self.tools, 2 * self.resume)
+        return size > min(2 * MAX_JSON_DEPTH, self.state, 2 * self.messages, 2 * self.tools, 2 * self.resume)
 
     def check_raw(
         self,
@@ -70,9 +70,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         _at_most(self.resume, resume, "resume", "/resume")
         if (len(memoryview(state)) if state_size is None else state_size) > self.state:
             raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
-        if len(memoryview(state)) > 2 * DEEPEST:
+        if len(memoryview(state)) > 2 * MAX_JSON_DEPTH:
             try:
-                check_depth(bytes(state), most=DEEPEST)
+                check_depth(bytes(state), most=MAX_JSON_DEPTH)
             except DecodeError as error:
                 raise Rejected(422, "malformed_input", error.message, "/state") from None
 

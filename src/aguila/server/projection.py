@@ -63,7 +63,7 @@ from aguila.server.overlay import INSTRUCTING_ROLES, UNSENT_ROLES, Held, lay_ove
 from aguila.server.unnamed import has_unnamed, named
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
-from aguila.stream.patch import same_json
+from aguila.stream.json_values import json_equal
 from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
 
 KEPT_ENDS: Final = 8
@@ -235,7 +235,7 @@ class _Line:
         else:
             self._add(given.messages)
         reducer.feed(StateSnapshotEvent(snapshot={} if given.state is None else given.state))
-        self._has_state = self._has_state or (given.state is not None and not same_json(given.state, {}))
+        self._has_state = self._has_state or (given.state is not None and not json_equal(given.state, {}))
         self._begin(event)
         self._path.add(event.run_id)
         self.tip, self.last = event.run_id, at
@@ -243,7 +243,7 @@ class _Line:
     def _add(self, messages: Sequence[Message]) -> None:
         reducer = self._reducer
         self._instructed(
-            [one.id for one in messages if one.role in INSTRUCTING_ROLES and reducer.role_of(one.id) is None]
+            [one.id for one in messages if one.role in INSTRUCTING_ROLES and reducer.get_role(one.id) is None]
         )
         reducer.add_messages(messages)
 
@@ -251,7 +251,7 @@ class _Line:
         reducer = self._reducer
         held = Held(
             messages=reducer.messages,
-            place_of=reducer.place_of,
+            place_of=reducer.index_of,
             maker_of=lambda message_id: self._makers.maker_of(message_id, self._path),
             made_by=self._makers.made_by,
             instructions=self._instructions,
@@ -304,7 +304,7 @@ class _Line:
 
     def _make(self, message_id: str, role: str) -> None:
         """The run makes a message, if it is none that was there before."""
-        if self.tip is not None and self._reducer.role_of(message_id) is None:
+        if self.tip is not None and self._reducer.get_role(message_id) is None:
             self._makers.note(self.tip, message_id, role)
 
     def _make_all(self, event: MessagesSnapshotEvent) -> None:

@@ -33,7 +33,7 @@ from aguila.server.checked import is_large_event
 from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
-from aguila.stream.version import older_peer
+from aguila.stream.version import downgrade_version
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -213,7 +213,7 @@ def framing_for(media_type: str, declared: str | None = None) -> Framing:
 
     Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
     """
-    peer = None if declared is None else older_peer(declared)
+    peer = None if declared is None else downgrade_version(declared)
     if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
         return ProtobufFraming(peer)
     return _SSE if peer is None else SSEFraming(peer)

@@ -1,8 +1,7 @@
-"""Layer: stream. What a stream of events amounts to: ``Conversation``, a view that never changes.
+"""``Conversation``: an immutable view of the messages, state and runs that a stream has produced.
 
-Below: the protocol types. Above: the reducer builds it, and the client, the server's projections and the tests read
-it. It holds everything a reducer needs to go on from it, and nothing else; what can be told from the rest is computed
-when somebody asks. Treat what it holds as values: views share their messages, states and lists with one another.
+The reducer builds it, and can continue from it. Views share messages, states and lists with each other: do not change
+them in place.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from aguila.protocol import (
 from aguila.stream.usage import aggregate_token_usage
 
 RunOutcome = Literal["success", "interrupt", "cancelled", "error"]
-"""How a run ended: three ways to finish (LIFE-3, INT-1, LIFE-8), and RUN_ERROR."""
+"""How a run ended: one of three outcomes of RUN_FINISHED (LIFE-3, INT-1, LIFE-8), or RUN_ERROR."""
 
 CallStatus = Literal["streaming", "called", "answered"]
-"""How far a tool call of a run is: arguments still arriving (TOOL-3), complete, or answered within the run."""
+"""Progress of a tool call: arguments are arriving (TOOL-3), arguments are complete, or it has a result."""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the history.
+class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a conversation.
 
-    ``outcome`` is None while the run is open, and stays so for a run that was cut off. A run that failed after it
-    finished has failed (LIFE-15): ``result`` and ``interrupts`` then still say how it had finished. A RUN_ERROR
-    without a run before it makes a record without ids. ``calls`` are the tool calls started or answered in the run, in
+    ``outcome`` is None while the run is open, and stays None if the stream was cut off. If RUN_ERROR follows
+    RUN_FINISHED, the run has failed (LIFE-15); ``result`` and ``interrupts`` stay as RUN_FINISHED gave them. A
+    RUN_ERROR without a run makes an entry without ids. ``calls`` are the tool calls started or answered in the run, in
     order.
     """
 
@@ -55,52 +54,52 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Messages, state and run history at one moment of a stream.
 
-    ``interrupts`` are the questions left open by the last run that finished; a success or a cancelled run clears
-    them, a failed one does not (INT-7).
+    ``interrupts`` are the open questions of the last run that finished. A successful or cancelled run clears them, a
+    failed run does not (INT-7).
     """
 
     messages: list[Message]
     state: Any
-    runs: list[RunRecord]
+    runs: list[ConversationRun]
     interrupts: list[Interrupt]
 
     @property
-    def last_run(self) -> RunRecord | None:
-        """The run that is open, or the last one there was."""
+    def last_run(self) -> ConversationRun | None:
+        """The open run, or else the last one."""
         return self.runs[-1] if self.runs else None
 
     @property
     def is_running(self) -> bool:
-        """Whether a run has started and neither finished nor failed."""
+        """Whether the last run is open."""
         return bool(self.runs) and self.runs[-1].outcome is None
 
     @property
     def thread_id(self) -> str | None:
-        """The thread of the last run that named one."""
+        """The thread id of the last run that has one."""
         return next((run.thread_id for run in reversed(self.runs) if run.thread_id is not None), None)
 
     @property
     def run_error(self) -> RunErrorEvent | None:
-        """How the last run failed, or None if it did not (LIFE-14)."""
+        """The RUN_ERROR of the last run, or None (LIFE-14)."""
         return self.runs[-1].error if self.runs else None
 
     @cached_property
     def usage(self) -> list[TokenUsage]:
-        """What all runs reported, added up per (provider, model) (USE-1)."""
+        """The usage that all runs reported, added up per provider and model (USE-1)."""
         return aggregate_token_usage(entry for run in self.runs for entry in run.usage)
 
     @cached_property
     def pending_tool_calls(self) -> list[ToolCall]:
-        """The last run's tool calls that nobody has answered, in call order (FT-4, FT-5).
+        """The tool calls of the last run that have no result, in call order (FT-4, FT-5).
 
-        The producer's list if it gave one, else the calls started in the run without a result in the run. A call
-        whose arguments never ended is not among them (TOOL-3), nor one that a tool message answers. While the run
-        is open, these are the calls without an answer so far, and the agent may still answer them itself. Where no
-        run was seen, the messages tell: see ``unanswered_calls``.
+        These are the calls that the producer listed. Without a list they are the calls that were started in the run and
+        got no result in it. Calls with incomplete arguments (TOOL-3) and calls answered by a tool message are left out.
+        While the run is open, the agent may still answer them itself. If no run was seen, see
+        ``find_unanswered_calls``.
         """
         run = self.last_run
         if run is None:
-            return unanswered_calls(self.messages)
+            return find_unanswered_calls(self.messages)
         wanted = run.reported_pending
         if wanted is None:
             wanted = [call_id for call_id, status in run.calls.items() if status == "called"]
@@ -118,11 +117,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [calls[call_id] for call_id in dict.fromkeys(wanted) if call_id in open_ids and call_id in calls]
 
 
-def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """The calls that a history ends with and that nothing in it answers, for who has not seen the run that made them.
+def find_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Find the unanswered tool calls at the end of a history, for a reader that has not seen the run that made them.
 
-    These are the calls of the last assistant message and of those before it up to what was said to the agent: calls
-    that come together may be on a message each (TOOL-4). What an earlier turn left open was given up with it.
+    These are the calls of the last assistant messages, back to the last user, developer or system message: parallel
+    calls may be on one message each (TOOL-4). Unanswered calls of earlier turns do not count.
     """
     answered: set[str] = set()
     found: list[list[ToolCall]] = []

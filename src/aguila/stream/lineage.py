@@ -1,12 +1,9 @@
-"""Layer: stream. Runs form a tree: ``Lineage`` reads it from a log and travels along it.
+"""``Lineage``: the tree of runs in a log, and the conversation along each branch.
 
-Below: the reducer. Above: servers and tools that show branches, or a conversation as it was after some run. It only
-reads logs; what it makes of them is told by the reducer alone.
-
-A run's ``parentRunId`` names the run it continues; without one it continues the run before it in the log. Editing an
-earlier message or trying again is a run that names an earlier parent, and makes a branch. A log holds the runs of one
-thread one after the other, as a stream does (LIFE-17): runs that were live at the same time have to be written to it
-one by one, since events do not say which run they belong to.
+A run continues the run that its ``parentRunId`` names, or else the run before it in the log. A run that names an
+earlier parent, to edit a message or to retry, starts a branch. A log has the runs of one thread one after another, as a
+stream does (LIFE-17). Runs that were live at the same time have to be written one by one, because events do not name
+their run.
 """
 
 from __future__ import annotations
@@ -21,14 +18,14 @@ from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.protocol import Event, Message, RunStartedEvent, State, StateSnapshotEvent
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
-from aguila.stream.reduce import Reducer
+from aguila.stream.reducer import Reducer
 
 
 class LineageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a log and its place in the tree.
+    """One run of a log and its position in the tree.
 
-    ``parent_run_id`` is the run it continues, also where the log left that unsaid; None at a root. ``children`` are in
-    the order of the log. ``start`` is the index of its first event in the log.
+    ``parent_run_id`` is the run that it continues, also if the log does not name it; None for a root. ``children`` are
+    in log order. ``start`` is the index of the run's first event in the log.
     """
 
     run_id: str
@@ -39,12 +36,12 @@ class LineageRun(msgspec.Struct, frozen=True, kw_only=True):
     start: int
 
 
-def parent_of(
+def find_parent(
     event: RunStartedEvent, positions: Mapping[str, int], latest: int | None
 ) -> tuple[int | None, str | None]:
-    """The run that a new one continues, by its position, and the parent that it names if that is not to be found.
+    """Find the run that a new run continues: its position, and the parent id if the log has no such run.
 
-    ``positions`` are those of the runs before it by their ids, ``latest`` that of the last of them.
+    ``positions`` are the positions of the earlier runs by id, ``latest`` is the position of the last of them.
     """
     parent_id = event.parent_run_id
     if parent_id is None and event.input is not None:
@@ -58,10 +55,10 @@ def parent_of(
 class Lineage:
     """The tree of runs in a log.
 
-    ``log`` is every event of a thread in order. Tolerated with a notice: a parent that the log has not brought before
-    (the run becomes a root), a run id used twice (ENV-11; the id then means the later run, and what continued the
-    earlier one still does), and events before the first RUN_STARTED, such as the RUN_ERROR of a refused run, which
-    belong to no run.
+    ``log`` is every event of a thread in order. These are tolerated with a notice: a parent that is not in the log
+    before the run (the run becomes a root); a run id used twice (ENV-11: the id means the later run, and runs that
+    continued the earlier one still do); and events before the first RUN_STARTED, such as the RUN_ERROR of a refused run
+    (they belong to no run).
     """
 
     def __init__(self, log: Iterable[Event], *, warn: Warn = log_notice) -> None:
@@ -75,24 +72,24 @@ class Lineage:
                 events = self._add(event, index, warn)
             elif events is None:
                 if not stray:
-                    warn(Notice(rule="LIFE-1", message="events before the first run are in no branch"))
+                    warn(Notice(rule="LIFE-1", message="events before the first run belong to no branch"))
                 stray = True
             else:
                 events.append(event)
 
     @classmethod
     def from_runs(cls, runs: Iterable[Iterable[Event]], *, warn: Warn = log_notice) -> Lineage:
-        """The tree of runs whose events are kept one by one, in the order in which the runs were made."""
+        """Make the tree from the events of each run, in the order in which the runs started."""
         return cls((event for run in runs for event in run), warn=warn)
 
     def _add(self, event: RunStartedEvent, index: int, warn: Warn) -> list[Event]:
         run_id = event.run_id
-        parent, missing = parent_of(event, self._position, len(self._runs) - 1 if self._runs else None)
+        parent, missing = find_parent(event, self._position, len(self._runs) - 1 if self._runs else None)
         if missing is not None:
-            message = f"run {run_id!r} names the parent {missing!r}, which is not in the log; it starts anew"
+            message = f"run {run_id!r} names parent {missing!r}, which is not in the log; it becomes a root"
             warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
         if run_id in self._position:
-            message = f"two runs have the id {run_id!r}; it means the later one"
+            message = f"two runs have the id {run_id!r}; the id means the later one"
             warn(Notice(rule="ENV-11", message=message, path="/runId", event_type=str(event.type)))
         run = LineageRun(
             run_id=run_id,
@@ -111,33 +108,33 @@ class Lineage:
 
     @property
     def runs(self) -> Sequence[LineageRun]:
-        """Every run, in the order of the log."""
+        """All runs, in log order."""
         return self._runs
 
     @property
     def roots(self) -> list[str]:
-        """The runs that continue no other."""
+        """The runs that continue no other run."""
         return [run.run_id for run, parent in zip(self._runs, self._parents, strict=True) if parent is None]
 
     @property
     def latest(self) -> str | None:
-        """The run that a next one would continue if it named no parent."""
+        """The run that the next run continues if it names no parent."""
         return self._runs[-1].run_id if self._runs else None
 
     def branches(self) -> dict[str, list[str]]:
-        """For each run that none continues, the runs from the root to it."""
+        """Return the path from the root to each run that has no children, by run id."""
         return {run.run_id: self.path(run.run_id) for run in self._runs if not run.children}
 
     def run(self, run_id: str) -> LineageRun:
-        """The run of that id. Raises KeyError if the log has none."""
+        """Return a run. Raises KeyError if the log does not have it."""
         return self._runs[self._position[run_id]]
 
     def path(self, run_id: str) -> list[str]:
-        """The runs from the root to this one, both included. Raises KeyError if the log has no such run."""
+        """Return the run ids from the root to this run, inclusive. Raises KeyError if the log does not have the run."""
         return [run.run_id for run in self._path(run_id)]
 
     def events_along(self, run_id: str) -> list[Event]:
-        """The events of the runs from the root to this one. Raises KeyError if the log has no such run."""
+        """Return the events from the root to the end of this run. Raises KeyError if the log does not have the run."""
         return [event for run in self._path(run_id) for event in run.events]
 
     def reduce_along(
@@ -148,11 +145,10 @@ class Lineage:
         state: State = UNSET,
         warn: Warn = log_notice,
     ) -> Conversation:
-        """The conversation as it was after this run, as if no other branch had been; raises as ``path``.
+        """Reduce the runs from the root to this run, without those of other branches. Raises KeyError as ``path`` does.
 
-        A run whose input is echoed with a state started from that state (SNAP-4, IN-11), whatever the run before it
-        had left: the application may have changed it in between. ``messages`` and ``state`` are what there was before
-        the root.
+        If a run's input is echoed with a state, the run starts from that state (SNAP-4, IN-11): the application may
+        have changed it since the run before. ``messages`` and ``state`` are those before the root.
         """
         reducer = Reducer(messages, state, warn=warn)
         for event in expand_chunks(self.events_along(run_id)):
@@ -160,7 +156,7 @@ class Lineage:
             if event.__class__ is RunStartedEvent:
                 echo = cast("RunStartedEvent", event).input
                 if echo is not None and echo.state is not None:
-                    reducer.feed(StateSnapshotEvent(snapshot=echo.state))  # which says just this
+                    reducer.feed(StateSnapshotEvent(snapshot=echo.state))
         return reducer.conversation
 
     def _path(self, run_id: str) -> list[LineageRun]:

@@ -1,20 +1,18 @@
-"""Layer: stream. What may follow what, as tables (LIFE, STR, RSN, STEP, SUB). Data only; no state, no code that runs.
+"""Tables of the sequence rules: which event may follow which (LIFE, STR, RSN, STEP, SUB).
 
-Above: ``verify`` plays these tables against a stream, ``write`` plays them for a producer, and
-``scripts/diagrams.py`` draws them into ARCHITECTURE.md. Below: the protocol types. A sequence rule is changed here
-or nowhere.
+``Verifier`` checks streams against these tables, ``EventWriter`` writes by them, and ``scripts/diagrams.py`` draws them
+into ARCHITECTURE.md. To change a sequence rule, change it here.
 
-A stream is a row of **runs**, one after another. ``RUN_TABLE`` says for each state of the run and each boundary
-event which state comes next, or by which rule the event is refused. Every other event needs an open run.
+A stream is a sequence of **runs**. For each state of the run and each boundary event, ``RUN_TABLE`` gives the next
+state or the rule that refuses the event. All other events need an open run.
 
-Inside a run, **items** are opened, continued and closed. ``ITEMS`` has one row per kind of item. Items of all kinds
-overlap freely (STR-5); each is followed by its own id, and all are closed before RUN_FINISHED. RUN_ERROR ends
-them as they are (LIFE-13). The rows stand in the order in which a producer closes what it left open: what is
-inside before what is around it.
+Inside a run, **items** are opened, continued and closed. ``ITEMS`` has one row per kind of item. Items of all kinds may
+overlap (STR-5). Each is tracked by its own id, and all are closed before RUN_FINISHED. RUN_ERROR ends them without
+closing events (LIFE-13). The rows are in the order in which a writer closes open items: inner items first.
 
-Each item has an **owner**: the agent itself, or the subagent it is tagged with. Owners are remembered per
-``Bucket`` for the whole run, also after the item is closed, because a later event may still speak of it (SUB-8).
-An event without a tag never disagrees with an owner (SUB-9).
+Each item has an **owner**: the agent itself, or the subagent that the item is tagged with. Owners are remembered per
+``Bucket`` until the run ends, because later events may refer to a closed item (SUB-8). An event without a tag matches
+every owner (SUB-9).
 """
 
 from __future__ import annotations
@@ -49,79 +47,82 @@ EventClass = type[Any]
 
 
 class RunState(StrEnum):
-    """Where a stream stands between its runs."""
+    """State of a stream's current run."""
 
     NEW = "new"  # no event yet
     OPEN = "open"
-    FINISHED = "finished"  # by RUN_FINISHED; only a late RUN_ERROR can still change the verdict
+    FINISHED = "finished"  # by RUN_FINISHED; a late RUN_ERROR may still follow
     FAILED = "failed"  # by RUN_ERROR
 
 
-class Refused(NamedTuple):
-    """An event that must not come now: the rule, what is wrong and what to do, and where a collector goes on from."""
+class Refusal(NamedTuple):
+    """A refused event: the rule it breaks, the reason, and the state in which a collecting verifier continues."""
 
     rule: str
-    why: str
-    then: RunState
+    reason: str
+    next_state: RunState
 
 
-class Other:
-    """Stands in ``RUN_TABLE`` for every event that is not a run's boundary."""
+class OtherEvent:
+    """Column of ``RUN_TABLE`` for every event that is not a run boundary."""
 
 
-_NOT_FIRST = Refused("LIFE-1", "is the first event, but a stream begins with RUN_STARTED (or RUN_ERROR)", RunState.OPEN)
-_NESTED = Refused("LIFE-17", "while a run is open; close that one with RUN_FINISHED or RUN_ERROR first", RunState.OPEN)
-_FINISHED = Refused("LIFE-15", "after RUN_FINISHED; only RUN_STARTED or a late RUN_ERROR may follow", RunState.FINISHED)
-_FAILED = Refused("LIFE-16", "after RUN_ERROR; only RUN_STARTED may follow", RunState.FAILED)
+_NOT_FIRST = Refusal("LIFE-1", "is the first event, but a stream begins with RUN_STARTED (or RUN_ERROR)", RunState.OPEN)
+_NESTED = Refusal("LIFE-17", "while a run is open; close that one with RUN_FINISHED or RUN_ERROR first", RunState.OPEN)
+_FINISHED = Refusal("LIFE-15", "after RUN_FINISHED; only RUN_STARTED or a late RUN_ERROR may follow", RunState.FINISHED)
+_FAILED = Refusal("LIFE-16", "after RUN_ERROR; only RUN_STARTED may follow", RunState.FAILED)
 
-RUN_TABLE: dict[RunState, dict[EventClass, RunState | Refused]] = {
+RUN_TABLE: dict[RunState, dict[EventClass, RunState | Refusal]] = {
     RunState.NEW: {
         RunStartedEvent: RunState.OPEN,
         RunFinishedEvent: _NOT_FIRST,
         RunErrorEvent: RunState.FAILED,
-        Other: _NOT_FIRST,
+        OtherEvent: _NOT_FIRST,
     },
     RunState.OPEN: {
         RunStartedEvent: _NESTED,
         RunFinishedEvent: RunState.FINISHED,
         RunErrorEvent: RunState.FAILED,
-        Other: RunState.OPEN,
+        OtherEvent: RunState.OPEN,
     },
     RunState.FINISHED: {
         RunStartedEvent: RunState.OPEN,
         RunFinishedEvent: _FINISHED,
         RunErrorEvent: RunState.FAILED,
-        Other: _FINISHED,
+        OtherEvent: _FINISHED,
     },
     RunState.FAILED: {
         RunStartedEvent: RunState.OPEN,
         RunFinishedEvent: _FAILED,
         RunErrorEvent: _FAILED,
-        Other: _FAILED,
+        OtherEvent: _FAILED,
     },
 }
 
 
+Owner = str | None
+"""The subagent run id that an item is tagged with. None: the agent itself."""
+
 Bucket = Literal["message", "tool call", "reasoning", "activity"]
-"""Which memory of owners an id belongs to: a message and a tool call may have the same id, while reasoning spans
-and reasoning messages share one bucket. Strings, because an enum's hash is slow on the hot path."""
+"""Namespace of item ids. A message and a tool call may have the same id; reasoning spans and reasoning messages share
+one namespace. Strings, because hashing an enum is slow on the hot path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)  # eq=False: rows are dict keys on the hot path
 class Item:
-    """One kind of thing that is opened, continued and closed."""
+    """One kind of item: the events that open, continue and close it, and the rules against wrong order."""
 
     noun: str
     opener: EventClass
     content: tuple[EventClass, ...]
-    closers: tuple[EventClass, ...]  # the first one is how a writer closes what was left open
+    closers: tuple[EventClass, ...]  # a writer closes an open item with the first one
     id_field: str
-    bucket: Bucket | None  # None: nothing else ever speaks of it, or it is itself an owner
-    keyed_by_owner: bool  # the same name may be open once per owner (STEP-4)
-    double_open: str  # the rule against opening it while it is open
-    not_open: str  # the rule against continuing or closing it while it is not
-    open_at_finish: str  # the rule against leaving it open at RUN_FINISHED
-    reopen: str | None  # the rule against opening it again once closed; None: legal, and content appends (TXT-3)
+    bucket: Bucket | None  # None: no later event refers to the item, or the item is itself an owner
+    keyed_by_owner: bool  # True: each owner may have one open item of the same name (STEP-4)
+    double_open: str  # rule broken by opening an item that is open
+    not_open: str  # rule broken by continuing or closing an item that is not open
+    open_at_finish: str  # rule broken by an item that is open at RUN_FINISHED
+    reopen: str | None  # rule broken by opening a closed item again; None: allowed, content is appended (TXT-3)
 
 
 TEXT = Item(
@@ -210,27 +211,32 @@ SUBAGENT = Item(
 
 ITEMS = (TEXT, TOOL_CALL, REASONING_MESSAGE, REASONING_SPAN, STEP, SUBAGENT)
 
-DUTIES: dict[str, str] = {
-    "ACT-6": "a snapshot that does not replace has the owner that the activity already has",
-    "ACT-8": "an activity is patched only after a snapshot of it",
-    "ENC-6": "a message names the type of an encrypted value only beside the value",
+PRODUCER_RULES: dict[str, str] = {
+    "ACT-6": "a snapshot with replace=false keeps the owner of the existing activity",
+    "ACT-8": "an activity is patched only after its first snapshot",
+    "ENC-6": "encryptedValueType is sent only together with encryptedValue",
     "ENV-11": "a run id is used once",
-    "ENV-12": "a message id names one message, of one kind",
-    "FT-3": "pendingToolCallIds, if sent, is exactly the calls started in this run and not answered in it",
-    "IN-3": "every run is on the same thread, and a run's boundaries agree on thread and run",
+    "ENV-12": "a message id identifies one message of one kind",
+    "FT-3": "pendingToolCallIds, if sent, lists exactly the calls of this run that have no result",
+    "IN-3": "all runs of a stream have the same thread id, and RUN_FINISHED repeats the ids of RUN_STARTED",
     "INT-1": "an interrupt outcome has at least one interrupt",
     "INT-3": "an interrupt's id is unique within its run",
-    "SUB-3": "an announced subagent is announced before anything is tagged with it",
-    "TOOL-2": "a call has the owner of the message that carries it, also when that is from an earlier run",
+    "SUB-3": "SUBAGENT_STARTED comes before any event tagged with that subagent",
+    "TOOL-2": "a tool call has the same owner as its parent message, also when the message is from an earlier run",
     "TOOL-4": "a call opened again has the same name, parent and owner",
     "TRN-3": "a run ends with RUN_FINISHED or RUN_ERROR before the stream ends",
     "TXT-3": "a message opened again has the same owner, role and name",
     "VER-2": "RUN_STARTED declares the producer's protocol version",
     "VER-3": "a protocol version is MAJOR.MINOR",
 }
-"""What a producer owes and a consumer does not check: judged only with ``producer=True`` (AMB-4)."""
+"""Rules for producers that consumers do not enforce. They are checked with ``producer=True`` only (AMB-4)."""
+
+
+def describe_owner(owner: Owner) -> str:
+    """Name an owner in an error message."""
+    return "the agent itself" if owner is None else f"subagent {owner!r}"
 
 
 def wire_name(event_class: EventClass) -> str:
-    """``TextMessageStartEvent`` -> ``TEXT_MESSAGE_START``; anything else by its class name."""
+    """Return the event type of a class (``TEXT_MESSAGE_START``), or the class name if it has none."""
     return str(getattr(event_class, "type", event_class.__name__))

@@ -1,7 +1,4 @@
-"""Layer: stream. Adding up token usage (USE).
-
-Below: the protocol types. Above: ``conversation``. Only sums what producers reported; it never estimates.
-"""
+"""Add up token usage (USE)."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ _COUNTS = (
 
 
 def aggregate_token_usage(entries: Iterable[TokenUsage]) -> list[TokenUsage]:
-    """One entry per (provider, model), in order of first appearance, each count summed over those who gave it.
+    """Add up usage per provider and model, in order of first appearance.
 
-    A count that nobody gave stays absent: unknown is not zero (USE-5).
+    A count that no entry has stays absent: unknown is not zero (USE-5).
     """
     sums: dict[tuple[str | None, str | None], dict[str, int]] = {}
     for entry in entries:

@@ -13,7 +13,7 @@ from aguila.client.arguments import expect, listed
 from aguila.codec.formats import detect
 from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
-from aguila.stream.consume import Raw
+from aguila.stream.consumer import Raw
 from aguila.stream.conversation import RunOutcome
 from aguila.testing.judging import Finding, Judge
 from aguila.testing.plurals import counted

@@ -17,8 +17,8 @@ from aguila.codec.notice import Notice
 from aguila.errors import DecodeError, ProtocolError, SequenceError
 from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream import ChunkExpander, Conversation, Reducer, Verifier
-from aguila.stream.consume import Raw
-from aguila.stream.version import version_notice
+from aguila.stream.consumer import Raw
+from aguila.stream.version import producer_version_notice
 
 Level = Literal["error", "warning", "note"]
 """``error``: a consumer must refuse the stream. ``warning``: the producer broke a rule, and consumers tolerate it or do
@@ -93,7 +93,7 @@ class Judge:
     def _judge(self, event: Event) -> None:
         self.types.append(str(event.type))
         if event.__class__ is RunStartedEvent:
-            notice = version_notice(event.protocol_version)  # type: ignore[union-attr]
+            notice = producer_version_notice(event.protocol_version)  # type: ignore[union-attr]
             if notice is not None and notice.rule == "VER-7":  # what cannot be read at all is a duty broken (VER-3)
                 self._add("note", notice.rule, notice.message, str(event.type), notice.path)
         for expanded in self._expander.feed(event):

@@ -1,0 +1,223 @@
+"""Apply JSON Patches (RFC 6902) without changing the document or the patch.
+
+The first write below a container copies that container (not its children) and every container above it. The result
+shares the rest with the old document. The copies made by one call are *owned* by it: no one else has a reference to
+them, so later operations write to them directly, and a patch of a thousand operations copies each container once. Only
+owned containers are written to. So a patch that fails half-way changes nothing (SNAP-9), and values of the patch are
+used without a copy. In return, callers must not change a document in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aguila.errors import PatchError
+from aguila.stream.json_values import ARRAY, OBJECT, json_equal
+from aguila.stream.patch.pointer import OperationError, Path, parse_index, parse_path, recent_paths, shorten
+
+_Operation = Mapping[str, Any]
+_Owned = dict[int, Any]
+"""The containers made by this call, by id. The references keep the ids from being reused."""
+
+
+_MAPPING: Any = Mapping
+
+
+def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
+    """Apply the operations of a patch in order and return the new document. The old document is unchanged.
+
+    The result shares the untouched parts with the old document, and contains values of the patch. Removing the whole
+    document returns None. Members that an operation does not define are ignored.
+
+    Raises PatchError, with the index of the operation, if an operation is malformed or does not apply: the path does
+    not exist, a ``test`` fails (values are compared by ``json_equal``), a ``move`` goes into its own child, or the path
+    contains ``__proto__`` or ``constructor/prototype``. JavaScript clients refuse such paths, and two consumers of one
+    stream must not end with different states.
+    """
+    if not isinstance(patch, ARRAY):
+        raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
+    root = document
+    owned: _Owned = {}
+    for index, operation in enumerate(patch):
+        try:
+            path = operation["path"]
+            root = _OPERATIONS[operation["op"]](root, operation, recent_paths.get(path) or parse_path(path), owned)
+        except (OperationError, KeyError, TypeError) as error:
+            raise _describe_failure(error, index, operation) from None
+    return root
+
+
+def _describe_failure(error: Exception, index: int, operation: Any) -> PatchError:
+    """Make the PatchError for a failed operation. Malformed operations are diagnosed here, off the fast path."""
+    if not isinstance(operation, _MAPPING):
+        message = f"an operation must be an object, not {_describe_type(operation)}"
+        return PatchError(message, index=index, operation=operation, rule="SNAP-8")
+    path = operation.get("path")
+    where = path if isinstance(path, str) else ""
+
+    def error_for(message: str, rule: str = "SNAP-8") -> PatchError:
+        return PatchError(message, index=index, operation=operation, path=where, rule=rule)
+
+    name = operation.get("op")
+    if not isinstance(name, str) or name not in _OPERATIONS:
+        return error_for(f"'op' must be one of {', '.join(_OPERATIONS)}, not {shorten(name)}")
+    for member in _REQUIRED_MEMBERS[name]:
+        if member not in operation:
+            return error_for(f"{name!r} needs the member {member!r}")
+        if member != "value" and not isinstance(operation[member], str):
+            return error_for(f"{member!r} must be a string, not {_describe_type(operation[member])}")
+    if not isinstance(error, OperationError):
+        raise error
+    return error_for(str(error), "SNAP-9")
+
+
+def _describe_type(value: Any) -> str:
+    """Name the JSON type of a value."""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, OBJECT):
+        return "an object"
+    if isinstance(value, ARRAY):
+        return "an array"
+    return {"str": "a string", "int": "a number", "float": "a number", "NoneType": "null"}.get(
+        type(value).__name__, type(value).__name__
+    )
+
+
+def _key(node: Any, step: str) -> Any:
+    """Return the member name or array index of an existing child."""
+    if isinstance(node, OBJECT):
+        if step in node:
+            return step
+        raise OperationError(f"there is no member {shorten(step)}")
+    if isinstance(node, ARRAY):
+        return parse_index(step, len(node))
+    raise OperationError(f"cannot find {shorten(step)} in {_describe_type(node)}, which has no members")
+
+
+def _resolve(root: Any, steps: Path) -> Any:
+    for step in steps:
+        root = root[_key(root, step)]
+    return root
+
+
+def _copy_container(node: Any, owned: _Owned) -> Any:
+    """Copy a container, and own the copy."""
+    if isinstance(node, OBJECT):
+        copy: Any = {**node}
+    elif isinstance(node, ARRAY):
+        copy = [*node]
+    else:
+        raise OperationError(f"the path leads into {_describe_type(node)}, which has no members")
+    owned[id(copy)] = copy
+    return copy
+
+
+def _copy_parents(root: Any, steps: Path, owned: _Owned) -> tuple[Any, Any]:
+    """Return the root and the container that the path's last step is in, both owned, as all between them."""
+    if id(root) not in owned:
+        root = _copy_container(root, owned)
+    node = root
+    for step in steps[:-1]:
+        key = _key(node, step)
+        child = node[key]
+        if id(child) not in owned:
+            node[key] = child = _copy_container(child, owned)
+        node = child
+    return root, node
+
+
+def _disown(value: Any, owned: _Owned) -> None:
+    """Give up the owned containers of a value that is about to be in two places, so that neither is written to.
+
+    Owned containers are only below owned containers, so the search ends where ownership does.
+    """
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if owned.pop(id(node), None) is not None:
+            pending.extend(node.values() if isinstance(node, OBJECT) else node)
+
+
+def _insert_at(root: Any, steps: Path, value: Any, owned: _Owned) -> Any:
+    if not steps:
+        return value
+    root, parent = _copy_parents(root, steps, owned)
+    step = steps[-1]
+    if isinstance(parent, OBJECT):
+        parent[step] = value
+    elif step == "-":
+        parent.append(value)
+    else:
+        parent.insert(parse_index(step, len(parent) + 1), value)
+    return root
+
+
+def _remove_at(root: Any, steps: Path, owned: _Owned) -> tuple[Any, Any]:
+    """Return the root without the value at the path, and that value."""
+    if not steps:
+        return None, root
+    root, parent = _copy_parents(root, steps, owned)
+    return root, parent.pop(_key(parent, steps[-1]))
+
+
+def _add(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    return _insert_at(root, steps, operation["value"], owned)
+
+
+def _remove(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    return _remove_at(root, steps, owned)[0]
+
+
+def _replace(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    value = operation["value"]
+    if not steps:
+        return value
+    root, parent = _copy_parents(root, steps, owned)
+    parent[_key(parent, steps[-1])] = value
+    return root
+
+
+def _move(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    source = parse_path(operation["from"])
+    if source == steps:
+        _resolve(root, steps)  # nothing to move, but the path must exist
+        return root
+    if steps[: len(source)] == source:
+        raise OperationError(f"{shorten(operation['from'])} cannot move into its own child")  # SNAP-11
+    root, value = _remove_at(root, source, owned)
+    return _insert_at(root, steps, value, owned)
+
+
+def _copy(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    value = _resolve(root, parse_path(operation["from"]))
+    _disown(value, owned)
+    return _insert_at(root, steps, value, owned)
+
+
+def _test(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> Any:
+    expected = operation["value"]
+    if not json_equal(_resolve(root, steps), expected):
+        raise OperationError("the test failed: the document has another value")
+    return root
+
+
+_OPERATIONS: dict[str, Callable[[Any, _Operation, Path, _Owned], Any]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+_REQUIRED_MEMBERS = {
+    "add": ("path", "value"),
+    "remove": ("path",),
+    "replace": ("path", "value"),
+    "move": ("path", "from"),
+    "copy": ("path", "from"),
+    "test": ("path", "value"),
+}
+"""The required members of each operation (SNAP-8). Patches that were decoded are already checked for these."""
