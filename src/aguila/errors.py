@@ -10,6 +10,7 @@
     ├── IllegalStep              we asked a writer or a client thread for what the protocol forbids at this point: .rule
     ├── PatchError               a JSON Patch that does not apply; the document is unchanged
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
+    │   └── RunNotStored         an agent asked, recorded or kept something in a run that is not stored
     ├── StreamTruncated          the stream ended before the run did, or never came although the run may have begun
     ├── HTTPRejected             the server refused before any stream: .status .code .body
     ├── TransportFailed          the server could not be reached, or the connection broke before its answer
@@ -19,6 +20,7 @@
     │   ├── ThreadBusy           another run is on: .run
     │   ├── TooManyRuns          as many runs of the scope are on as may be
     │   ├── RunExists            the run id is taken on this thread: .run
+    │   ├── AgentMismatch        the thread belongs to another agent: .agent
     │   ├── StaleLease           someone else has ended or taken over the run
     │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
     │   ├── InterruptTaken       an interrupt was answered, or is being answered, by another run: .interrupt_id
@@ -159,6 +161,15 @@ class RunFailed(AguilaError):
         self.conversation: Any = None
 
 
+class RunNotStored(RunFailed):
+    """The agent tried what needs a stored run, in a run that was started with ``?store=false``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"This run is not stored, so it cannot {what}. Start it without ?store=false.", code="run_not_stored"
+        )
+
+
 class StreamTruncated(AguilaError):
     """The stream ended without a terminal event: the run neither succeeded nor failed (TRN-7)."""
 
@@ -255,6 +266,14 @@ class RunExists(StoreError):
     def __init__(self, message: str, *, run: Any) -> None:
         super().__init__(message)
         self.run = run
+
+
+class AgentMismatch(StoreError):
+    """The thread belongs to another agent. ``agent`` is the name of that agent."""
+
+    def __init__(self, message: str, *, agent: str) -> None:
+        self.agent = agent
+        super().__init__(message)
 
 
 class StaleLease(StoreError):

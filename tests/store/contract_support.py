@@ -12,7 +12,7 @@ import pytest
 from aguila.errors import (
     StoreError,
 )
-from aguila.store import Batch, Lease, RunEnd, Store
+from aguila.store import DEFAULT_AGENT, Batch, Lease, RunEnd, Store
 
 LEASE = 30.0
 DEADLINE = 10.0
@@ -56,6 +56,7 @@ async def start(
     claims: Iterable[str] = (),
     waiting: frozenset[str] | None = None,
     max_running: int | None = None,
+    agent: str = DEFAULT_AGENT,
 ) -> Lease:
     lease, _ = await store.begin(
         scope,
@@ -69,6 +70,7 @@ async def start(
         claims=list(claims),
         waiting=waiting,
         max_running=max_running,
+        agent=agent,
     )
     return lease
 

@@ -20,12 +20,13 @@ from contract_support import (
 )
 
 from aguila.errors import (
+    AgentMismatch,
     CursorExpired,
     InterruptTaken,
     NotFound,
     ThreadBusy,
 )
-from aguila.store import Retention, RunEnd, Store
+from aguila.store import Retention, RunEnd, Store, ThreadUpdate
 
 
 class ThreadsContract(WithStore):
@@ -44,6 +45,89 @@ class ThreadsContract(WithStore):
         assert await store.threads("a") == [await store.thread("a", "t")]
         summary = await store.thread("a", "t")
         assert (summary.updated_at, summary.last, summary.is_running) == (clock.now, 4, False)
+
+    async def test_a_summary_names_the_open_run(self, store: Store):
+        lease = await start(store, "t", "r1")
+        assert (await store.thread("a", "t")).running == "r1"
+        await finish(store, lease)
+        assert (await store.thread("a", "t")).running is None
+
+    async def test_a_thread_belongs_to_the_agent_of_its_first_run(self, store: Store):
+        lease = await start(store, "t", "r1", agent="research")
+        for run_id in ("r1", "r2"):  # whatever else would be refused
+            with pytest.raises(AgentMismatch) as refusal:
+                await start(store, "t", run_id, agent="writer")
+            assert refusal.value.agent == "research"
+        await finish(store, lease)
+        await finish(store, await start(store, "t", "r2", agent="research"))
+        with pytest.raises(AgentMismatch):
+            await start(store, "t", "r3")
+        assert [run.agent for run in await store.runs("a", "t")] == ["research", "research"]
+        assert (await store.run("a", "t", "r2")).agent == (await store.thread("a", "t")).agent == "research"
+        await finish(store, await start(store, "t", "r1", scope="b", agent="writer"))  # it is another thread
+        await store.delete_thread("a", "t")
+        await finish(store, await start(store, "t", "r1", agent="writer"))
+        assert (await store.thread("a", "t")).agent == "writer"
+
+    async def test_a_title_a_flag_and_metadata_are_changed_one_by_one(self, store: Store, clock: Clock):
+        for name in "tu":
+            await whole(store, name, "r")
+        before = await store.thread("a", "t")
+        assert (before.title, before.archived, before.metadata) == (None, False, None)
+        clock.now += 10
+        updates: list[tuple[ThreadUpdate, tuple[str | None, bool, bytes | None]]] = [
+            (ThreadUpdate(title="Eagles"), ("Eagles", False, None)),
+            (ThreadUpdate(archived=True), ("Eagles", True, None)),
+            (ThreadUpdate(metadata=b'{"a":1}'), ("Eagles", True, b'{"a":1}')),
+            (ThreadUpdate(), ("Eagles", True, b'{"a":1}')),
+            (ThreadUpdate(title=None, archived=False), (None, False, b'{"a":1}')),
+            (ThreadUpdate(title="", metadata=None), ("", False, None)),
+        ]
+        for update, expected in updates:
+            changed = await store.update_thread("a", "t", update)
+            assert (changed.title, changed.archived, changed.metadata) == expected
+            assert changed == await store.thread("a", "t")
+            assert (changed.updated_at, changed.position, changed.last) == (before.updated_at, before.position, 2)
+        assert [one.thread_id for one in await store.threads("a")] == ["u", "t"]
+        for scope, thread_id in (("a", "none"), ("b", "t")):
+            with pytest.raises(NotFound):
+                await store.update_thread(scope, thread_id, ThreadUpdate(title="mine"))
+
+    async def test_a_thread_can_be_updated_while_it_runs_and_keeps_that(self, store: Store):
+        lease = await start(store)
+        await store.update_thread("a", "t", ThreadUpdate(title="Eagles", archived=True, metadata=b"{}"))
+        await store.append(lease, lines(1))
+        await finish(store, lease)
+        found = await store.thread("a", "t")
+        assert (found.title, found.archived, found.metadata) == ("Eagles", True, b"{}")
+
+    async def test_a_title_does_not_outlive_its_thread(self, store: Store):
+        await whole(store, "t", "r")
+        await store.update_thread("a", "t", ThreadUpdate(title="Eagles", archived=True, metadata=b"{}"))
+        await store.delete_thread("a", "t")
+        await whole(store, "t", "r")
+        found = await store.thread("a", "t")
+        assert (found.title, found.archived, found.metadata) == (None, False, None)
+
+    async def test_a_list_is_of_one_agent_or_without_the_archived_threads(self, store: Store):
+        for name in "abcdef":
+            await finish(store, await start(store, name, agent="x" if name in "abc" else "y"))
+        for name in "be":
+            await store.update_thread("a", name, ThreadUpdate(archived=True))
+
+        async def listed(**options: object) -> str:
+            found = await store.threads("a", **options)  # pyright: ignore[reportArgumentType]
+            return "".join(one.thread_id for one in found)
+
+        assert await listed() == "fedcba"
+        assert await listed(agent="x") == "cba"
+        assert await listed(agent="nobody") == ""
+        assert await listed(archived=True) == "eb"
+        assert await listed(archived=False) == "fdca"
+        assert await listed(agent="y", archived=False) == "fd"
+        assert await listed(agent="x", limit=2) == "cb"  # counted after they were selected
+        position = (await store.threads("a", agent="x", limit=1))[0].position
+        assert await listed(agent="x", archived=False, before=position) == "a"
 
     async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
         leases = {name: await start(store, name) for name in "abcdefg"}

@@ -131,6 +131,8 @@ async def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path):
     assert lease is not None
     assert (await store.append(lease, lines("end"), end=RunEnd(outcome="error"))).last == 4
     assert await store.interrupt_thread("a", "i1") == "t"
+    summary = await store.thread("a", "t")
+    assert (summary.agent, summary.title, summary.archived) == ("default", None, False)
     await store.close()
 
 

@@ -4,6 +4,7 @@ Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``.
 """
 
 from aguila.store.base import (
+    DEFAULT_AGENT,
     Batch,
     Blob,
     CancelRequest,
@@ -16,11 +17,13 @@ from aguila.store.base import (
     RunRecord,
     Store,
     ThreadSummary,
+    ThreadUpdate,
 )
 from aguila.store.memory import MemoryStore
 from aguila.store.sqlite import SQLiteStore
 
 __all__ = [
+    "DEFAULT_AGENT",
     "Batch",
     "Blob",
     "CancelRequest",
@@ -35,4 +38,5 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "ThreadSummary",
+    "ThreadUpdate",
 ]

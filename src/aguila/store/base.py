@@ -47,6 +47,9 @@ CancelRequest = Literal["always", "unwatched"]
 InterruptStatus = Literal["open", "claimed", "settled"]
 """Whether an interrupt still waits for its answer."""
 
+DEFAULT_AGENT = "default"
+"""The agent of a thread unless ``begin`` names another one."""
+
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to write a run's events. A higher epoch makes every lower one stale."""
@@ -79,6 +82,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool
     started_at: float
     ended_at: float | None
+    agent: str = DEFAULT_AGENT
+    """The agent that the thread belongs to."""
 
     @property
     def is_running(self) -> bool:
@@ -104,9 +109,34 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float
     last: int
     runs: int
-    is_running: bool
+    running: str | None
+    """The id of the open run."""
     position: int
-    """Its place among the threads of the scope: every change to a thread gives it a higher one than all others have."""
+    """Its place among the threads of the scope. An event gives its thread a higher one than all others have."""
+    agent: str = DEFAULT_AGENT
+    title: str | None = None
+    archived: bool = False
+    metadata: bytes | None = None
+    """JSON that belongs to the application."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is open."""
+        return self.running is not None
+
+
+class ThreadUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a thread to change; an unset one stays as it is. None removes a title or the metadata."""
+
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    metadata: bytes | msgspec.UnsetType | None = msgspec.UNSET
+
+    @property
+    def size(self) -> int:
+        """How many bytes it stores."""
+        title = self.title.encode() if isinstance(self.title, str) else b""
+        return len(title) + (len(self.metadata) if isinstance(self.metadata, bytes) else 0)
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -217,11 +247,15 @@ class Store(ABC):
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
+        agent: str = DEFAULT_AGENT,
     ) -> tuple[Lease, Batch]:
         """Start a run: claim its id and the interrupts it answers, and append its first events.
 
-        Raises, the first that applies, ``RunExists``, ``ThreadBusy``, ``TooManyRuns`` if ``max_running`` runs of the
-        scope are on in whatever process, or ``InterruptTaken`` (also for an interrupt this thread never raised).
+        The first run of a thread decides which ``agent`` the thread belongs to.
+
+        Raises, the first that applies, ``AgentMismatch``, ``RunExists``, ``ThreadBusy``, ``TooManyRuns`` if
+        ``max_running`` runs of the scope are on in whatever process, or ``InterruptTaken`` (also for an interrupt this
+        thread never raised).
 
         ``waiting`` are the interrupts that were open when it was decided that the run may begin: if another is open
         now, it raises ``ThreadMoved``.
@@ -352,11 +386,26 @@ class Store(ABC):
         """The summary of one thread. Raises ``NotFound``."""
 
     @abstractmethod
-    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
+    async def threads(
+        self,
+        scope: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        agent: str | None = None,
+        archived: bool | None = None,
+    ) -> Sequence[ThreadSummary]:
         """Threads of a scope, last updated first, ``before`` being the position that ended the previous page.
 
         That thread may be gone or changed by then. What is updated between two pages is at the front, so it may be
-        missed, and never comes twice.
+        missed, and never comes twice. ``agent`` and ``archived`` select; None selects all.
+        """
+
+    @abstractmethod
+    async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
+        """Change the title, the archived flag or the metadata of a thread. Raises ``NotFound``.
+
+        This changes neither the log, nor ``updated_at``, nor the position of the thread in lists.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from aguila.errors import (
+    AgentMismatch,
     InterruptTaken,
     NotFound,
     RunExists,
@@ -28,6 +29,7 @@ from aguila.store._content import LARGE, ROOM, blob_id_of, check_ids, rows_of, s
 from aguila.store._memory.files import Files
 from aguila.store._memory.thread import Thread
 from aguila.store.base import (
+    DEFAULT_AGENT,
     RECENT_THREADS,
     Batch,
     Blob,
@@ -39,6 +41,7 @@ from aguila.store.base import (
     RunRecord,
     Store,
     ThreadSummary,
+    ThreadUpdate,
 )
 from aguila.store.feed import Feed, Key
 
@@ -128,6 +131,7 @@ class MemoryStore(Store):
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
+        agent: str = DEFAULT_AGENT,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         feed = self._open()
@@ -136,6 +140,8 @@ class MemoryStore(Store):
         key = (scope, thread_id)
         thread = self._threads.get(key)
         if thread is not None:
+            if thread.agent != agent:
+                raise AgentMismatch(f"thread {thread_id!r} belongs to agent {thread.agent!r}", agent=thread.agent)
             if run_id in thread.runs:
                 raise RunExists(f"run {run_id!r} exists", run=thread.record_of(run_id))
             if thread.running is not None:
@@ -157,7 +163,7 @@ class MemoryStore(Store):
         if thread is None:
             # Not the number after its predecessor's last: that one may be a cursor.
             first = self._removed.pop(thread_hash(scope, thread_id), -1) + 2 if self._removed else 1
-            thread = self._threads[key] = Thread(key, now, first)
+            thread = self._threads[key] = Thread(key, now, first, agent)
         thread.running = run_id
         self._running[scope] = running + 1
         thread.lease_seconds = lease_seconds
@@ -177,6 +183,7 @@ class MemoryStore(Store):
             cancel_requested=False,
             started_at=now,
             ended_at=None,
+            agent=agent,
         )
         thread.claim(run_id, claims)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
@@ -360,17 +367,34 @@ class MemoryStore(Store):
         """See ``Store``."""
         return self._thread(scope, thread_id).summary()
 
-    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
+    async def threads(
+        self,
+        scope: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        agent: str | None = None,
+        archived: bool | None = None,
+    ) -> Sequence[ThreadSummary]:
         """See ``Store``."""
         self._open()
         found: list[ThreadSummary] = []
         for key, thread in reversed(self._threads.items()):
             if key[0] != scope or (before is not None and thread.position >= before):
                 continue
+            if agent not in (None, thread.agent) or archived not in (None, thread.archived):
+                continue
             if len(found) >= limit:
                 break
             found.append(thread.summary())
         return found
+
+    async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
+        """See ``Store``."""
+        thread = self._thread(scope, thread_id)
+        self._make_room(update.size, keep=thread)
+        self._count(thread, thread.update(update))
+        return thread.summary()
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
         """See ``Store``."""

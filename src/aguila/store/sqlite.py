@@ -27,6 +27,7 @@ from aguila.store._sqlite.engine import Engine
 from aguila.store._sqlite.file import Synchronous, connect
 from aguila.store._sqlite.owners import Owners
 from aguila.store.base import (
+    DEFAULT_AGENT,
     Batch,
     Blob,
     CancelRequest,
@@ -37,6 +38,7 @@ from aguila.store.base import (
     RunRecord,
     Store,
     ThreadSummary,
+    ThreadUpdate,
 )
 from aguila.store.feed import Key
 
@@ -158,6 +160,7 @@ class SQLiteStore(Store):
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
+        agent: str = DEFAULT_AGENT,
     ) -> tuple[Lease, Batch]:
         """See ``Store``."""
         engine = self._open()
@@ -182,6 +185,7 @@ class SQLiteStore(Store):
                 waiting,
                 max_running,
                 lock,
+                agent,
             ),
             [(scope, thread_id)],
             lambda batch: engine.feed.publish(lease, batch, size, begun=True),
@@ -326,9 +330,21 @@ class SQLiteStore(Store):
         """See ``Store``."""
         return await self._open().read(reads.thread, scope, thread_id)
 
-    async def threads(self, scope: str, *, limit: int = 50, before: int | None = None) -> Sequence[ThreadSummary]:
+    async def threads(
+        self,
+        scope: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        agent: str | None = None,
+        archived: bool | None = None,
+    ) -> Sequence[ThreadSummary]:
         """See ``Store``."""
-        return await self._open().read(reads.threads, scope, limit, before)
+        return await self._open().read(reads.threads, scope, limit, before, agent, archived)
+
+    async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
+        """See ``Store``."""
+        return await self._open().write(lambda db: writes.update_thread(db, scope, thread_id, update))
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
         """See ``Store``."""

@@ -9,7 +9,7 @@ import msgspec
 
 from aguila.errors import InterruptTaken
 from aguila.store._content import check_cursor
-from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary
+from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
 from aguila.store.feed import Key, cut
 
 _replace = msgspec.structs.replace
@@ -19,12 +19,17 @@ class Thread:
     """All of one thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` are of the one that is on."""
 
     __slots__ = (
-        "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts", "key", "last",
-        "lease_seconds", "position", "running", "runs", "session", "updated_at", "viewers",
+        "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts",
+        "key", "last", "lease_seconds", "metadata", "position", "running", "runs", "session", "title", "updated_at",
+        "viewers",
     )  # fmt: skip
 
-    def __init__(self, key: Key, now: float, first: int) -> None:
+    def __init__(self, key: Key, now: float, first: int, agent: str) -> None:
         self.key = key
+        self.agent = agent
+        self.title: str | None = None
+        self.archived = False
+        self.metadata: bytes | None = None
         self.created_at = self.updated_at = now
         self.first = first
         self.last = first - 1
@@ -56,9 +61,27 @@ class Thread:
             updated_at=self.updated_at,
             last=self.last,
             runs=len(self.runs),
-            is_running=self.running is not None,
+            running=self.running,
             position=self.position,
+            agent=self.agent,
+            title=self.title,
+            archived=self.archived,
+            metadata=self.metadata,
         )
+
+    def update(self, update: ThreadUpdate) -> int:
+        """Change the title, the archived flag or the metadata; gives by how many bytes the thread grew."""
+        before = self._described()
+        if update.title is not msgspec.UNSET:
+            self.title = update.title
+        if update.archived is not msgspec.UNSET:
+            self.archived = update.archived
+        if update.metadata is not msgspec.UNSET:
+            self.metadata = update.metadata
+        return self._described() - before
+
+    def _described(self) -> int:
+        return len((self.title or "").encode()) + len(self.metadata or b"")
 
     # The log
 

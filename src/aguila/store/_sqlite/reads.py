@@ -35,16 +35,16 @@ _CANCEL: dict[int, CancelRequest | None] = {number: request for request, number 
 _RUN = f"""
 SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {column("i.body")}, r.fingerprint, r.first,
   coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
-  i.run
+  i.run, t.agent
 FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
 """  # noqa: S608 - our own names
 
 _OPEN = "r.key IN (SELECT running FROM threads INDEXED BY threads_running WHERE running IS NOT NULL)"
 
 _SUMMARY = """
-SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key), t.running,
-  t.touched
-FROM threads t
+SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key),
+  (SELECT r.run_id FROM runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata
+FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
 
 
@@ -73,6 +73,7 @@ def _run_record(db: sqlite3.Connection, row: Sequence[Any]) -> RunRecord:
         cancel_requested=row[12] == CANCEL["always"],
         started_at=row[13],
         ended_at=row[14],
+        agent=row[16],
     )
 
 
@@ -83,8 +84,12 @@ def _summary(row: Sequence[Any]) -> ThreadSummary:
         updated_at=row[2],
         last=row[3],
         runs=row[4],
-        is_running=row[5] is not None,
+        running=row[5],
         position=row[6],
+        agent=row[7],
+        title=row[8],
+        archived=bool(row[9]),
+        metadata=row[10],
     )
 
 
@@ -223,11 +228,17 @@ def thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:
     return _summary(row)
 
 
-def threads(db: sqlite3.Connection, scope: str, limit: int, before: int | None) -> Sequence[ThreadSummary]:
-    """Threads of a scope, last touched first."""
+def threads(
+    db: sqlite3.Connection, scope: str, limit: int, before: int | None, agent: str | None, archived: bool | None
+) -> Sequence[ThreadSummary]:
+    """Threads of a scope, last touched first; only those of an agent, or with this archived flag, if it is given."""
     below = 2**62 if before is None else before
     rows = db.execute(
-        f"{_SUMMARY} WHERE t.scope = ? AND t.touched < ? ORDER BY t.touched DESC LIMIT ?", (scope, below, limit)
+        f"""
+        {_SUMMARY} WHERE t.scope = ?1 AND t.touched < ?2 AND (?3 IS NULL OR t.agent = ?3)
+          AND (?4 IS NULL OR t.archived = ?4) ORDER BY t.touched DESC LIMIT ?5
+        """,
+        (scope, below, agent, archived, limit),
     )
     return [_summary(row) for row in rows]
 

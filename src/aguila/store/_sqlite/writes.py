@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from heapq import merge
 from operator import itemgetter
 
+from msgspec import UNSET
+
 from aguila.errors import (
+    AgentMismatch,
     InterruptTaken,
     NotFound,
     RunExists,
@@ -24,7 +27,17 @@ from aguila.errors import (
 from aguila.store._content import ROOM, size_of, thread_hash
 from aguila.store._sqlite import reads
 from aguila.store._sqlite.slices import insert, known
-from aguila.store.base import Batch, Blob, CancelRequest, Lease, Retention, RunEnd, RunRecord
+from aguila.store.base import (
+    Batch,
+    Blob,
+    CancelRequest,
+    Lease,
+    Retention,
+    RunEnd,
+    RunRecord,
+    ThreadSummary,
+    ThreadUpdate,
+)
 from aguila.store.feed import Key
 
 
@@ -42,19 +55,22 @@ def begin(
     waiting: frozenset[str] | None,
     max_running: int | None,
     lock: int | None,
+    agent: str,
 ) -> Batch:
-    """Start a run. Raises ``RunExists``, ``ThreadBusy``, ``TooManyRuns``, ``ThreadMoved``, ``InterruptTaken``."""
+    """Start a run. Raises as ``Store.begin`` does."""
     # One statement, which gives a row in any case: each takes a client that waits for its first event 3 us and more.
-    thread, last, running, count, has_removed, run = db.execute(
+    thread, last, running, count, has_removed, run, owned_by = db.execute(
         """
         SELECT t.key, coalesce(t.last, 0), t.running,
           (SELECT count(*) FROM threads WHERE scope = ?1 AND running IS NOT NULL), EXISTS (SELECT 1 FROM removed),
-          (SELECT coalesce(max(key), 0) + 1 FROM runs)
+          (SELECT coalesce(max(key), 0) + 1 FROM runs), t.agent
         FROM (SELECT 1) LEFT JOIN threads t ON t.scope = ?1 AND t.thread_id = ?2
         """,
         (lease.scope, lease.thread_id),
     ).fetchone()
     if thread is not None:
+        if owned_by != agent:
+            raise AgentMismatch(f"thread {lease.thread_id!r} belongs to agent {owned_by!r}", agent=owned_by)
         same = db.execute("SELECT key FROM runs WHERE thread = ? AND run_id = ?", (thread, lease.run_id)).fetchone()
         if same is not None:
             raise RunExists(f"run {lease.run_id!r} exists", run=reads.run_by_key(db, same[0]))
@@ -77,12 +93,13 @@ def begin(
     # The key of the run is known, so the thread's row is written once, whether it is new or not.
     row = db.execute(
         """
-        INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes, running)
-        VALUES (?1, ?2, ?3, ?3, (SELECT coalesce(max(touched), 0) + 1 FROM threads WHERE scope = ?1), ?4, ?5, ?6, ?7)
+        INSERT INTO threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes, running, agent)
+        VALUES (?1, ?2, ?3, ?3, (SELECT coalesce(max(touched), 0) + 1 FROM threads WHERE scope = ?1), ?4, ?5, ?6, ?7,
+          ?8)
         ON CONFLICT (scope, thread_id) DO UPDATE SET updated_at = excluded.updated_at, touched = excluded.touched,
           last = excluded.last, bytes = bytes + excluded.bytes, running = excluded.running
         """,
-        (lease.scope, lease.thread_id, now, batch.first, batch.last, size_of(rows) + len(body), run),
+        (lease.scope, lease.thread_id, now, batch.first, batch.last, size_of(rows) + len(body), run, agent),
     ).lastrowid
     thread = known(row) if thread is None else thread
     db.execute(
@@ -264,6 +281,25 @@ def record(db: sqlite3.Connection, lease: Lease, root_run_id: str, name: str, va
     )
     if cursor.rowcount:
         db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (len(value), thread))
+
+
+def update_thread(db: sqlite3.Connection, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
+    """Change the title, the archived flag or the metadata of a thread. Raises ``NotFound``."""
+    key, _ = reads.thread_key(db, scope, thread_id)
+    old = reads.thread(db, scope, thread_id)
+    title = old.title if update.title is UNSET else update.title
+    metadata = old.metadata if update.metadata is UNSET else update.metadata
+    if (title, metadata) != (old.title, old.metadata):
+        db.execute("INSERT OR REPLACE INTO details (thread, title, metadata) VALUES (?, ?, ?)", (key, title, metadata))
+        grown = _described(title, metadata) - _described(old.title, old.metadata)
+        db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (grown, key))
+    if update.archived is not UNSET:
+        db.execute("UPDATE threads SET archived = ? WHERE key = ?", (update.archived, key))
+    return reads.thread(db, scope, thread_id)
+
+
+def _described(title: str | None, metadata: bytes | None) -> int:
+    return len((title or "").encode()) + len(metadata or b"")
 
 
 def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
@@ -484,7 +520,7 @@ def _unremove(db: sqlite3.Connection, scope: str, thread_id: str) -> int:
 def _remove(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
     db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
     db.execute("DELETE FROM log WHERE place > ? AND place < ?", (reads.place_of(key, 0), reads.place_of(key + 1, 0)))
-    for table in ("runs", "interrupts", "effects", "sessions"):
+    for table in ("runs", "interrupts", "effects", "sessions", "details"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
         "INSERT OR REPLACE INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?",
