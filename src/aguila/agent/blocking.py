@@ -366,6 +366,11 @@ class BlockingRun(BlockingWriting):
         return BlockingChat(self._run.chat(), self._bridge)
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the run is stored."""
+        return self._run.is_stored
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the run was asked to stop: a thread that works for long looks at it now and then."""
         return self._run.is_cancelled

@@ -74,6 +74,7 @@ class RunContext:
     RUN_STARTED is the caller's to send. ``recorded`` are the results of ``once`` under the root run, as JSON.
     ``new_id`` mints error references; the ids of messages and calls are derived from the root run, so that a replay
     continues what an earlier run of the chain opened. ``max_state`` is how many bytes of state a client may send.
+    A run that is not stored can neither ask, nor record an effect, nor change the session.
     """
 
     input: RunAgentInput
@@ -91,6 +92,7 @@ class RunContext:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_state: Any = None
     max_state: int | None = None
+    is_stored: bool = True
     debug: bool = False
 
 

@@ -38,7 +38,16 @@ from aguila.agent.run import Run
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.records import tell
-from aguila.errors import DecodeError, EncodeError, IllegalStep, RunFailed, StaleLease, StoreError, ToolRoundsExceeded
+from aguila.errors import (
+    DecodeError,
+    EncodeError,
+    IllegalStep,
+    RunFailed,
+    RunNotStored,
+    StaleLease,
+    StoreError,
+    ToolRoundsExceeded,
+)
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -84,7 +93,8 @@ async def execute(
     error = _error_of(task) if task.done() else None
     output.is_over = True  # what branches still say is not heard
     try:
-        if (cancelled and run._questions.has_open) or interrupts_in(error) or (error is None and run._questions.raised):
+        has_asked = interrupts_in(error) or (error is None and run._questions.raised)
+        if context.is_stored and (has_asked or (cancelled and run._questions.has_open)):
             await _record_branches(output, services)
         return _End(context, sink, output, run).write(error, cancelled)
     finally:
@@ -319,6 +329,7 @@ class _End:
         """The last thing that goes to the sink."""
         if ending.outcome != "error":
             self._check_state()
+            self._check_stored(ending)
         try:
             self._sink.put(events)
         except Exception as refusal:
@@ -335,6 +346,15 @@ class _End:
                 is_written=False,
             )
         return ending
+
+    def _check_stored(self, ending: Ending) -> None:
+        """Raise ``RunNotStored`` for an end that leaves something to be stored."""
+        if self._context.is_stored or ending.outcome == "cancelled":
+            return
+        if ending.outcome == "interrupt":
+            raise RunNotStored("ask a question")
+        if (ending.session or {}) != (self._context.session or {}):
+            raise RunNotStored("change the session")
 
     def _check_state(self) -> None:
         """Warn of a state that the client could not send back."""

@@ -28,7 +28,7 @@ from aguila.agent.output import Output
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.text import load
-from aguila.errors import PatchError
+from aguila.errors import PatchError, RunNotStored
 from aguila.protocol import Metadata, ResumeEntry
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch.diff import make_patch
@@ -148,6 +148,7 @@ class Questions:
     def __init__(self, context: RunContext, output: Output, services: Services) -> None:
         self._output = output
         self._services = services
+        self.is_stored = context.is_stored
         replay = context.replay
         self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
         self._current: frozenset[str] = frozenset() if replay is None else replay.current
@@ -196,11 +197,16 @@ class Questions:
     def _count_of(self, same: str) -> int:
         return self._times[same][0] if same in self._times else 0
 
+    def _check_stored(self, what: str) -> None:
+        if not self.is_stored:
+            raise RunNotStored(what)
+
     async def answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
         """The answers to these questions. Raises ``Interrupt`` for those that have none yet.
 
         Answers that came with this run are settled before anything is done with them.
         """
+        self._check_stored("ask a question")
         ids = [interrupt.id for interrupt in asked]
         if len(set(ids)) != len(ids):
             raise ValueError("two of the questions asked at once have the same key and the same text")
@@ -260,6 +266,7 @@ class Questions:
 
         Raises ``RuntimeError`` within the effect of the same key, which would wait for itself.
         """
+        self._check_stored("record an effect with once")
         self._output.branches.here()
         effects = _effects.get()
         if any(owner is self and held == key for owner, held in effects):
@@ -277,6 +284,7 @@ class Questions:
 
     async def find(self, key: str) -> tuple[bool, Any]:
         """As ``recorded``, for who does the effect elsewhere."""
+        self._check_stored("record an effect with once")
         self._output.branches.here()
         return await self.recorded(key)
 
@@ -286,6 +294,7 @@ class Questions:
         What it said is not said again. Its changes of the state are made again, as the state of a replay is that of
         the first run; so are its steps in counting questions and ids, on which those of all that follows depend.
         """
+        self._check_stored("record an effect with once")
         output = self._output
         branch = output.branches.here()
         is_new = False

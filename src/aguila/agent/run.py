@@ -92,6 +92,11 @@ class Run(Writing):
         return self._out.is_cancelled
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the run is stored. If not, ``ask``, ``approve``, ``once`` and session changes raise an error."""
+        return self._questions.is_stored
+
+    @property
     def usage(self) -> list[TokenUsage]:
         """What ``add_usage`` was told, in order."""
         return self._usage

@@ -84,7 +84,7 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         if inspect.isawaitable(told):
             told = await told
         # What it may have to do again is on record. Alone in the run it knows whether somebody may ask.
-        remembers = toolbox.may_ask or run.agent is not agent
+        remembers = run.is_stored and (toolbox.may_ask or run.agent is not agent)
         await _Rounds(run, key, model, toolbox, told, remembers=remembers).go(max_rounds)
 
     return agent
