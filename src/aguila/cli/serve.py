@@ -23,10 +23,10 @@ import typer
 import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
-from aguila.agent.forms import check_agent
 from aguila.cli.logs import log_config
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
+from aguila.server.agents import named_agents
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _ENVIRONMENT = "AGUILA_SERVE"
@@ -128,9 +128,9 @@ def build() -> App:
             raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
         return found
     try:
-        check_agent(found)
-    except TypeError as error:
-        raise CannotServe(f"{serving.target} is no agent: {error}") from None
+        named_agents(found)
+    except (TypeError, ValueError) as error:
+        raise CannotServe(f"{serving.target} is neither an agent nor a dict of agents: {error}") from None
     store = MemoryStore() if serving.store == MEMORY else serving.store
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:

@@ -14,11 +14,11 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from aguila.agent.forms import check_agent
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.records import tell
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
+from aguila.server.agents import named_agents
 from aguila.server.auth import ANONYMOUS, Authenticate, Hosts, Origins, Request, identify
 from aguila.server.beginning import new_id
 from aguila.server.capabilities import derive_capabilities
@@ -27,7 +27,7 @@ from aguila.server.limits import Limits
 from aguila.server.projection import History
 from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
-from aguila.server.routes import find_route, path_segments
+from aguila.server.routes import find_route, path_segments, split_agent
 from aguila.server.runs import Runs
 from aguila.server.settings import Busy, Settings
 from aguila.server.signals import Signals
@@ -40,7 +40,9 @@ _CLOSING = 2.0
 
 
 class App:
-    """Serves an agent over AG-UI.
+    """Serves an agent over AG-UI, or several by name: ``App({"default": agent, "research": other})``.
+
+    ``POST /agents/{name}`` runs one of several, ``POST /`` the first. A thread belongs to the agent that started it.
 
     ``store`` is a ``Store``, the path of an SQLite file, or None for memory. ``authenticate`` takes a ``Request`` and
     gives a ``Principal`` or a scope, or None to refuse; without it everybody shares one scope, and listing, deleting
@@ -87,7 +89,7 @@ class App:
         name: str | None = None,
         warn: Warn = log_notice,
     ) -> None:
-        check_agent(agent)
+        agents = named_agents(agent)
         _one_of("history", history, ("client", "server"))
         _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
         _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
@@ -137,12 +139,21 @@ class App:
             retention=retention,
             debug=debug,
         )
-        declared = derive_capabilities(name=name, is_durable=not isinstance(store, MemoryStore), override=capabilities)
+        is_durable = not isinstance(store, MemoryStore)
+        declared: dict[str | None, AgentCapabilities] = {
+            known_as: derive_capabilities(
+                name=name if known_as is None or not isinstance(agent, Mapping) else known_as,
+                is_durable=is_durable,
+                override=capabilities,
+            )
+            for known_as in (None, *agents)
+        }
         grace = disconnect_grace if on_disconnect == "cancel" else None
 
         def build() -> Service:
             return Service(
-                Runs(agent, store, settings, warn),
+                Runs(agents, store, settings, warn),
+                agents=list(agents),
                 limits=limits,
                 capabilities=declared,
                 headers_allowed=headers_allowed,
@@ -354,7 +365,8 @@ class App:
         is_from_page = "origin" in request.headers
         if is_from_page:
             headers += self._origins.headers(request)
-        route, params = find_route(segments)
+        agent, below = split_agent(segments, service.agents)
+        route, params = find_route(below)
         if not route.is_open:
             self._hosts.check(request)
         method = "GET" if request.method == "HEAD" and not route.is_stream else request.method
@@ -374,7 +386,13 @@ class App:
             message = "this needs an authenticate hook, or allow_anonymous=True"
             raise Rejected(403, "anonymous_not_allowed", message)
         exchange = Exchange(
-            request=request, receive=receive, scope=found, principal=principal, headers=headers, params=params
+            request=request,
+            receive=receive,
+            scope=found,
+            principal=principal,
+            headers=headers,
+            params=params,
+            agent=agent,
         )
         return await handler(service, exchange)
 

@@ -15,7 +15,7 @@ from aguila.codec import encode
 from aguila.protocol import RunAgentInput
 from aguila.server.live import LiveRun
 from aguila.server.projection import stored_body
-from aguila.store import Batch, RunRecord
+from aguila.store import DEFAULT_AGENT, Batch, RunRecord
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     principal: Any = None
     headers: Mapping[str, str] = {}
+    agent: str = DEFAULT_AGENT
 
     is_gone: Callable[[], bool] = bool
     """Whether the client has hung up: who waits for its turn need not run then."""
@@ -41,6 +42,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_same(self, record: RunRecord) -> bool:
         """Whether the run was asked for with this request, whatever the spelling of its JSON."""
+        return record.agent == self.agent and self._has_same_input(record)
+
+    def _has_same_input(self, record: RunRecord) -> bool:
         return record.fingerprint == self.fingerprint or encode(stored_body(record)) == encode(self.input)
 
 

@@ -78,6 +78,8 @@ async def resolve_run(asked: Asked, store: Store) -> RunRecord | Asked:
         run = await store.run(scope, thread_id, sent)
     except NotFound:
         return asked
+    if run.agent != asked.agent:
+        return asked
     if await _is_same(asked, run):
         return run
     entries = asked.input.resume

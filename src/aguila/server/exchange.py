@@ -6,7 +6,7 @@ Below: ``runs`` (what runs), ``responses`` (how it is answered). Above: the hand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 from aguila.codec import encode
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notice import Warn
+from aguila.errors import NotFound
 from aguila.protocol import AgentCapabilities
 from aguila.server.admission import Admission
 from aguila.server.auth import Request
@@ -39,6 +40,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     principal: Any
     headers: Sequence[tuple[bytes, bytes]]
     params: Sequence[str]
+    agent: str | None = None
+    """The agent that the path names. Only its threads are visible then."""
 
 
 class Service:
@@ -48,8 +51,9 @@ class Service:
         self,
         runs: Runs,
         *,
+        agents: Sequence[str],
         limits: Limits,
-        capabilities: AgentCapabilities,
+        capabilities: Mapping[str | None, AgentCapabilities],
         headers_allowed: Sequence[str],
         heartbeat: float,
         disconnect_grace: float | None,
@@ -59,7 +63,9 @@ class Service:
         self.store: Store = runs.store
         self.limits = limits
         self.admission = Admission(limits.at_once)
-        self.capabilities = encode(capabilities)
+        self.agents = list(agents)
+        self.capabilities = {name: encode(declared) for name, declared in capabilities.items()}
+        """The declaration of each agent, and of the app at None."""
         self.headers_allowed = [name.lower() for name in headers_allowed]
         self.warn = warn
         self.is_stuck = False
@@ -80,6 +86,21 @@ class Service:
         self.runs.hurry()
         self._streams.hurry()
 
+    def agent_of(self, exchange: Exchange) -> str:
+        """The agent that a run of this request belongs to: the one in the path, or else the first."""
+        return self.agents[0] if exchange.agent is None else exchange.agent
+
+    async def check_agent(self, exchange: Exchange, thread_id: str) -> None:
+        """Raise ``NotFound`` if the path names an agent and the thread belongs to another one."""
+        if exchange.agent is None:
+            return
+        try:
+            summary = await self.store.thread(exchange.scope, thread_id)
+        except NotFound:
+            return
+        if summary.agent != exchange.agent:
+            raise NotFound(f"agent {exchange.agent!r} has no thread {thread_id!r}; it belongs to {summary.agent!r}")
+
     def framing(self, exchange: Exchange, declared: str | None) -> Framing:
         """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""
         accepted = exchange.request.headers.get("accept")
@@ -91,10 +112,20 @@ class Service:
             return TanStackFraming()
         return framing_for(_negotiated(accepted), declared)
 
-    def stream(self, exchange: Exchange, thread_id: str, framing: Framing | None = None, **options: Any) -> EventStream:
+    def stream(
+        self,
+        exchange: Exchange,
+        thread_id: str,
+        framing: Framing | None = None,
+        *,
+        unstored: Store | None = None,
+        **options: Any,
+    ) -> EventStream:
         """An answer that streams a part of the log; ``options`` are those of ``EventStream``.
 
         Without a ``framing`` the reader sent no input: it may declare its version in the address.
+
+        ``unstored`` is the store of a run that is not stored, which ends with its connection.
 
         Raises ``Rejected`` when the streams have been ended: one more would keep the server from stopping.
         """
@@ -104,12 +135,12 @@ class Service:
             framing = self.framing(exchange, exchange.request.query.get("protocolVersion"))
         return EventStream(
             framing,
-            self.store,
+            self.store if unstored is None else unstored,
             exchange.scope,
             thread_id,
             streams=self._streams,
             headers=exchange.headers,
-            grace=self._grace,
+            grace=self._grace if unstored is None else 0.0,
             **options,
         )
 

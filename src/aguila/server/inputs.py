@@ -18,6 +18,8 @@ from aguila.codec.compat import Level
 from aguila.codec.json import decode_cut, decode_exactly
 from aguila.codec.large import Cut, cut
 from aguila.codec.notice import First, Notice, Warn
+from aguila.codec.text import load
+from aguila.codec.values import is_object
 from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
@@ -70,17 +72,35 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     Raises ``Rejected`` for another media type, or too many bytes.
     """
     request = exchange.request
-    media_type = request.headers.get("content-type", "")
-    if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
-        raise Rejected(415, "unsupported_media_type", "send a RunAgentInput as application/json")
-    encoding = request.headers.get("content-encoding")
-    if encoding is not None and encoding.strip().lower() != "identity":
-        raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
+    _check_media_type(request, "a RunAgentInput")
     data = await read_body(request, exchange.receive, service.limits.body, share)
     if len(data) > LARGE:
         return await apart(_large, data)
     exactly = decode_exactly(data, RunAgentInput) if len(data) <= _SHORT else None
     return Body(data, _outline(data) if exactly is None else exactly)
+
+
+def _check_media_type(request: Request, what: str) -> None:
+    media_type = request.headers.get("content-type", "")
+    if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
+        raise Rejected(415, "unsupported_media_type", f"send {what} as application/json")
+    encoding = request.headers.get("content-encoding")
+    if encoding is not None and encoding.strip().lower() != "identity":
+        raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
+
+
+async def read_object(service: Service, exchange: Exchange) -> dict[str, Any]:
+    """Read a body that is a small JSON object. Raises ``Rejected``."""
+    _check_media_type(exchange.request, "a JSON object")
+    with Share(service.admission) as share:
+        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _SOON), share)
+    try:
+        value = load(data, strict=True, warn=service.warn)
+    except DecodeError as error:
+        raise Rejected(422, "bad_json", error.message, error.path) from None
+    if not is_object(value):
+        raise Rejected(422, "bad_json", "the body is a JSON object", "")
+    return value
 
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:

@@ -12,6 +12,7 @@ forgotten, so that an open stream holds on to little.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -206,6 +207,29 @@ class ProtobufFraming(Framing):
         """See ``Framing``."""
         told = event if self.peer is None else self.older(event)
         return b"" if told is None else self._encoder.encode(told)
+
+
+class WithoutIds(Framing):
+    """Another framing without the ``id:`` lines: what is not stored has no cursor to come back with."""
+
+    def __init__(self, framing: Framing) -> None:
+        super().__init__(framing.peer)
+        self._framing = framing
+        self.media_type = framing.media_type
+        self.heartbeat = framing.heartbeat
+
+    def batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``."""
+        body = self._framing.batch(first, events)
+        # Every line of SSE data begins with "data: ", so no such line is a part of an event.
+        return body if self.media_type != SSE_MEDIA_TYPE else _ID_LINE.sub(b"", body)
+
+    def event(self, event: Event, number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        return self._framing.event(event)
+
+
+_ID_LINE = re.compile(rb"^id: \d+\n", re.MULTILINE)
 
 
 def framing_for(media_type: str, declared: str | None = None) -> Framing:

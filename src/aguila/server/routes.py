@@ -6,7 +6,7 @@ and credentials before a handler is called.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,7 +21,12 @@ from aguila.server.responses import Document, Reply, json_document
 
 async def capabilities(service: Service, exchange: Exchange) -> Reply:
     """``GET /capabilities``."""
-    return Document(body=service.capabilities, headers=exchange.headers)
+    return Document(body=service.capabilities[exchange.agent], headers=exchange.headers)
+
+
+async def agents(service: Service, exchange: Exchange) -> Reply:
+    """``GET /agents``: the names of the agents, the one of ``POST /`` first."""
+    return json_document({"agents": [{"name": name} for name in service.agents]}, exchange.headers)
 
 
 async def healthz(service: Service, exchange: Exchange) -> Reply:
@@ -60,9 +65,14 @@ ROUTES: Final = (
     Route(("threads",), {"GET": thread_routes.threads}, needs_owner=frozenset({"GET"})),
     Route(
         ("threads", None),
-        {"GET": thread_routes.thread, "DELETE": thread_routes.delete_thread},
-        needs_owner=frozenset({"DELETE"}),
+        {
+            "GET": thread_routes.thread,
+            "PATCH": thread_routes.update_thread,
+            "DELETE": thread_routes.delete_thread,
+        },
+        needs_owner=frozenset({"PATCH", "DELETE"}),
     ),
+    Route(("threads", None, "cancel"), {"POST": run_routes.cancel_thread}),
     Route(("threads", None, "events"), {"GET": thread_routes.thread_events}, is_stream=True),
     Route(("threads", None, "runs", None), {"GET": run_routes.run_status}),
     Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}, is_stream=True),
@@ -74,7 +84,17 @@ ROUTES: Final = (
         needs_owner=frozenset({"GET", "DELETE"}),
     ),
     Route(("healthz",), {"GET": healthz}, is_open=True),
+    Route(("agents",), {"GET": agents}),
 )
+
+
+def split_agent(segments: Sequence[str], agents: Container[str]) -> tuple[str | None, Sequence[str]]:
+    """Split the path of an agent, ``/agents/{name}``, from the path below it. Raises ``NotFound``."""
+    if len(segments) < 2 or segments[0] != "agents":
+        return None, segments
+    if segments[1] not in agents:
+        raise NotFound(f"there is no agent {segments[1]!r}; GET /agents lists them")
+    return segments[1], segments[2:]
 
 
 def find_route(segments: Sequence[str]) -> tuple[Route, list[str]]:

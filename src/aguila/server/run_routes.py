@@ -24,13 +24,15 @@ from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join, withdrawn
 from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
-from aguila.server.responses import Framing, Receive, Reply, json_document
+from aguila.server.responses import Framing, Receive, Reply, WithoutIds, json_document
 from aguila.server.tanstack import TanStackFraming, is_tanstack
 from aguila.store import RunRecord
 
 
 async def run(service: Service, exchange: Exchange) -> Reply:
-    """``POST /``: start a run, or come back to it."""
+    """``POST /``: start a run, or come back to it; with ``?store=false`` one that is not stored."""
+    if exchange.request.asgi.get("query_string") and not flag(exchange, "store", default=True):
+        return await run_unstored(service, exchange)
     with Share(service.admission) as share:
         input, started = await _start(service, exchange, share)  # noqa: A001 - the protocol's word for it
         if share.size and started.live is not None:
@@ -62,6 +64,36 @@ def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started
     if run_id is None or run_id == input.run_id:
         return framing
     return SentRunId(framing, stored=run_id, sent=input.run_id)
+
+
+async def run_unstored(service: Service, exchange: Exchange) -> Reply:
+    """Start a run that is not stored. It ends when the client hangs up."""
+    with Share(service.admission) as share:
+        body = await read_outline(service, exchange, share)
+        input, digest = await decode_input(service, body)  # noqa: A001
+        unstored = await service.runs.start_unstored(_asked(service, exchange, body, input, digest))
+    framing = WithoutIds(service.framing(exchange, input.protocol_version))
+    first = unstored.first
+    return service.stream(
+        exchange,
+        input.thread_id,
+        framing,
+        after=first.last,
+        opening=framing.batch(first.first, first.events),
+        is_live=True,
+        watched=unstored.live,
+        unstored=unstored.store,
+    )
+
+
+def flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | None:
+    """Read a query parameter that is ``true`` or ``false``. Raises ``Rejected``."""
+    text = exchange.request.query.get(name)
+    if text is None:
+        return default
+    if text not in ("true", "false"):
+        raise Rejected(422, "bad_parameter", f"{name} is true or false, not {text!r}", f"/{name}")
+    return text == "true"
 
 
 async def run_stream(
@@ -117,12 +149,26 @@ async def _decode_and_start(
     input, digest = await decode_input(service, body)  # noqa: A001
     if share.size:
         share.lend()
+    asked = _asked(service, exchange, body, input, digest)
+    if not service.runs.has_queue:
+        return input, await service.runs.start(asked)
+    with Hearing(exchange.receive) as hearing:
+        return input, await service.runs.start(replace(asked, is_gone=hearing.is_gone))
+
+
+def _asked(
+    service: Service,
+    exchange: Exchange,
+    body: Body,
+    input: RunAgentInput,  # noqa: A002
+    digest: str | None,
+) -> Asked:
     request = exchange.request
     headers: dict[str, str] = {}
     for name in service.headers_allowed:
         if name in request.headers:
             headers[name] = request.headers[name]
-    asked = Asked(
+    return Asked(
         input=input,
         body=body.data,
         scope=exchange.scope,
@@ -130,11 +176,8 @@ async def _decode_and_start(
         headers=headers,
         digest=digest,
         cursor=_last_event_id(exchange),
+        agent=service.agent_of(exchange),
     )
-    if not service.runs.has_queue:
-        return input, await service.runs.start(asked)
-    with Hearing(exchange.receive) as hearing:
-        return input, await service.runs.start(replace(asked, is_gone=hearing.is_gone))
 
 
 async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
@@ -174,6 +217,7 @@ async def _join(
     framing: Framing,
 ) -> Reply:
     store, scope, thread_id = service.store, exchange.scope, input.thread_id
+    await service.check_agent(exchange, thread_id)
     records = await store.runs(scope, thread_id)
     running = records[-1] if records and records[-1].is_running else None
     projections = service.runs.projections
@@ -207,6 +251,7 @@ async def cancel(service: Service, exchange: Exchange) -> Reply:
     """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
     thread_id, run_id = exchange.params
     runs, scope = service.runs, exchange.scope
+    await service.check_agent(exchange, thread_id)
     try:
         record = await runs.cancel(scope, thread_id, run_id)
     except NotFound:
@@ -217,9 +262,23 @@ async def cancel(service: Service, exchange: Exchange) -> Reply:
     return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
 
 
+async def cancel_thread(service: Service, exchange: Exchange) -> Reply:
+    """``POST /threads/{id}/cancel``: cancel the run that is on; 200 if there is none."""
+    (thread_id,) = exchange.params
+    await service.check_agent(exchange, thread_id)
+    record = await service.runs.cancel_thread(exchange.scope, thread_id)
+    if record is None:
+        answer = {"threadId": thread_id, "runId": None, "status": "idle", "cancelRequested": False}
+        return json_document(answer, exchange.headers)
+    return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
+
+
 async def _record(service: Service, exchange: Exchange) -> RunRecord:
     thread_id, run_id = exchange.params
-    return await service.store.run(exchange.scope, thread_id, run_id)
+    record = await service.store.run(exchange.scope, thread_id, run_id)
+    if exchange.agent not in (None, record.agent):
+        raise NotFound(f"agent {exchange.agent!r} has no thread {thread_id!r}; it belongs to {record.agent!r}")
+    return record
 
 
 async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int | None:
@@ -254,6 +313,7 @@ def run_document(record: RunRecord) -> dict[str, Any]:
     return {
         "threadId": record.thread_id,
         "runId": record.run_id,
+        "agent": record.agent,
         "parentRunId": record.parent_run_id,
         "status": "running" if record.outcome is None else record.outcome,
         "cancelRequested": record.cancel_requested,

@@ -23,7 +23,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from aguila.codec import encode_event
 from aguila.codec.notice import Warn
 from aguila.codec.records import tell
 from aguila.errors import (
+    AgentMismatch,
     CursorExpired,
     DecodeError,
     InterruptTaken,
@@ -59,6 +60,7 @@ from aguila.server.responses import Watched, is_terminal
 from aguila.server.settings import Settings
 from aguila.server.shield import shielded
 from aguila.server.turns import Turns
+from aguila.server.unstored import Unstored, begin_unstored
 from aguila.server.viewers import Key, RemoteRuns
 from aguila.store import MemoryStore, RunRecord, Store
 
@@ -77,7 +79,7 @@ _HEAR_AGAIN = 1.0
 class Runs:
     """The runs of one app in one process."""
 
-    def __init__(self, agent: Any, store: Store, settings: Settings, warn: Warn) -> None:
+    def __init__(self, agents: Mapping[str, Any], store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
         self.projections = Projections(store, history=settings.history, warn=warn)
         self.outage = Outage()
@@ -86,9 +88,10 @@ class Runs:
         self.has_queue = settings.busy == "queue"
         """Whether a request may have to wait for its turn."""
         self.live: dict[Key, LiveRun] = {}
+        self._unstored: set[LiveRun] = set()
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 each of these is a system call
         self._remote = RemoteRuns(store, self.owner, settings.lease)
-        self._agent = agent
+        self._agents = agents
         self._settings = settings
         self._warn = warn
         self._admitted: Counter[str] = Counter()
@@ -123,7 +126,7 @@ class Runs:
         settings = self._settings
         self.refuse()
         await self._emptied(settings.drain)
-        for live in list(self.live.values()):
+        for live in [*self.live.values(), *self._unstored]:
             live.cancel()
         await self._emptied(settings.cancel_grace + settings.store_patience)
         await self._let_go()
@@ -142,7 +145,7 @@ class Runs:
 
     async def _let_go(self) -> None:
         """End the tasks of the runs that are left, whatever they wait for."""
-        left = {live.task for live in self.live.values() if live.task is not None}
+        left = {live.task for live in [*self.live.values(), *self._unstored] if live.task is not None}
         for _ in range(_CALLS):
             if not left:
                 return
@@ -264,6 +267,9 @@ class Runs:
                     for notice in prepared.notices:
                         self._warn(notice)
                 return started
+            except AgentMismatch as error:
+                message = f"this thread belongs to agent {error.agent!r}; run that agent, or use another threadId"
+                raise Rejected(409, "wrong_agent", message, "/threadId") from None
             except RunExists as error:
                 record = error.run
                 if asked.is_same(record):
@@ -360,6 +366,7 @@ class Runs:
             claims=plan.claims,
             waiting=plan.waiting,
             max_running=settings.limits.runs_per_scope,
+            agent=asked.agent,
         )
         self.outage.over(began)
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
@@ -389,11 +396,11 @@ class Runs:
         key = (scope, thread_id, run_id)
         self.live[key] = live
         # In the next round of the event loop: its first event can be sent in this one.
-        self._loop.call_soon(self._drive, key, live, beginning.load)
+        self._loop.call_soon(self._drive, key, live, self._agents[asked.agent], beginning.load)
         return Started(live=live, first=first)
 
-    def _drive(self, key: Key, live: LiveRun, load: Callable[[], Awaitable[RunContext]]) -> None:
-        driving = live.drive(self._agent, load, self._settings.cancel_grace)
+    def _drive(self, key: Key, live: LiveRun, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
+        driving = live.drive(agent, load, self._settings.cancel_grace)
         live.task = task = self._loop.create_task(driving, name=f"run {key[2]}")
         task.add_done_callback(lambda task: self._forget(key, task))
         if not isinstance(self.store, MemoryStore):  # which no other process can write a cancel request to
@@ -404,6 +411,27 @@ class Runs:
         self._release(key[0])
         if not task.cancelled() and task.exception() is not None:
             tell(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
+
+    async def start_unstored(self, asked: Asked) -> Unstored:
+        """Start a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""
+        scope, settings = asked.scope, self._settings
+        self._admit(scope)
+        try:
+            unstored = await begin_unstored(asked, self.projections, settings, self._warn)
+        except BaseException:
+            self._release(scope)
+            raise
+        live = unstored.live
+        self._unstored.add(live)
+        driving = live.drive(self._agents[asked.agent], unstored.load, settings.cancel_grace)
+        live.task = self._loop.create_task(driving, name=f"run {asked.input.run_id} (not stored)")
+
+        def forget(_: asyncio.Task[None]) -> None:
+            self._unstored.discard(live)
+            self._release(scope)
+
+        live.task.add_done_callback(forget)
+        return unstored
 
     # A busy thread
 
@@ -503,6 +531,11 @@ class Runs:
         if live is not None:
             live.cancel()
         return record
+
+    async def cancel_thread(self, scope: str, thread_id: str) -> RunRecord | None:
+        """Cancel the open run of a thread, in whatever process; None if there is none. Raises ``NotFound``."""
+        running = (await self.store.thread(scope, thread_id)).running
+        return None if running is None else await self.cancel(scope, thread_id, running)
 
     def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
         """Have a request that waits for its turn in this process not run; gives whether there was one."""
