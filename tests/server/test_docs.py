@@ -29,7 +29,7 @@ def test_every_code_of_a_refusal_is_listed() -> None:
 
 
 def test_every_route_is_listed() -> None:
-    listed = [re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)", TEXT)]
+    listed = [re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"`((?:GET|POST|PATCH|DELETE) /[^`?]*)", TEXT)]
     routes = [
         f"{method} /" + "/".join("{}" if part is None else part for part in route.path)
         for route in ROUTES
