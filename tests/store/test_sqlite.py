@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import resource
+import socket
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -725,12 +726,68 @@ async def test_two_stores_settle_whether_a_run_is_cancelled(
     await other.close()
 
 
+def port_of(path: Path) -> int:
+    """The port on which the one process that has the file open listens for wake-ups."""
+    db = sqlite3.connect(path)
+    try:
+        ((port,),) = db.execute("SELECT port FROM peers").fetchall()
+        return port
+    finally:
+        db.close()
+
+
+def assert_free(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", port))
+
+
+def test_the_socket_for_wake_ups_is_closed_when_the_event_loop_was_closed_before_the_store(path: Path):
+    store = SQLiteStore(path)
+    asyncio.run(store.open())  # and not closed: an application that was stopped between the two
+    port = port_of(path)
+    asyncio.run(store.close())
+    assert_free(port)
+
+
+@anyio
+async def test_the_socket_for_wake_ups_is_closed_when_closing_is_cancelled(path: Path):
+    store = SQLiteStore(path, busy_seconds=0.05)
+    await store.open()
+    port = port_of(path)
+    blocker = sqlite3.connect(path)
+    blocker.execute("BEGIN IMMEDIATE")
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)  # it waits for the writer, which waits for the file
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert_free(port)
+    blocker.rollback()
+    blocker.close()
+
+
+@anyio
+async def test_the_socket_for_wake_ups_is_closed_when_the_store_cannot_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ports: list[int] = []
+
+    def refuse(self: owners.Owners) -> None:
+        ports.append(port_of(path))
+        raise PermissionError("no locks here")
+
+    monkeypatch.setattr(owners.Owners, "open", refuse)
+    with pytest.raises(PermissionError, match="no locks here"):
+        await SQLiteStore(path).open()
+    assert_free(ports[0])
+
+
 @anyio
 async def test_without_a_socket_there_is_polling(path: Path, monkeypatch: pytest.MonkeyPatch):
-    async def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_datagram_endpoint", refuse, raising=False)
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse, raising=False)
     stores = [SQLiteStore(path), SQLiteStore(path)]
     for each in stores:
         await each.open()
@@ -770,7 +827,7 @@ async def test_a_viewer_that_is_gone_counts_once_more_and_not_for_its_whole_leas
 @anyio
 async def test_a_process_that_is_gone_is_forgotten(store: SQLiteStore):
     gone = Listener(lambda _: None)
-    await gone.open()
+    gone.open()
     gone.close()
     port = gone.port
     await engine_of(store).write(lambda db: db.execute("INSERT INTO peers VALUES ('gone', ?)", (port,)).rowcount)
@@ -797,9 +854,9 @@ async def test_datagrams_of_strangers_are_ignored(store: SQLiteStore):
         b'{"token": 1}',
         b'["\xff", []]',
     ):
-        listener.datagram_received(data, None)
+        listener.handle(data)
     assert looked == []
-    listener.datagram_received(b'["%s", [["a", "t"]]]' % listener.token.encode(), None)
+    listener.handle(b'["%s", [["a", "t"]]]' % listener.token.encode())
     assert looked == [[("a", "t")]]
 
 

@@ -110,7 +110,11 @@ class SQLiteStore(Store):
                 except StoreUnavailable as error:
                     reason = _reason(self.path, error)
                     raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
-                await engine.compute(self._owners.open)
+                try:
+                    await engine.compute(self._owners.open)
+                except BaseException:
+                    await engine.close()
+                    raise
                 self._engine = engine
             self._users += 1
 

@@ -61,7 +61,7 @@ class Engine:
     async def open(self) -> None:
         """Make the file ready and become known to the other processes. Raises ``StoreUnavailable``."""
         try:
-            await self._listener.open()
+            self._listener.open()
             token, port = self._listener.token, self._listener.port
             if port is None:
                 await self.write(lambda db: None)  # this, too, makes the file
@@ -78,24 +78,32 @@ class Engine:
         return self._loop.is_closed()
 
     def abandon(self) -> None:
-        """Let go of the file without the event loop, when that is closed."""
+        """Release the file and the socket without the event loop, when that is closed."""
         self._writer.end()
-        self._pool.shutdown()
-        for db in self._readers:
-            db.close()
+        self._listener.abandon()
+        self._close_readers()
 
     async def close(self) -> None:
-        """Finish the writes, end the tails, let go of the file."""
+        """Finish the writes, end the tails, and release the file and the socket.
+
+        If the caller is cancelled while the writer is at work, everything else is released all the same.
+        """
         if self._is_known:
             leaving = self.write(lambda db: writes.remove_peer(db, self._listener.token))
             # If it fails, a peer will find our port closed and remove us.
             leaving.add_done_callback(lambda future: future.cancelled() or future.exception())
-        await self._writer.close()
-        self.feed.close()
-        self._listener.close()
-        if self._polling is not None:
-            self._polling.cancel()
-        await self._loop.run_in_executor(None, self._pool.shutdown)
+        try:
+            await self._writer.close()
+        finally:
+            self.feed.close()
+            self._listener.close()
+            if self._polling is not None:
+                self._polling.cancel()
+            readers_closed = self._loop.run_in_executor(None, self._close_readers)
+        await readers_closed
+
+    def _close_readers(self) -> None:
+        self._pool.shutdown()
         for db in self._readers:
             db.close()
 

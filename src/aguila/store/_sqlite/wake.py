@@ -22,6 +22,7 @@ _log = logging.getLogger("aguila.store")
 
 _HOST = "127.0.0.1"
 _MAX_DATAGRAM = 8192
+_MAX_AT_ONCE = 64
 
 
 class _Notice(msgspec.Struct, array_like=True):
@@ -31,33 +32,63 @@ class _Notice(msgspec.Struct, array_like=True):
     keys: list[Key]
 
 
-class Listener(asyncio.DatagramProtocol):
-    """The receiving end. ``look`` is called with the threads that changed, or with none if it may be any."""
+class Listener:
+    """Receive wake-ups. ``look`` is called with the threads that changed, or with none if any may have changed.
+
+    The socket is our own, not a transport of the event loop: it has to be closed also when that loop is closed already.
+    """
 
     def __init__(self, look: Callable[[Sequence[Key]], None]) -> None:
         self.token = secrets.token_hex(16)
         self.port: int | None = None
         self._look = look
         self._decoder = msgspec.json.Decoder(_Notice)
-        self._transport: asyncio.DatagramTransport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: socket.socket | None = None
 
-    async def open(self) -> None:
-        """Listen. Where that is not allowed there are no wake-ups, and polling does their work."""
+    def open(self) -> None:
+        """Listen. Where that is not possible, the store polls."""
+        receiver: socket.socket | None = None
         try:
-            self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: self, local_addr=(_HOST, 0)
-            )
-        except OSError as error:
+            receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            receiver.setblocking(False)
+            receiver.bind((_HOST, 0))
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(receiver.fileno(), self._receive)
+        except (OSError, NotImplementedError) as error:  # the latter from the default loop of Windows
             _log.info("no wake-ups from other processes, polling instead: %s", error)
+            if receiver is not None:
+                receiver.close()
         else:
-            self.port = self._transport.get_extra_info("sockname")[1]
+            self._socket, self.port = receiver, receiver.getsockname()[1]
 
     def close(self) -> None:
         """Stop listening."""
-        if self._transport is not None:
-            self._transport.close()
+        if self._socket is not None and self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+        self.abandon()
 
-    def datagram_received(self, data: bytes, addr: object) -> None:
+    def abandon(self) -> None:
+        """Close the socket without the event loop, when that is closed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _receive(self) -> None:
+        """Read what has arrived, up to a limit: other callbacks get their turn before the rest."""
+        for _ in range(_MAX_AT_ONCE):
+            if self._socket is None:
+                return
+            try:
+                data = self._socket.recv(_MAX_DATAGRAM)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                _log.debug("a wake-up could not be read: %s", error)
+                return
+            self.handle(data)
+
+    def handle(self, data: bytes) -> None:
         """Look again, if the sender has read our token in the file."""
         try:
             notice = self._decoder.decode(data)
@@ -65,9 +96,6 @@ class Listener(asyncio.DatagramProtocol):
             return  # not one of ours: anybody on this machine can send here
         if secrets.compare_digest(notice.token.encode(), self.token.encode()):
             self._look(notice.keys)
-
-    def error_received(self, exc: Exception) -> None:
-        """Nothing to do: nothing is sent from here."""
 
 
 class Sender:
