@@ -1,21 +1,30 @@
-# Two commands do all set-up on a fresh machine that has Python 3.11 or later: `make run` and `make test`.
-# Node 20 or later is needed for the interop tests, which run the official JavaScript packages as peers.
+# `make run` and `make test` set up everything on a fresh machine with Python 3.11 or later.
+# The interop tests run the official JavaScript packages as peers and need Node 20 or later.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+RUN_ENV := $(VENV)/.run
 ENV := $(VENV)/.installed
 NODE_DIRS := tests/interop/node tests/interop/tanstack
 NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
+QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test check format bench fuzz faults peers node clean
+.PHONY: run test quick check format bench fuzz faults peers node clean
 
-run: $(ENV)
+run: $(RUN_ENV)
 	@$(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
 
 test: $(ENV) node
-	$(BIN)/pytest -n $(JOBS) $(ARGS)
+	@echo "Running all tests: about ten minutes on two idle cores. make quick takes less than one."
+	@start=$$(date +%s); $(BIN)/pytest -n $(JOBS) $(ARGS); status=$$?; \
+	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
+
+# The tests without servers, processes, browsers or peers: under a minute on two idle cores.
+quick: $(ENV)
+	$(BIN)/pytest -n $(JOBS) $(QUICK) $(ARGS)
 
 check: $(ENV)
 	$(BIN)/ruff format --check .
@@ -43,16 +52,24 @@ peers: $(ENV) node
 faults: $(ENV)
 	AGUILA_FAULTS=long AGUILA_KILLS=$(or $(KILLS),100) $(BIN)/pytest -rP tests/faults tests/server/test_chat_large.py $(ARGS)
 
-$(ENV): pyproject.toml requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt requirements/oldest.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; PYTHON=... chooses one")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/oldest -r requirements/oldest.txt
+# Only what `make run` needs, with pip's progress shown: up within 20 seconds with an empty cache.
+$(RUN_ENV): pyproject.toml requirements/run.txt requirements/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Aguila needs Python 3.11 or later; choose one with PYTHON=...")'
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --no-compile --progress-bar on -c requirements/constraints.txt -r requirements/run.txt
+	@$(PIP) --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The development tools besides: test runners, peers, linters, type checker (about 330 MB).
+$(ENV): $(RUN_ENV) requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt requirements/oldest.txt
+	@echo "Installing the development tools: about a minute ..."
+	@$(PIP) --quiet -r requirements/dev.txt
+	@$(PIP) --quiet --no-deps --upgrade --target $(VENV)/oldest -r requirements/oldest.txt
 	@touch $@
 
 $(VENV)/.bench: $(ENV) requirements/bench.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	$(PIP) --quiet -r requirements/bench.txt
 	@touch $@
 
 # Without Node the interop tests say so: they are skipped, or fail when CI=true.
