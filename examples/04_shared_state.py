@@ -16,8 +16,10 @@ from aguila import App, Run
 
 async def agent(run: Run):
     todos = run.state.setdefault("todos", [])  # plain lists and dicts: changes are found by comparing
+    request = run.messages[-1].content
+    assert isinstance(request, str)
     async with run.text() as text:
-        for title in run.messages[-1].content.split(","):
+        for title in request.split(","):
             todos.append({"title": title.strip(), "done": False})
             await text.write(f"Noted: {title.strip()}. ")
             await asyncio.sleep(0.05)

@@ -33,7 +33,9 @@ async def agent(run: Run):
     asked = [message for message in run.messages if isinstance(message, UserMessage)]
     run.session["turns"] = run.session.get("turns", 0) + 1  # private to the agent, kept with the thread
     yield f"You have asked {len(asked)} times here, {run.session['turns']} in all."
-    for number in range(1, int(re.sub(r"\D", "", asked[-1].content) or 3) + 1):
+    request = asked[-1].content
+    assert isinstance(request, str)
+    for number in range(1, int(re.sub(r"\D", "", request) or 3) + 1):
         await asyncio.sleep(0.1)
         yield f" {number}"
 

@@ -15,6 +15,7 @@ import uvicorn
 
 from aguila import App, ChatClient, Run
 from aguila.chat import ChatMessage, DataContent, HostedFileContent, TextContent, UriContent
+from aguila.protocol import FileSource
 from aguila.server import Limits
 
 PORT = int(os.environ.get("PORT", "8000"))
@@ -47,6 +48,7 @@ async def ask(name: str, data: bytes) -> None:
         print("inline:", response.text, end="")
 
         part = await client.client.upload(data, filename=name)  # once, however often it is shown
+        assert isinstance(part.source, FileSource)
         uploaded = HostedFileContent(part.source.value, additional_properties={"ag_ui_provider": part.source.provider})
         response = await client.get_response(ChatMessage("user", [TextContent("And this?"), uploaded]))
         print("uploaded:", response.text, end="")

@@ -5,7 +5,7 @@ Below: ``content``. Above: the mappings, the providers, ``ChatClient``. Immutabl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,6 +42,18 @@ class ChatMessage(_Holder, frozen=True, eq=False):
 
     contents: list[Content] = []  # noqa: RUF012
 
+    if TYPE_CHECKING:  # msgspec makes the constructor; this says that a string is accepted, too
+
+        def __init__(
+            self,
+            role: str,
+            contents: str | list[Content] = ...,
+            message_id: str | None = None,
+            author_name: str | None = None,
+            additional_properties: Properties = ...,
+            raw_representation: Any = None,
+        ) -> None: ...
+
     @property
     def calls(self) -> list[FunctionCallContent]:
         """The calls it makes."""
@@ -58,3 +70,15 @@ class ChatUpdate(_Holder, frozen=True, eq=False):
 
     role: str = "assistant"
     contents: list[Content] = []  # noqa: RUF012
+
+    if TYPE_CHECKING:  # msgspec makes the constructor; this says that a string is accepted, too
+
+        def __init__(
+            self,
+            role: str = "assistant",
+            contents: str | list[Content] = ...,
+            message_id: str | None = None,
+            author_name: str | None = None,
+            additional_properties: Properties = ...,
+            raw_representation: Any = None,
+        ) -> None: ...
