@@ -26,10 +26,10 @@ from aguila.chat import (
     UriContent,
     media,
 )
+from aguila.offload import is_large
 from aguila.protocol import DataSource, ImagePart, TextPart
 from aguila.providers import _media, anthropic, gemini, openai_chat, openai_responses, tool
 from aguila.providers._loop import make_agent
-from aguila.providers._media import is_large
 from aguila.providers._prompt import Prompt, View, made_of
 from aguila.providers._turn import Turn
 from aguila.server import Limits

@@ -17,12 +17,12 @@ import pytest
 from serving import check_valid, run_input, serving, types
 
 from aguila import App
-from aguila.agent.apart import apart
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.codec.json import EventDecoder
 from aguila.codec.large import Cut
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
+from aguila.offload import offload
 from aguila.protocol import (
     CustomEvent,
     DataSource,
@@ -260,7 +260,7 @@ def test_the_interpreter_is_handed_over_as_before_when_the_work_is_done():
 
     async def work() -> None:
         for _ in range(100):
-            assert await apart(sys.getswitchinterval) < before
+            assert await offload(sys.getswitchinterval) < before
 
     asyncio.run(work())
     assert sys.getswitchinterval() == before

@@ -13,8 +13,8 @@ import pytest
 from serving import Server, run_input, serving, until
 
 from aguila import App
-from aguila.agent.apart import apart
 from aguila.errors import StoreUnavailable
+from aguila.offload import offload
 from aguila.protocol import CustomEvent
 from aguila.server.live import LiveRun
 from aguila.server.outage import Outage
@@ -131,7 +131,7 @@ def test_the_time_for_which_a_large_event_waits_to_be_encoded_is_not_the_stores(
         is_free.wait(20)
 
     async def agent(run: Any) -> Any:
-        busy = asyncio.create_task(apart(others_are_encoded))
+        busy = asyncio.create_task(offload(others_are_encoded))
         yield CustomEvent(name="photo", value="A" * (2 << 20))
         await busy
 

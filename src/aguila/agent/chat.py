@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from aguila.agent.apart import apart
 from aguila.agent.context import Services
 from aguila.chat.content import (
     Content,
@@ -25,16 +24,14 @@ from aguila.chat.media import write_part
 from aguila.chat.message import ChatMessage, ChatUpdate
 from aguila.chat.messages_in import as_chat_messages
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.offload import is_large, offload
 from aguila.protocol import Message, replace
-from aguila.protocol.parts import DataSource, UrlSource
 
 CHAT: Final = (ChatUpdate, ChatMessage, Content)
 """What an agent may yield besides text and events."""
 
 FILE_PROVIDER: Final = "aguila"
 """The provider of file sources that name an upload of this server."""
-
-_LARGE = 1 << 18  # characters of base64 that take about a millisecond to decode
 
 _ARRAY: Any = list
 
@@ -57,16 +54,6 @@ def _contents(value: Any) -> Sequence[Content]:
     return (value,) if isinstance(value, Content) else getattr(value, "contents", ())
 
 
-def is_large(value: Any) -> bool:
-    """Whether a chat value brings a file whose encoding would hold up the event loop."""
-    return any(
-        isinstance(part, DataContent) and len(part.data) > _LARGE
-        for content in _contents(value)
-        if isinstance(content, FunctionResultContent) and isinstance(content.result, _ARRAY)
-        for part in cast("list[Any]", content.result)
-    )
-
-
 def with_parts(value: Any) -> Any:
     """A chat value with the files in its results encoded, which takes long: to be called in a thread."""
     if isinstance(value, FunctionResultContent):
@@ -87,19 +74,11 @@ async def read_conversation(
     messages: Sequence[Message], services: Services, *, warn: Warn = log_notice
 ) -> list[ChatMessage]:
     """Messages as chat messages, uploads as the bytes they are. Large data is decoded in a thread."""
-    if any(map(_is_large, messages)):
-        chat = await apart(as_chat_messages, messages, warn=warn)
+    if is_large(messages):
+        chat = await offload(as_chat_messages, messages, warn=warn)
     else:
         chat = as_chat_messages(messages, warn=warn)
     return [await _resolved(message, services, warn) for message in chat]
-
-
-def _is_large(message: Message) -> bool:
-    content: Any = getattr(message, "content", None)
-    if not isinstance(content, _ARRAY):
-        return False
-    sources = [getattr(part, "source", None) for part in content]
-    return any(isinstance(one, (DataSource, UrlSource)) and len(one.value) > _LARGE for one in sources)
 
 
 async def _resolved(message: ChatMessage, services: Services, warn: Warn) -> ChatMessage:

@@ -26,13 +26,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
-from aguila.agent.apart import apart
 from aguila.agent.blocking import BlockingRun
 from aguila.agent.bridge import Bridge, Called, Yielded
 from aguila.agent.chat import CHAT, with_parts
 from aguila.agent.output import Output
 from aguila.agent.run import Run
 from aguila.codec.records import members
+from aguila.offload import offload
 
 _log = logging.getLogger("aguila")
 
@@ -97,7 +97,7 @@ async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> 
     try:
         async for value in values:
             if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
-                value = await apart(with_parts, value)
+                value = await offload(with_parts, value)
             try:
                 accept(value)
             except Exception as error:

@@ -16,9 +16,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
-from aguila.agent.apart import apart
 from aguila.agent.branches import Branches
-from aguila.agent.chat import CHAT, is_account, is_delta, is_large, with_parts
+from aguila.agent.chat import CHAT, is_account, is_delta, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
@@ -27,6 +26,7 @@ from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.updates_out import UpdateWriter
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
+from aguila.offload import is_large, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -218,7 +218,7 @@ class Output:
             self._put(chat.feed(value))
         else:
             if self.is_slow(value):
-                value = await apart(with_parts, value)
+                value = await offload(with_parts, value)
             self._accept_update(chat, value)
         if self.sink.is_full:
             await self.room()

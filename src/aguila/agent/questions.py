@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aguila import protocol
-from aguila.agent.apart import LARGE, apart
 from aguila.agent.branches import Branch
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import Interrupt
@@ -29,6 +28,7 @@ from aguila.codec.json import encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.text import load
 from aguila.errors import PatchError, RunNotStored
+from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import Metadata, ResumeEntry
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch.diff import make_patch
@@ -251,12 +251,12 @@ class Questions:
         if data is None:
             return False, None
         read = partial(load, data, strict=False, warn=log_notice)
-        return True, await apart(read) if len(data) > LARGE else read()
+        return True, await offload(read) if len(data) > LARGE else read()
 
     async def record(self, key: str, value: Any) -> Any:
         """Keep the result of a side effect, and give it as a replay will. Raises ``EncodeError`` if it is not JSON."""
         own = copy_json(value)
-        data = await apart(encode, own) if _has_large_text(own) else encode(own)
+        data = await offload(encode, own) if is_large(own) else encode(own)
         await self._services.record(key, data)
         self._recorded[key] = data
         return (await self.recorded(key))[1]
@@ -365,16 +365,7 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
     )
 
 
-def _has_large_text(value: Any) -> bool:
-    if isinstance(value, str):
-        return len(value) > LARGE
-    if isinstance(value, _OBJECT):
-        return any(map(_has_large_text, value.values()))
-    return isinstance(value, _ARRAY) and any(map(_has_large_text, value))
-
-
 _OBJECT: Any = dict
-_ARRAY: Any = list
 
 
 async def _given_by(effect: Callable[[], Any]) -> Any:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from aguila.agent.apart import apart
 from aguila.agent.chat import CHAT, FILE_PROVIDER, read_conversation, with_parts
 from aguila.agent.context import RunContext, Services
 from aguila.agent.handles import ChatHandle
@@ -24,6 +23,7 @@ from aguila.chat.message import ChatMessage
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError
+from aguila.offload import offload
 from aguila.protocol import (
     Context,
     DeveloperMessage,
@@ -143,7 +143,7 @@ class Run(Writing):
         """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
         await self._out.room()
         if isinstance(event, CHAT) and self._out.is_slow(event):
-            event = await apart(with_parts, event)
+            event = await offload(with_parts, event)
         self._out.accept(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import msgspec
 
@@ -29,7 +29,6 @@ from aguila.chat.content import (
     ApprovalRequestContent,
     ApprovalResponseContent,
     Content,
-    DataContent,
     FunctionCallContent,
     InterruptRequestContent,
     InterruptResponseContent,
@@ -48,6 +47,7 @@ from aguila.client.restated import Key, restated
 from aguila.client.run import RunResult
 from aguila.client.tools import AnyTool
 from aguila.errors import IllegalStep, StreamTruncated
+from aguila.offload import is_large, offload
 from aguila.protocol import (
     Context,
     Interrupt,
@@ -71,7 +71,6 @@ Messages = str | ChatMessage | Sequence[ChatMessage | str]
 
 _REQUESTS = (ApprovalRequestContent, InterruptRequestContent)
 _RESPONSES = (ApprovalResponseContent, InterruptResponseContent)
-_LARGE = 1 << 18  # bytes of a file that take about a millisecond to convert
 _ARRAY: Any = (list, tuple)
 
 
@@ -227,8 +226,8 @@ class ChatStream:
                             yield update
                     elif isinstance(event, ToolCallResultEvent):
                         known.add(event.message_id)
-                    is_large = isinstance(event, ToolCallResultEvent) and not isinstance(event.content, str)
-                    updates = await asyncio.to_thread(reader.feed, event) if is_large else reader.feed(event)
+                    is_slow = isinstance(event, ToolCallResultEvent) and is_large(event.content)
+                    updates = await offload(reader.feed, event) if is_slow else reader.feed(event)
                     if isinstance(event, RunFinishedEvent):
                         questions = [one for one in updates[-1].contents if not isinstance(one, UsageContent)]
                     for update in updates:
@@ -276,8 +275,7 @@ class ChatStream:
                 written = [replace(one, id=ours.get((one.role, one.id), one.id)) for one in written]
             return list({(message.role, message.id): message for message in written}.values())
 
-        is_large = any(_is_large(content) for _, said in spoken for content in said.contents)
-        return await asyncio.to_thread(convert) if is_large else convert()
+        return await offload(convert) if is_large([said for _, said in spoken]) else convert()
 
     def _rename(self, now: list[Message]) -> list[Message]:
         """Note the ids that the server gave to what it was sent; gives the messages in which nothing else is new.
@@ -321,13 +319,6 @@ def _as_messages(messages: Messages) -> list[ChatMessage]:
             raise TypeError(f"{type(message).__name__} is neither text nor a chat message")
         found.append(message)
     return found
-
-
-def _is_large(content: Content) -> bool:
-    inner: Any = getattr(content, "result", None)
-    if isinstance(inner, _ARRAY):
-        return any(_is_large(one) for one in cast("Sequence[Any]", inner))
-    return isinstance(content, DataContent) and len(content.data) > _LARGE
 
 
 def _without_questions(message: ChatMessage) -> ChatMessage | None:

@@ -37,6 +37,7 @@ from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice
 from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.offload import LARGE
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consumer import Raw
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from aguila.client._base import Settings
 
 T = TypeVar("T")
-
-LARGE = 1 << 20
-"""Bytes of an event from which on it is read off the event loop."""
 
 _MAX_BODY = 1 << 20  # of an answer that is no stream
 _IDLE: Limit = "idle"

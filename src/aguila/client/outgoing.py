@@ -14,6 +14,7 @@ from aguila.client.arguments import expect, listed
 from aguila.codec import decode, encode
 from aguila.codec.downgrade import downgrade_input
 from aguila.errors import DecodeError, EncodeError
+from aguila.offload import LARGE
 from aguila.protocol import (
     ActivityMessage,
     ContentPart,
@@ -36,7 +37,6 @@ Piece = str | ContentPart | BinaryInputContent | Message | Mapping[str, Any]
 Content = Piece | Sequence[Piece] | None
 """What ``thread.run`` takes: text, parts, messages, or nothing new."""
 
-_LARGE = 1 << 20  # bytes, of which about three milliseconds are spent
 _ARRAY: Any = list
 _OBJECT: Any = Mapping
 _MESSAGES = get_args(Message)
@@ -151,7 +151,7 @@ def is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word 
     """Whether to write the input, and to check it, takes so long that an event loop should not wait for it."""
     parts = [part for message in input.messages for part in _parts_of(message)]
     sources = [getattr(part, "source", None) for part in parts]
-    return sum([len(source.value) for source in sources if source is not None]) > _LARGE
+    return sum([len(source.value) for source in sources if source is not None]) > LARGE
 
 
 def _parts_of(message: Message) -> Sequence[Any]:

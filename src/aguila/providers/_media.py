@@ -7,14 +7,11 @@ is skipped with a notice (IN-6), and a result that loses all its parts this way 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
-from aguila.agent.apart import LARGE
-from aguila.agent.apart import is_large as is_large_json
 from aguila.chat import (
     Content,
     DataContent,
-    FunctionCallContent,
     FunctionResultContent,
     HostedFileContent,
     ReasoningContent,
@@ -26,7 +23,7 @@ from aguila.chat.media import Unusable, as_base64, read_data_uri, read_part
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import ContentPart, TextPart
+from aguila.protocol import ContentPart
 
 File = DataContent | UriContent | HostedFileContent
 Block = dict[str, Any]
@@ -37,26 +34,6 @@ PDF = "application/pdf"
 
 _ARRAY: Any = list
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
-
-
-def is_large(value: Any) -> bool:
-    """Whether a content, a part, or what a tool gave holds a text or a file that is to be worked on apart."""
-    if isinstance(value, DataContent):
-        return len(value.data) > LARGE
-    if isinstance(value, UriContent):
-        return len(value.uri) > LARGE
-    if isinstance(value, FunctionCallContent):
-        return len(value.arguments) > LARGE
-    if isinstance(value, FunctionResultContent):
-        return is_large(value.result)
-    if isinstance(value, (TextContent, ReasoningContent, TextPart)):
-        return len(value.text) > LARGE
-    if isinstance(value, (Content, ContentPart)):
-        source = getattr(value, "source", None)
-        return source is not None and len(source.value) > LARGE
-    if isinstance(value, _ARRAY) and any(isinstance(one, (Content, ContentPart)) for one in cast("list[Any]", value)):
-        return any(is_large(one) for one in cast("list[Any]", value))
-    return is_large_json(value)
 
 
 def blocks_of(contents: Iterable[Content], make: Callable[[TextContent | File], Block], warn: Warn) -> list[Block]:

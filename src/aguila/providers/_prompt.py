@@ -14,13 +14,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from aguila.agent.apart import apart
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, FunctionCallContent, provider_history
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_array, is_object
+from aguila.offload import is_large, offload
 from aguila.protocol import Context, Tool, replace
-from aguila.providers._media import is_large
 from aguila.providers._said import as_said
 
 P = ParamSpec("P")
@@ -70,8 +69,8 @@ async def prompt_of(
 
 async def made_of(prompt: Prompt, make: Callable[Concatenate[Prompt, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """What ``make`` makes of a prompt: a view or a request. What is large is worked on apart from the event loop."""
-    if any(is_large(content) for message in prompt.messages for content in message.contents):
-        return await apart(make, prompt, *args, **kwargs)
+    if is_large(prompt.messages):
+        return await offload(make, prompt, *args, **kwargs)
     return make(prompt, *args, **kwargs)
 
 

@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
-from aguila.agent.apart import apart
 from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
 from aguila.codec.notice import Notice, log_notice
+from aguila.offload import offload
 from aguila.protocol import TokenUsage, replace
 from aguila.providers._citations import CITATIONS, Citation
 from aguila.providers._failure import stream_failure_of
@@ -75,7 +75,7 @@ async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterat
     known: TokenUsage | None = None
     try:
         async for event in stream:
-            update = await apart(reader.read, event) if reader.is_slow(event) else reader.read(event)
+            update = await offload(reader.read, event) if reader.is_slow(event) else reader.read(event)
             if reader.usage is not known:
                 known = reader.usage
                 before = ChatUpdate() if update is None else update

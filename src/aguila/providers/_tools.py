@@ -14,7 +14,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
-from aguila.agent.apart import apart
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
@@ -24,8 +23,8 @@ from aguila.chat.pydantic_types import as_json
 from aguila.codec.notice import log_notice
 from aguila.codec.records import members
 from aguila.errors import AguilaError, DecodeError, EncodeError
+from aguila.offload import is_large, offload
 from aguila.protocol import ContentPart, Tool, replace
-from aguila.providers._media import is_large
 
 _log = logging.getLogger("aguila")
 
@@ -105,7 +104,7 @@ class FunctionTool(Generic[P, R]):
             value = function(**bound) if self.is_async else await _in_thread(function, bound)
             if inspect.isawaitable(value):
                 value = await value
-            return await apart(Result.of, value) if is_large(value) else Result.of(value)
+            return await offload(Result.of, value) if is_large(value) else Result.of(value)
         except ToolError as error:
             return Result.failed(str(error))
         except BaseException as error:

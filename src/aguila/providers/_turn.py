@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart
 from aguila.agent.handles import ChatHandle
 from aguila.agent.run import Run
 from aguila.chat import (
@@ -27,6 +26,7 @@ from aguila.chat import (
 from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
 from aguila.chat.media import as_base64
 from aguila.chat.own_metadata import with_own
+from aguila.offload import LARGE, offload
 from aguila.protocol import ActivitySnapshotEvent, ReasoningEncryptedValueEvent, replace
 from aguila.providers._artefact import Place, placed
 from aguila.providers._citations import CITATIONS, Citation
@@ -104,14 +104,14 @@ class Turn(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     async def recalled(cls, record: Any) -> Turn:
-        """The turn that was recorded. A large file in it is decoded apart."""
+        """Decode a recorded turn, offloaded if it has a large file."""
         is_large = any(len(item.get("data", "")) > LARGE for item in record.get("items", ()))
-        return await apart(msgspec.convert, record, cls) if is_large else msgspec.convert(record, cls)
+        return await offload(msgspec.convert, record, cls) if is_large else msgspec.convert(record, cls)
 
     async def as_record(self) -> Any:
-        """The turn as JSON, with files as base64; a large one is encoded apart."""
+        """Encode the turn as JSON, with files as base64, offloaded if it has a large file."""
         is_large = any(isinstance(item, File) and len(item.data) > LARGE for item in self.items)
-        return await apart(msgspec.to_builtins, self) if is_large else msgspec.to_builtins(self)
+        return await offload(msgspec.to_builtins, self) if is_large else msgspec.to_builtins(self)
 
     @property
     def calls(self) -> list[Call]:
@@ -200,7 +200,7 @@ async def tell_artefact(run: Run, item: Text) -> None:
 async def tell_file(chat: ChatHandle, item: File) -> None:
     """Tell a file: as an activity, unless a hook knows better."""
     family = item.media_type.partition("/")[0]
-    text = await apart(as_base64, item.data) if len(item.data) > LARGE else as_base64(item.data)
+    text = await offload(as_base64, item.data) if len(item.data) > LARGE else as_base64(item.data)
     source = {"type": "data", "value": text, "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
     shown = ActivitySnapshotEvent(message_id=item.message_id, activity_type=MADE_FILE, content=content)

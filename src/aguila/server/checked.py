@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart, has_large_content, is_large
 from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.text import MAX_SIZE, SHORT, check_size
 from aguila.codec.writing import encode_large
+from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import (
     ActivitySnapshotEvent,
     CustomEvent,
@@ -127,9 +127,9 @@ _MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
     TextMessageContentEvent: lambda event: len(event.delta) > LARGE,
     ReasoningMessageContentEvent: lambda event: len(event.delta) > LARGE,
     ToolCallArgsEvent: lambda event: len(event.delta) > LARGE,
-    ToolCallResultEvent: has_large_content,
-    MessagesSnapshotEvent: lambda event: any(map(has_large_content, event.messages)),
-    RunStartedEvent: lambda event: event.input is not None and any(map(has_large_content, event.input.messages)),
+    ToolCallResultEvent: lambda event: is_large(event.content),
+    MessagesSnapshotEvent: lambda event: is_large(event.messages),
+    RunStartedEvent: lambda event: event.input is not None and is_large(event.input.messages),
     StateSnapshotEvent: lambda event: is_large(event.snapshot),
     ActivitySnapshotEvent: lambda event: is_large(event.content),
     CustomEvent: lambda event: is_large(event.value),
@@ -138,7 +138,7 @@ _MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
 
 
 def is_large_event(event: Event) -> bool:
-    """Whether an event should be encoded and checked apart."""
+    """Whether encoding and checking an event should be offloaded."""
     is_one = _MAY_BE_LARGE.get(event.__class__)
     try:
         return is_one is not None and is_one(event)
@@ -151,7 +151,7 @@ async def checked_apart(events: Sequence[Event]) -> list[bytes]:
     if not any(map(is_large_event, events)):
         return [checked(event, STORED) for event in events]
     return [
-        await apart(checked_large, event, STORED) if is_large_event(event) else checked(event, STORED)
+        await offload(checked_large, event, STORED) if is_large_event(event) else checked(event, STORED)
         for event in events
     ]
 

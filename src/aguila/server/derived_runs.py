@@ -15,10 +15,10 @@ from hashlib import sha256
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode_event, encode_event
 from aguila.codec.writing import encode_large
 from aguila.errors import NotFound
+from aguila.offload import LARGE, offload
 from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.asked import Asked
 from aguila.server.limits import STORED
@@ -121,7 +121,7 @@ async def _is_answered_by(run: RunRecord, asked: Asked, entries: Sequence[Resume
 
 
 async def _is_same(asked: Asked, run: RunRecord) -> bool:
-    return await apart(asked.is_same, run) if len(run.input) > LARGE else asked.is_same(run)
+    return await offload(asked.is_same, run) if len(run.input) > LARGE else asked.is_same(run)
 
 
 def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:

@@ -19,9 +19,9 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from aguila.agent.apart import LARGE
 from aguila.codec.whole import Whole
 from aguila.errors import NotFound
+from aguila.offload import LARGE
 from aguila.server.admission import Share
 from aguila.server.auth import Request
 from aguila.server.limits import Limits

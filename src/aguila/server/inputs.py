@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
 from aguila.codec.json import decode_cut, decode_exactly
@@ -22,6 +21,7 @@ from aguila.codec.text import load
 from aguila.codec.values import is_object
 from aguila.codec.whole import Whole
 from aguila.errors import DecodeError
+from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
 from aguila.server.asked import fingerprint
@@ -75,7 +75,7 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     _check_media_type(request, "a RunAgentInput")
     data = await read_body(request, exchange.receive, service.limits.body, share)
     if len(data) > LARGE:
-        return await apart(_large, data)
+        return await offload(_large, data)
     exactly = decode_exactly(data, RunAgentInput) if len(data) <= _SHORT else None
     return Body(data, _outline(data) if exactly is None else exactly)
 
@@ -117,7 +117,7 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
         else:
             notices: list[Notice] = []
             warn = First(_expecting_data(notices.append))
-            found, digest = await apart(lambda: (_decoded(body, limits, warn), fingerprint(body.data)))
+            found, digest = await offload(lambda: (_decoded(body, limits, warn), fingerprint(body.data)))
             warn.tell_rest()
             for notice in notices:
                 service.warn(notice)

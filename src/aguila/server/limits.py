@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from aguila.agent.apart import LARGE
 from aguila.codec.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
+from aguila.offload import LARGE
 from aguila.protocol import RunAgentInput
 from aguila.server.rejection import Rejected
 from aguila.stream.json_values import MAX_JSON_DEPTH

@@ -18,13 +18,13 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from aguila.agent.apart import apart
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
 from aguila.codec.records import OfRun, tell
 from aguila.codec.text import MAX_SIZE, SHORT
 from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
+from aguila.offload import offload
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.checked import DELTAS, checked, checked_deltas, checked_large, is_large_event
 from aguila.server.files import resolve_file
@@ -277,7 +277,7 @@ class LiveRun:
                 for at, event in enumerate(pending):
                     if event.__class__ is not bytes:
                         pending[at] = None  # so that the event is gone when it is encoded
-                        pending[at] = await apart(checked_large, event, self._max_event)
+                        pending[at] = await offload(checked_large, event, self._max_event)
                     event = None
             except (EncodeError, DecodeError) as error:
                 self._unsendable = error

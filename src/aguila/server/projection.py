@@ -36,13 +36,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart
 from aguila.codec import EventDecoder, decode
 from aguila.codec.compat import Level
 from aguila.codec.json import decode_cut
 from aguila.codec.large import cut
 from aguila.codec.notice import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
+from aguila.offload import LARGE, offload
 from aguila.protocol import (
     ActivitySnapshotEvent,
     Event,
@@ -393,7 +393,7 @@ class _Thread:
                 self.last = batch.first - 1  # a log need not begin with 1
                 for data in batch.events:
                     for event in (
-                        await apart(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
+                        await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
                     ):
                         if event.__class__ is RunStartedEvent:
                             await self._enter(event, self.last + 1)  # type: ignore[arg-type]
@@ -467,7 +467,7 @@ class _Thread:
                 for data in batch.events:
                     at += 1
                     for event in (
-                        await apart(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
+                        await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
                     ):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
@@ -505,7 +505,7 @@ def _is_old(*texts: bytes) -> bool:
 
 async def input_of(run: RunRecord) -> RunAgentInput:
     """The same, without keeping everybody else waiting for a large one."""
-    return await apart(stored_input, run) if len(run.input) > LARGE else stored_input(run)
+    return await offload(stored_input, run) if len(run.input) > LARGE else stored_input(run)
 
 
 def _ignore(notice: Notice) -> None:

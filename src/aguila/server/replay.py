@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode_event
 from aguila.codec.notice import Warn
+from aguila.offload import LARGE, offload
 from aguila.protocol import Event
 from aguila.server.auth import Request
 from aguila.server.limits import STORED
@@ -53,12 +53,12 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         while position < record.last:
             for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
                 is_large = is_large or any(len(data) > LARGE for data in batch.events)
-                decoded = await apart(_decoded, batch) if is_large else _decoded(batch)
+                decoded = await offload(_decoded, batch) if is_large else _decoded(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
         frames = partial(_frames, framing, compact(events, warn=warn), record.last)
         stream.after = record.last
-        await stream.write(await apart(frames) if is_large else frames())
+        await stream.write(await offload(frames) if is_large else frames())
 
 
 def _decoded(batch: Batch) -> list[Event | None]:

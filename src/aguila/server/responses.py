@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from aguila.agent.apart import LARGE, apart
 from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.downgrade import downgrade_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
@@ -29,6 +28,7 @@ from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.codec.writing import encode_large
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
+from aguila.offload import LARGE, offload
 from aguila.protocol import Event, RunErrorEvent
 from aguila.server.checked import is_large_event
 from aguila.server.limits import STORED
@@ -492,7 +492,7 @@ class EventStream:
         """Send a batch that has large events in it, each by itself."""
         for number, event in enumerate(batch.events, batch.first):
             if len(event) > LARGE:
-                pieces = await apart(self.framing.large, number, event)
+                pieces = await offload(self.framing.large, number, event)
             else:
                 pieces = (self.framing.batch(number, [event]),)
             await self.write(*pieces, last=last and number == batch.last)

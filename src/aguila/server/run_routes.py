@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aguila.agent.apart import apart
 from aguila.codec.records import OfRun
 from aguila.errors import CursorExpired, NotFound
+from aguila.offload import offload
 from aguila.protocol import RunAgentInput
 from aguila.server.admission import Share
 from aguila.server.asked import Asked, Started
@@ -227,7 +227,7 @@ async def _join(
         opening = [framing.event(event) for event in joined.events[:-1]]
         return b"".join([*opening, framing.event(joined.events[-1], joined.after)])
 
-    opening = await apart(frames) if any(map(is_large_event, joined.events)) else frames()
+    opening = await offload(frames) if any(map(is_large_event, joined.events)) else frames()
     watched = service.runs.watchable(running) if running is not None and joined.is_live else None
     return service.stream(
         exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aguila.agent.apart import apart, has_large_content
 from aguila.errors import NotFound
+from aguila.offload import is_large, offload
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,
@@ -69,8 +69,8 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
             answer["page"] = {"truncated": True, "cursor": shown[start]["id"]}
         return answer
 
-    if any(map(has_large_content, messages)):
-        return await apart(lambda: json_document(page(), exchange.headers, is_large=True))
+    if is_large(messages):
+        return await offload(lambda: json_document(page(), exchange.headers, is_large=True))
     return json_document(page(), exchange.headers)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from aguila.agent.apart import apart, has_large_content, is_large
 from aguila.codec import encode
 from aguila.codec.notice import log_notice
 from aguila.codec.text import load
 from aguila.codec.values import is_object
 from aguila.errors import ThreadBusy
+from aguila.offload import is_large, offload
 from aguila.protocol import replace
 from aguila.server.exchange import Exchange, Service
 from aguila.server.inputs import read_object
@@ -87,8 +87,8 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
         "tip": view.tip,
         "runs": [run_document(record) for record in records],
     }
-    if any(map(has_large_content, view.conversation.messages)) or is_large(view.conversation.state):
-        return await apart(json_document, answer, exchange.headers, is_large=True)
+    if is_large(view.conversation.messages) or is_large(view.conversation.state):
+        return await offload(json_document, answer, exchange.headers, is_large=True)
     return json_document(answer, exchange.headers)
 
 

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from aguila.codec.large import LARGE
 from aguila.errors import CursorExpired
-
-LARGE: Final = 1 << 20
-"""Bytes from which on something is kept by itself and moved in slices, so that it is held in memory once."""
-
 
 ROOM: Final = 64 * 1024
 """Bytes that a store must be able to take for it to count as working: about what a small run writes."""

@@ -14,6 +14,7 @@ from itertools import islice
 
 import msgspec
 
+from aguila.codec.large import LARGE
 from aguila.errors import (
     AgentMismatch,
     InterruptTaken,
@@ -25,7 +26,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store._content import LARGE, ROOM, blob_id_of, check_ids, rows_of, size_of, thread_hash
+from aguila.store._content import ROOM, blob_id_of, check_ids, rows_of, size_of, thread_hash
 from aguila.store._memory.files import Files
 from aguila.store._memory.thread import Thread
 from aguila.store.base import (

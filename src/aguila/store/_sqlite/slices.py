@@ -10,8 +10,8 @@ import sqlite3
 from time import monotonic
 from typing import Any
 
+from aguila.codec.large import LARGE
 from aguila.codec.whole import Whole
-from aguila.store._content import LARGE
 from aguila.store._sqlite.file import Writing
 
 _SLICE = 1 << 18
