@@ -26,6 +26,7 @@ APP_OPTIONS: Final = {
     "header": "headers_allowed",
     "allow_system_messages": "allow_system_messages",
     "echo_input": "echo_input",
+    "one_text_at_a_time": "one_text_at_a_time",
     "max_body": "limits.body",
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
@@ -99,6 +100,9 @@ def serve(
     cancel_grace: Annotated[
         float, _option(_RUNS, "Time for a cancelled agent to clean up.", min=0, metavar="SECONDS")
     ] = 5.0,
+    one_text_at_a_time: Annotated[
+        bool, _option(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
+    ] = False,
     allowed_host: Annotated[
         list[str] | None, _option(_ACCESS, "Accept this Host header too. Repeatable.", metavar="HOST")
     ] = None,

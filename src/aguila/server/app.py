@@ -52,9 +52,11 @@ class App:
     run survives a silent owner, ``drain`` what running runs get on shutdown, ``coalesce`` how long events may gather,
     ``store_patience`` how long they may wait to be stored; all in seconds. ``headers_allowed`` names the request
     headers that agents see; ``allowed_hosts`` the names by which the app may be called, ``cors_origins`` the foreign
-    pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``capabilities`` is merged over what is
-    derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin the drain (see
-    ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was tolerated.
+    pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``one_text_at_a_time`` sends text messages that
+    are written at the same time one after the other, for front ends that would mix them. ``capabilities`` is merged
+    over what is derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
+    the drain (see ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was
+    tolerated.
 
     Raises ``TypeError`` for an agent that cannot be called with a run, ``ValueError`` for an option it does not know.
     """
@@ -82,6 +84,7 @@ class App:
         headers_allowed: Sequence[str] = (),
         allow_system_messages: bool = False,
         echo_input: bool = False,
+        one_text_at_a_time: bool = False,
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
         retention: Retention | None = None,
         debug: bool = False,
@@ -136,6 +139,7 @@ class App:
             limits=limits,
             allow_system_messages=allow_system_messages,
             echo_input=echo_input,
+            one_text_at_a_time=one_text_at_a_time,
             retention=retention,
             debug=debug,
         )

@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     ``at_once`` is for bodies and uploads of more than 1 MiB, together: while they would be more, the next ones wait.
     ``runs_per_scope`` counts the runs of a scope that are on, in all processes that share the store; ``runs`` all that
-    are on in this process.
+    are on in this process. ``held`` is for what one run holds back with ``App(one_text_at_a_time=True)``.
     """
 
     body: int = MAX_SIZE
@@ -43,6 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     id_length: int = 512
     runs_per_scope: int = 100
     runs: int = 10_000
+    held: int = 256 * 1024
 
     def __post_init__(self) -> None:
         if isinstance(self.upload_types, str):  # which would be taken letter by letter

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from time import monotonic
@@ -32,6 +33,7 @@ from aguila.server.outage import Outage
 from aguila.server.rejection import Rejected
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
 from aguila.store import Lease, RunEnd, Store
+from aguila.stream.one_text import TextSequencer
 
 _log = logging.getLogger("aguila.server")
 
@@ -76,6 +78,7 @@ class LiveRun:
         "_pending",
         "_refusal",
         "_room",
+        "_sequencer",
         "_store",
         "_terminal",
         "_timer",
@@ -104,6 +107,7 @@ class LiveRun:
         window: float,
         claims: Sequence[str] = (),
         max_event: int = MAX_SIZE,
+        max_held: int | None = None,
         outage: Outage | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -118,6 +122,7 @@ class LiveRun:
         """Done when nothing more will be written by this process."""
         self._store = store
         self._max_event = max_event
+        self._sequencer = None if max_held is None else TextSequencer(max_held, self._size_of)
         self.session: bytes | None = None
         """The thread's session before this run."""
         self._window = self._wait = window
@@ -149,6 +154,10 @@ class LiveRun:
         """See ``aguila.agent.Sink``."""
         if self._refusal is not None:
             raise self._refusal
+        if self._sequencer is not None:
+            events = self._sequencer.feed(events)
+            if not events:
+                return
         event: Any = events[0]
         if (
             len(events) == 1  # as nearly always
@@ -178,6 +187,11 @@ class LiveRun:
             self._flush_now()
         elif self._timer is None and self._flushing is None:
             self._schedule()
+
+    def _size_of(self, event: Event) -> int:
+        """Return the size of an event that may be held back. Raises what ``checked`` does."""
+        # A large one is never held.
+        return sys.maxsize if is_large_event(event) else len(checked(event, self._max_event))
 
     async def room(self) -> None:
         """See ``aguila.agent.Sink``."""
@@ -383,6 +397,8 @@ class LiveRun:
             events, end = [_UNSTORED], RunEnd(outcome="error")
             late = self._loop.call_later(_TOLD_AFTER, self._break_off)  # they have waited for long enough
         else:
+            if self._sequencer is not None and self._terminal is None:
+                self._pending += [checked(event, self._max_event) for event in self._sequencer.flush()]
             events = await self._take()
             is_whole = self._unsendable is None or (ending is not None and ending.outcome == "error")
             if ending is None or self._terminal is None or not is_whole:

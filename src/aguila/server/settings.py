@@ -30,5 +30,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     allow_system_messages: bool = False
     echo_input: bool = False
+    one_text_at_a_time: bool = False
     retention: Retention | None = None
     debug: bool = False
