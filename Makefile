@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 RUN_ENV := $(VENV)/.run
 ENV := $(VENV)/.installed
-NODE_DIRS := tests/interop/node tests/interop/tanstack
+NODE_DIRS := tests/interop/node tests/interop/clients tests/interop/tanstack
 NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
@@ -34,6 +34,7 @@ check: $(ENV)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_proto.py --check
 	$(BIN)/python scripts/diagrams.py --check
+	$(BIN)/python scripts/dialect_table.py --check
 
 format: $(ENV)
 	$(BIN)/ruff format .

@@ -74,7 +74,7 @@ def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
         thread = client.thread("a/b?c")
         twin.result(thread.run("Hi", headers={"X-Call": "1"}))
         asked = server.requests[1]
-        assert (asked.method, asked.path) == ("GET", "/agent/threads/a%2Fb%3Fc/events")
+        assert (asked.method, asked.path) == ("GET", "/agent/threads/a%2Fb%3Fc/events?protocolVersion=1.1")
         assert asked.headers["last-event-id"] == "1"
         assert asked.headers["authorization"] == "Bearer b"
         assert (asked.headers["x-tenant"], asked.headers["x-call"]) == ("t", "1")
@@ -307,7 +307,7 @@ def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_se
         assert twin.result(thread.run("Hi")).text == "x"
         posts = [r for r in server.requests if r.method == "POST"]
         assert posts[1].body == posts[2].body, "the same run"
-        assert server.requests[2].path == f"/threads/t/runs/{posts[1].json['runId']}/events"
+        assert server.requests[2].path == f"/threads/t/runs/{posts[1].json['runId']}/events?protocolVersion=1.1"
         assert [m.content for m in thread.messages if m.role == "user"] == ["to learn that it gives ids", "Hi"]
 
         def found(asked):
@@ -322,7 +322,7 @@ def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_se
 def test_the_first_run_of_a_client_is_looked_for_as_well(twin):
     def found(asked):
         run = server.requests[0].json["runId"]
-        assert asked.path == f"/threads/t/runs/{run}/events"
+        assert asked.path == f"/threads/t/runs/{run}/events?protocolVersion=1.1"
         return Answer([frames([started(run, "t"), *text("m", "found"), finished(run, "t")], 50)])
 
     lost = Answer(cut=True, before_head=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aguila.codec import Notice, encode
 from aguila.codec.compat import Compat
-from aguila.codec.downgrade import downgrade_event, downgrade_input, strip_subagents
+from aguila.codec.dialects import Translator, dialect_of, downgrade_input, strip_subagents
 from aguila.protocol import (
     AssistantMessage,
     ContentPart,
@@ -53,6 +53,13 @@ def asked(*messages: Message, **members: Any) -> RunAgentInput:
 
 def user(*parts: ContentPart) -> UserMessage:
     return UserMessage(id="u", content=list(parts))
+
+
+def downgrade_event(event: Event, peer: str | None, warn: Any) -> Event | None:
+    """One event for a client that declared this version; None if there is nothing to send."""
+    written = Translator(dialect_of("1.1" if peer is None else peer), warn=warn).feed(event)
+    assert len(written) <= 1
+    return written[0] if written else None
 
 
 def sent(input: RunAgentInput, peer: str) -> tuple[dict[str, Any], list[str]]:
@@ -255,7 +262,9 @@ def test_the_echo_of_an_input_is_downgraded_with_its_run() -> None:
     assert json.loads(encode(downgraded))["input"] == {
         "threadId": "t",
         "runId": "r",
-        "messages": [{"id": "u", "role": "user", "content": ""}],
+        "messages": [{"id": "u", "role": "user", "content": "[image: image/png, https://x.test/cat.png]"}],
+        "tools": [],
+        "context": [],
     }
     assert [(notice.path, notice.event_type) for notice in notices] == [("/input/messages/0/content", "RUN_STARTED")]
 

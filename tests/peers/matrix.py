@@ -25,6 +25,20 @@ class Cell(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
+CLIENTS = [
+    "",
+    "## Clients nobody here wrote",
+    "",
+    "What each published generation of `@ag-ui/client` receives from our server is in [dialects](dialects.md). A",
+    "dialect departs from the protocol in four places, and says so in the log with the rule VER-16:",
+    "",
+    "- VER-11: a client that declares no version is written to as a 0.x client, not as a current one (VER-8).",
+    "- VER-12, LIFE-8: a cancelled run ends without an outcome, since these clients refuse the outcome `cancelled`.",
+    "- VER-13: a file in a tool result becomes a line of text that says what it was.",
+    "- VER-13: a STATE_SNAPSHOT is sent before the first STATE_DELTA of a run.",
+]
+"""The end of the page: the other direction."""
+
 Column = dict[str, Cell]
 
 
@@ -103,7 +117,7 @@ def page(columns: dict[Peer, Column]) -> str:
             "",
         ]
         lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)] or ["Nothing to remark."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *CLIENTS]) + "\n"
 
 
 def _number(notes: list[str], remark: str) -> int:

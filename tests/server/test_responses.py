@@ -258,13 +258,13 @@ async def encrypting(run: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.1", True)]
+    ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.1", False)]
 )
 @pytest.mark.parametrize("more", ["", "&compact=true"])
 def test_a_reader_is_told_the_version_it_declared_wherever_it_reads(
     declared: Any, version: str, has_type: bool, more: str
 ) -> None:
-    """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0; who declares nothing is current."""
+    """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0; without a version it is for 0.x (VER-8)."""
     notices: list[Any] = []
     with serving(App(encrypting, warn=notices.append)) as server:
         events = server.events(protocolVersion=declared)
@@ -273,7 +273,7 @@ def test_a_reader_is_told_the_version_it_declared_wherever_it_reads(
         assert events[1]["encryptedValue"] == "opaque"
         query = "?" + more if declared is ... else f"?protocolVersion={declared}{more}"
         for path in ("/threads/thread/events", "/threads/thread/runs/run/events"):
-            with server.stream("GET", path + query) as stream:
+            with server.stream("GET", path + query, None) as stream:
                 assert stream.rest() == events
     assert notices == []
 

@@ -13,7 +13,7 @@ import pytest
 from conformance import PRODUCER_DUTIES, REFUSED_BY, RELAXED, STREAMS, Seen, expectations, failures, load_cases
 
 from aguila.codec import EventDecoder, Notice, decode, encode
-from aguila.codec.downgrade import downgrade_input, strip_subagents
+from aguila.codec.dialects import downgrade_input, strip_subagents
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, RunErrorEvent
 from aguila.stream.consumer import Consumer

@@ -265,7 +265,9 @@ class Viewer:
     async def follow(self, port: int, **limits: Any) -> _Answer:
         """Go on after the last event that came whole."""
         cursor = f"Last-Event-ID: {self.last}\r\n" if self.last else ""
-        return await self._exchange(port, f"GET /threads/{self.thread_id}/events HTTP/1.1\r\n{cursor}", **limits)
+        return await self._exchange(
+            port, f"GET /threads/{self.thread_id}/events?protocolVersion=1.1 HTTP/1.1\r\n{cursor}", **limits
+        )
 
     async def follow_to_the_end(self, *ports: int) -> None:
         """Come back, to one worker after the other, until the run has ended."""

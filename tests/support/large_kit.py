@@ -139,7 +139,7 @@ def go_out(server: Measured) -> dict[str, Any]:
 def replay(server: Measured) -> dict[str, Any]:
     """The same, read again from the log."""
     go_out(server)
-    check(server.get("/threads/thread%20of%20out/events"), [1], SIZE)
+    check(server.get("/threads/thread%20of%20out/events?protocolVersion=1.1"), [1], SIZE)
     return server.figures()
 
 

@@ -18,6 +18,9 @@ import pytest
 INTEROP = Path(__file__).resolve().parent.parent / "interop"
 FOLDER = INTEROP / "node"
 
+CLIENTS = FOLDER.parent / "clients"
+"""Every published generation of @ag-ui/client, as ``client-0-0-45`` and ``core-0-0-45``."""
+
 
 def node_path(folder: Path = FOLDER) -> str:
     """The node binary; the packages of a folder are installed if they were not."""

@@ -66,6 +66,14 @@ def run_input(thread_id: str = "thread", run_id: str = "run", **members: Any) ->
     return {name: value for name, value in found.items() if value is not ...}
 
 
+def declaring(path: str, version: str | None = "1.1") -> str:
+    """The address of a stream with the reader's protocol version, unless it has one; other addresses as they are."""
+    is_stream = path.partition("?")[0].endswith("/events")
+    if version is None or not is_stream or "protocolVersion=" in path:
+        return path
+    return f"{path}{'&' if '?' in path else '?'}protocolVersion={version}"
+
+
 class Stream:
     """An open response and the frames that have come."""
 
@@ -122,8 +130,9 @@ class Peer:
         self.client = httpx2.Client(base_url=url, timeout=DEADLINE, headers=headers, trust_env=False)
 
     @contextmanager
-    def stream(self, method: str, path: str, **options: Any) -> Iterator[Stream]:
-        with self.client.stream(method, path, **options) as response:
+    def stream(self, method: str, path: str, declared: str | None = "1.1", **options: Any) -> Iterator[Stream]:
+        """Open a stream; a GET declares 1.1 unless told otherwise, as ``run_input`` does."""
+        with self.client.stream(method, declaring(path, declared), **options) as response:
             yield Stream(response)
 
     def run(self, path: str = "/", headers: dict[str, str] | None = None, **members: Any) -> Any:
@@ -138,7 +147,7 @@ class Peer:
             return stream.rest()
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
-        return self.client.get(path, **options)
+        return self.client.get(declaring(path), **options)
 
     def post(self, path: str, **options: Any) -> httpx2.Response:
         return self.client.post(path, **options)

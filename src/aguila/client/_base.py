@@ -30,12 +30,12 @@ from aguila.client.tools import AnyTool, Confirm, Toolbox
 from aguila.client.transport import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
-from aguila.codec.downgrade import is_version
+from aguila.codec.dialects import is_version, predates_versions
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import DecodeError, HTTPRejected, TransportFailed
-from aguila.protocol import AgentCapabilities
+from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities
 from aguila.protocol.parts import MediaPart
 
 TransportT = TypeVar("TransportT")
@@ -82,6 +82,13 @@ class Settings(msgspec.Struct, kw_only=True):
     def route(self, *segments: str) -> str:
         """The address of something below the endpoint."""
         return join_url(self.url, segments)
+
+    def stream_route(self, *segments: str) -> str:
+        """Return the address of a stream below the endpoint, with the protocol version that an input would declare."""
+        url = self.route(*segments)
+        if predates_versions(self.peer_version):
+            return url
+        return f"{url}{'&' if '?' in url else '?'}protocolVersion={PROTOCOL_VERSION}"
 
     @property
     def accept(self) -> str:

@@ -32,7 +32,7 @@ from aguila.client.middleware import Chain
 from aguila.client.requests import Limit, merge_headers, open_answer, read_answer, rejection, told
 from aguila.client.transport import Request
 from aguila.codec import EventDecoder
-from aguila.codec.downgrade import predates_subagents, strip_subagents
+from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice
 from aguila.codec.sse import Frame
@@ -436,11 +436,11 @@ class Exchange:
 
     def _log_request(self, request: Request) -> Request:
         headers = merge_headers(request.headers, {**_READ_ON, "Last-Event-ID": self._cursor.id})
-        url = self._settings.route("threads", self._thread_id, "events")
+        url = self._settings.stream_route("threads", self._thread_id, "events")
         return Request(method="GET", url=url, headers=headers)
 
     def _run_request(self, request: Request, run_id: str) -> Request:
-        url = self._settings.route("threads", self._thread_id, "runs", run_id, "events")
+        url = self._settings.stream_route("threads", self._thread_id, "runs", run_id, "events")
         return Request(method="GET", url=url, headers=merge_headers(request.headers, _READ_ON))
 
     def _given_up(self, dropped: AguilaError | None, more: str = "") -> AguilaError:

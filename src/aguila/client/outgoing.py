@@ -12,7 +12,7 @@ import msgspec
 
 from aguila.client.arguments import expect, listed
 from aguila.codec import decode, encode
-from aguila.codec.downgrade import downgrade_input
+from aguila.codec.dialects import downgrade_input
 from aguila.errors import DecodeError, EncodeError
 from aguila.offload import LARGE
 from aguila.protocol import (

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.records import tell
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
@@ -29,7 +30,7 @@ from aguila.server.rejection import Disconnected, Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
 from aguila.server.routes import find_route, path_segments, split_agent
 from aguila.server.runs import Runs
-from aguila.server.settings import Busy, Settings
+from aguila.server.settings import Busy, Settings, UndeclaredPeers
 from aguila.server.signals import Signals
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
@@ -53,7 +54,9 @@ class App:
     ``store_patience`` how long they may wait to be stored; all in seconds. ``headers_allowed`` names the request
     headers that agents see; ``allowed_hosts`` the names by which the app may be called, ``cors_origins`` the foreign
     pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``one_text_at_a_time`` sends text messages that
-    are written at the same time one after the other, for front ends that would mix them. ``capabilities`` is merged
+    are written at the same time one after the other, for front ends that would mix them. ``undeclared_peers`` says
+    what a client that declares no protocol version gets of subagents: ``"flatten"`` makes their output the agent's own,
+    ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse. ``capabilities`` is merged
     over what is derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
     the drain (see ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was
     tolerated.
@@ -85,6 +88,7 @@ class App:
         allow_system_messages: bool = False,
         echo_input: bool = False,
         one_text_at_a_time: bool = False,
+        undeclared_peers: UndeclaredPeers = "flatten",
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
         retention: Retention | None = None,
         debug: bool = False,
@@ -96,6 +100,7 @@ class App:
         _one_of("history", history, ("client", "server"))
         _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
         _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
+        _one_of("undeclared_peers", undeclared_peers, ("flatten", "subagents"))
         for option, seconds in (("heartbeat", heartbeat), ("lease", lease), ("store_patience", store_patience)):
             if not seconds > 0:
                 raise ValueError(f"{option} is a number of seconds above 0, not {seconds!r}")
@@ -163,6 +168,8 @@ class App:
                 headers_allowed=headers_allowed,
                 heartbeat=heartbeat,
                 disconnect_grace=grace,
+                undeclared=UNDECLARED if undeclared_peers == "flatten" else UNDECLARED_WITH_SUBAGENTS,
+                serves_files=authenticate is not None or allow_anonymous,
                 warn=warn,
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -55,6 +55,13 @@ class Request:
             text = self.asgi.get("query_string", b"").decode("latin-1")
             self._query = dict(parse_qsl(text, keep_blank_values=True))
         return self._query
+
+
+def base_url(request: Request) -> str:
+    """Return the address at which the client reached the app, without a trailing slash."""
+    root: str = request.asgi.get("root_path", "").rstrip("/")
+    host = request.headers.get("host", "localhost")
+    return f"{request.asgi.get('scheme', 'http')}://{host}{quote(root)}"
 
 
 Authenticate = Callable[[Request], Awaitable[Any] | Any]

@@ -23,7 +23,7 @@ from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEven
 from aguila.server.asked import Asked
 from aguila.server.limits import STORED
 from aguila.server.projection import input_of, stored_body
-from aguila.server.responses import Framing
+from aguila.server.responses import Framing, WrappedFraming
 from aguila.store import RunRecord, Store
 from aguila.stream.json_values import json_equal
 
@@ -144,14 +144,11 @@ async def _was_asked_under(asked: Asked, interrupt_ids: Sequence[str], store: St
 _BOUNDARIES = (b'{"type":"RUN_STARTED"', b'{"type":"RUN_FINISHED"')
 
 
-class SentRunId(Framing):
+class SentRunId(WrappedFraming):
     """Frames events as another framing does, with the sent run id in place of the stored one."""
 
     def __init__(self, framing: Framing, *, stored: str, sent: str) -> None:
-        super().__init__(framing.peer)
-        self.media_type = framing.media_type
-        self.heartbeat = framing.heartbeat
-        self._framing = framing
+        super().__init__(framing)
         self._stored = stored
         self._sent = sent
         self._old = b'"runId":' + msgspec.json.encode(stored)
@@ -165,9 +162,13 @@ class SentRunId(Framing):
         """See ``Framing``."""
         return self._framing.large(number, self._rename(event))
 
-    def event(self, event: Event, number: int | None = None) -> bytes:
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        return self._framing.event(self._renamed(event), number)
+        return self._framing.events([self._renamed(event) for event in events], number)
+
+    def stored_run_id(self, run_id: str) -> str:
+        """See ``Framing``."""
+        return self._stored if run_id == self._sent else run_id
 
     def _rename(self, event: bytes) -> bytes:
         if not event.startswith(_BOUNDARIES):

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
+from aguila.agent.chat import FILE_PROVIDER
 from aguila.codec import encode
+from aguila.codec.dialects import UNDECLARED, Dialect, Link, dialect_of
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notice import Warn
 from aguila.errors import NotFound
-from aguila.protocol import AgentCapabilities
+from aguila.protocol import AgentCapabilities, FileSource
 from aguila.server.admission import Admission
-from aguila.server.auth import Request
+from aguila.server.auth import Request, base_url
 from aguila.server.limits import Limits
 from aguila.server.rejection import draining
 from aguila.server.responses import EventStream, Framing, Receive, Streams, framing_for
@@ -57,6 +60,8 @@ class Service:
         headers_allowed: Sequence[str],
         heartbeat: float,
         disconnect_grace: float | None,
+        undeclared: Dialect = UNDECLARED,
+        serves_files: bool = False,
         warn: Warn,
     ) -> None:
         self.runs = runs
@@ -72,6 +77,8 @@ class Service:
         """Whether a stream did not end with the drain, because nobody reads it."""
         self._streams = Streams(heartbeat)
         self._grace = disconnect_grace
+        self._undeclared = undeclared
+        self._serves_files = serves_files
 
     async def drain(self) -> None:
         """Drain the runs, let their viewers read the end, then end the streams that are left.
@@ -110,7 +117,21 @@ class Service:
                 self.warn(notice)
         elif is_tanstack(exchange.request):
             return TanStackFraming()
-        return framing_for(_negotiated(accepted), declared)
+        dialect = dialect_of(declared, self._undeclared)
+        if dialect.is_current:
+            return framing_for(_negotiated(accepted))
+        return framing_for(_negotiated(accepted), dialect, self._link(exchange.request))
+
+    def _link(self, request: Request) -> Link | None:
+        """Return what gives the address of an uploaded file, if this caller may download files."""
+        if not self._serves_files:
+            return None
+        base = base_url(request)
+
+        def link(source: FileSource) -> str | None:
+            return f"{base}/files/{quote(source.value)}" if source.provider in (None, FILE_PROVIDER) else None
+
+        return link
 
     def stream(
         self,

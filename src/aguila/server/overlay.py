@@ -26,7 +26,8 @@ from typing import Any, Final
 
 import msgspec
 
-from aguila.protocol import AssistantMessage, Message, replace
+from aguila.codec.dialects import is_written_from
+from aguila.protocol import AssistantMessage, Message, ToolMessage, UserMessage, replace
 
 INSTRUCTING_ROLES: Final = frozenset({"system", "developer"})
 """Roles whose messages instruct the agent rather than ask it something."""
@@ -197,6 +198,13 @@ def _completed(sent: Any, held: Any) -> Any:
         if len(sent_calls) == len(calls):
             completed = [_completed(one, call) for one, call in zip(sent_calls, calls, strict=True)]
             unsaid["tool_calls"] = completed if calls else held.tool_calls
+    elif (
+        isinstance(held, UserMessage | ToolMessage)
+        and not isinstance(held.content, str)
+        and sent.content != held.content
+        and is_written_from(sent.content, held.content)
+    ):
+        unsaid["content"] = held.content  # a dialect wrote it in another form
     return replace(sent, **unsaid) if unsaid else sent
 
 

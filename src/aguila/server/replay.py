@@ -13,11 +13,12 @@ from functools import partial
 from aguila.codec import decode_event
 from aguila.codec.notice import Warn
 from aguila.offload import LARGE, offload
-from aguila.protocol import Event
+from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
 from aguila.server.limits import STORED
+from aguila.server.projection import input_of
 from aguila.server.rejection import Rejected
-from aguila.server.responses import EventStream, Framing
+from aguila.server.responses import EventStream
 from aguila.store import Batch, RunRecord, Store
 from aguila.stream import compact
 
@@ -56,14 +57,16 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
                 decoded = await offload(_decoded, batch) if is_large else _decoded(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
-        frames = partial(_frames, framing, compact(events, warn=warn), record.last)
+        events = compact(events, warn=warn)
+        if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
+            # Compaction moves nothing before the first delta but a snapshot.
+            given = await input_of(record)
+            if framing.translator is not None:
+                framing.translator.supply_state(record.run_id, {} if given.state is None else given.state)
+        frames = partial(framing.events, events, record.last)
         stream.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
 
 
 def _decoded(batch: Batch) -> list[Event | None]:
     return [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
-
-
-def _frames(framing: Framing, events: Sequence[Event], last: int) -> bytes:
-    return b"".join([*map(framing.event, events[:-1]), framing.event(events[-1], last)])

@@ -1,6 +1,6 @@
 """Layer: server. Answers as raw ASGI: JSON documents, and event streams as SSE or protobuf.
 
-Below: ``aguila.codec`` (framing, downgrade) and ``aguila.store`` (where streams come from). Above: ``exchange``
+Below: ``aguila.codec`` (framing, dialects) and ``aguila.store`` (where streams come from). Above: ``exchange``
 and the handlers.
 
 A stream reads the log at its reader's pace: ``send`` waits for a slow one, and nothing is kept for it meanwhile. One
@@ -16,13 +16,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from functools import cache
 from math import inf
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from aguila.codec import decode_event, encode, encode_event
-from aguila.codec.downgrade import downgrade_event
+from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
+from aguila.codec.dialects.translator import untouched_types
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
@@ -30,11 +33,11 @@ from aguila.codec.writing import encode_large
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.offload import LARGE, offload
 from aguila.protocol import Event, RunErrorEvent
+from aguila.server.baseline import state_before
 from aguila.server.checked import is_large_event
 from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
-from aguila.stream.version import downgrade_version
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -52,6 +55,8 @@ _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
 _STARTED = b'{"type":"RUN_STARTED"'
+_STATE_DELTA = b'{"type":"STATE_DELTA"'
+_ATTRIBUTION = b'"subagentRunId":'
 
 
 def _is_rich(started: bytes) -> bool:
@@ -106,36 +111,73 @@ def head_only(send: Send) -> Send:
 # Framing
 
 
+@cache
+def _untouched_prefixes(dialect: Dialect) -> tuple[bytes, ...]:
+    """Return how stored events begin that the dialect never changes, the commonest first."""
+    return tuple([b'{"type":"%b"' % type_.encode() for type_ in untouched_types(dialect)])
+
+
 class Framing(ABC):
-    """Stored events as bytes of a response. ``peer`` is the protocol version of a reader that declared an older one."""
+    """Writes events as bytes of one response, in the dialect of its reader.
+
+    ``link`` gives the address of a file if the reader may download it.
+    """
 
     media_type: str
     heartbeat: bytes | None = None
 
-    def __init__(self, peer: str | None = None) -> None:
-        self.peer = peer
-        self._is_ancient = peer is not None and peer.startswith("0")
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
+        self.dialect = dialect
+        self.translator = None if dialect.is_current else Translator(dialect, link=link, warn=self._warn)
+        self._untouched = _untouched_prefixes(dialect)
         self._warned: set[str] = set()
 
     @abstractmethod
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
-        """Events of the log with their sequence numbers."""
+        """Write events of the log with their sequence numbers."""
 
     def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
-        """One event of the log in pieces, to be sent one after the other, so that it is not copied to frame it."""
+        """Write one event of the log in pieces, so that it is not copied to frame it."""
         return (self.batch(number, [event]),)
 
     @abstractmethod
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """Write events that are not in the log. The last frame carries ``number``."""
+
     def event(self, event: Event, number: int | None = None) -> bytes:
-        """An event that is not in the log."""
+        """Write one event that is not in the log."""
+        return self.events([event], number)
 
-    def older(self, event: Event) -> Event | None:
-        """An event as the reader's version has it."""
-        return downgrade_event(event, self.peer, self._warn)
+    def stored_run_id(self, run_id: str) -> str:
+        """Return the id under which the log has a run that the reader knows by this id."""
+        return run_id
 
-    def has_newer(self, body: bytes) -> bool:
-        """Whether some of these bytes may need ``older``."""
-        return self._is_ancient or _VERSION in body or _ENCRYPTED in body
+    def needs_state(self, event: bytes) -> bool:
+        """Return whether this event can only be written after ``translator.supply_state``."""
+        return event.startswith(_STATE_DELTA) and self.translator is not None and self.translator.needs_state
+
+    def may_need_state(self, events: Sequence[bytes]) -> bool:
+        """Return whether ``needs_state`` may hold for one of these events when its turn comes."""
+        translator = self.translator
+        if translator is None or not self.dialect.state_baseline:
+            return False
+        if not translator.needs_state and not any([event.startswith(_STARTED) for event in events]):  # noqa: C419
+            return False
+        return any([event.startswith(_STATE_DELTA) for event in events])  # noqa: C419 - a generator takes twice as long
+
+    def _translate(self, events: Sequence[Event]) -> list[Any]:
+        translator = self.translator
+        return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
+
+    def _are_untouched(self, events: Sequence[bytes], body: bytes) -> bool:
+        """Return whether the reader gets stored events as they are. Their first bytes decide, and a few markers."""
+        dialect = self.dialect
+        if dialect.protocol_version == "1.0":
+            return _VERSION not in body and _ENCRYPTED not in body
+        if not dialect.subagents and _ATTRIBUTION in body:
+            return False
+        untouched = self._untouched
+        return all([event.startswith(untouched) for event in events])  # noqa: C419 - as above
 
     def _warn(self, notice: Notice) -> None:
         if notice.rule + notice.message not in self._warned:  # once per stream, not once per token
@@ -144,49 +186,62 @@ class Framing(ABC):
 
 
 class SSEFraming(Framing):
-    """Server-sent events; the id is the sequence number. LF only (SSE-5)."""
+    """Server-sent events; the id is the sequence number. LF only (SSE-5).
+
+    Of several frames for one event the last has the id. An event without a frame has none: the id of the next frame
+    covers it, and a reader that comes back before that has it translated again.
+    """
 
     media_type = SSE_MEDIA_TYPE
     heartbeat = b":\n\n"
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
-        if len(events) == 1 and self.peer is not None:
-            return self._translated(first, events[0])
+        if len(events) == 1 and self.translator is not None:
+            return _joined(self._written(events[0]), first)
         body = b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(events, first)])
-        if self.peer is None or not self.has_newer(body):
+        if self.translator is None or self._are_untouched(events, body):
             return body
-        return b"".join([self._translated(number, event) for number, event in enumerate(events, first)])
+        return b"".join([_joined(self._written(event), number) for number, event in enumerate(events, first)])
 
     def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
         """See ``Framing``."""
-        told = event if self.peer is None else self._told(event)
-        return () if told is None else (b"id: %d\ndata: " % number, told, b"\n\n")
+        written = self._written(event)
+        if not written:
+            return ()
+        pieces = [piece for data in written[:-1] for piece in (b"data: ", data, b"\n\n")]
+        return (*pieces, b"id: %d\ndata: " % number, written[-1], b"\n\n")
 
-    def _translated(self, number: int, data: bytes) -> bytes:
-        told = self._told(data)
-        return b"" if told is None else b"id: %d\ndata: %b\n\n" % (number, told)
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        written = [
+            encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
+        ]
+        return _joined(written, number)
 
-    def _told(self, data: bytes) -> bytes | None:
-        if self.peer == "1.0" and data.startswith(_STARTED) and not _is_rich(data):
+    def _written(self, data: bytes) -> list[bytes]:
+        """Return a stored event as the reader gets it: one document, several, or none."""
+        if self.translator is None or self._are_untouched([data], data):
+            return [data]
+        if self.dialect.protocol_version == "1.0" and data.startswith(_STARTED) and not _is_rich(data):
             # Almost always all there is to say in 1.0, so it need not be taken apart. No string can hold these bytes:
             # its quotes would be escaped.
-            data = data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)
-        elif self.has_newer(data):
-            event = decode_event(data, strict=True, max_size=STORED)
-            event = None if event is None else self.older(event)
-            if event is None:
-                return None
-            data = encode_large(event) if len(data) > LARGE else encode_event(event)
-        return data
+            return [data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)]
+        event = decode_event(data, strict=True, max_size=STORED)
+        if event is None:
+            return []
+        encode_one = encode_large if len(data) > LARGE else encode_event
+        return [data if one is event else encode_one(one) for one in self._translate([event])]
 
-    def event(self, event: Event, number: int | None = None) -> bytes:
-        """See ``Framing``."""
-        told = event if self.peer is None else self.older(event)
-        if told is None:
-            return b""
-        data = encode_large(told) if is_large_event(told) else encode_event(told)
-        return b"data: %b\n\n" % data if number is None else b"id: %d\ndata: %b\n\n" % (number, data)
+
+def _joined(written: Sequence[bytes], number: int | None) -> bytes:
+    """Frame several documents of which the last has the id."""
+    if not written:
+        return b""
+    frames = [b"data: %b\n\n" % data for data in written]
+    if number is not None:
+        frames[-1] = b"id: %d\n%b" % (number, frames[-1])
+    return b"".join(frames)
 
 
 class ProtobufFraming(Framing):
@@ -194,29 +249,34 @@ class ProtobufFraming(Framing):
 
     media_type = PROTOBUF_MEDIA_TYPE
 
-    def __init__(self, peer: str | None = None) -> None:
-        super().__init__(peer)
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
+        super().__init__(replace(dialect, reasoning="none") if dialect.reasoning == "thinking" else dialect, link)
         self._encoder = ProtobufEncoder(warn=self._warn)
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``. Raises ``EncodeError`` for what this wire cannot carry."""
         decoded = (decode_event(data, strict=True, max_size=STORED) for data in events)
-        return b"".join([self.event(event) for event in decoded if event is not None])
+        return self.events([event for event in decoded if event is not None])
 
-    def event(self, event: Event, number: int | None = None) -> bytes:
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        told = event if self.peer is None else self.older(event)
-        return b"" if told is None else self._encoder.encode(told)
+        return b"".join([self._encoder.encode(event) for event in self._translate(events)])
 
 
-class WithoutIds(Framing):
-    """Another framing without the ``id:`` lines: what is not stored has no cursor to come back with."""
+class WrappedFraming(Framing):
+    """Frames events as another framing does, after or before a change of its own."""
 
     def __init__(self, framing: Framing) -> None:
-        super().__init__(framing.peer)
-        self._framing = framing
+        super().__init__()
         self.media_type = framing.media_type
         self.heartbeat = framing.heartbeat
+        self.dialect = framing.dialect
+        self.translator = framing.translator
+        self._framing = framing
+
+
+class WithoutIds(WrappedFraming):
+    """Another framing without the ``id:`` lines: what is not stored has no cursor to come back with."""
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
@@ -224,23 +284,22 @@ class WithoutIds(Framing):
         # Every line of SSE data begins with "data: ", so no such line is a part of an event.
         return body if self.media_type != SSE_MEDIA_TYPE else _ID_LINE.sub(b"", body)
 
-    def event(self, event: Event, number: int | None = None) -> bytes:
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        return self._framing.event(event)
+        return self._framing.events(events)
 
 
 _ID_LINE = re.compile(rb"^id: \d+\n", re.MULTILINE)
 
 
-def framing_for(media_type: str, declared: str | None = None) -> Framing:
-    """The framing for a reader that declared this protocol version, or none.
+def framing_for(media_type: str, dialect: Dialect = CURRENT, link: Link | None = None) -> Framing:
+    """Return the framing for a reader of this dialect.
 
     Where protobuf is not installed it is SSE, which every consumer takes (PB-2).
     """
-    peer = None if declared is None else downgrade_version(declared)
     if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
-        return ProtobufFraming(peer)
-    return _SSE if peer is None else SSEFraming(peer)
+        return ProtobufFraming(dialect, link)
+    return _SSE if dialect.is_current else SSEFraming(dialect, link)
 
 
 _SSE = SSEFraming()  # for all who read our own version: it has nothing to remember about them
@@ -416,8 +475,10 @@ class EventStream:
                     batch: Batch
                     async for batch in tail:
                         is_last = is_terminal(batch.events[-1])
-                        if any(len(event) > LARGE for event in batch.events):
-                            await self._write_large(batch, last=is_last)
+                        if any(len(event) > LARGE for event in batch.events) or self.framing.may_need_state(
+                            batch.events
+                        ):
+                            await self._write_singly(batch, last=is_last)
                         else:
                             await self.write(self.framing.batch(batch.first, batch.events), last=is_last)
                         batch = _NOTHING  # which may be large, and the next one long in coming
@@ -472,9 +533,12 @@ class EventStream:
                 return
             self.after = batches[-1].last
             is_last = not self.is_live and self.until is not None and self.after >= self.until
-            if any(len(event) > LARGE for batch in batches for event in batch.events):
+            if any(
+                self.framing.may_need_state(batch.events) or any(len(event) > LARGE for event in batch.events)
+                for batch in batches
+            ):
                 for batch in batches:
-                    await self._write_large(batch, last=is_last and batch is batches[-1])
+                    await self._write_singly(batch, last=is_last and batch is batches[-1])
             else:
                 body = b"".join([self.framing.batch(batch.first, batch.events) for batch in batches])
                 await self.write(body, last=is_last)
@@ -488,13 +552,19 @@ class EventStream:
             return b""
         return self.framing.event(ending)
 
-    async def _write_large(self, batch: Batch, *, last: bool) -> None:
-        """Send a batch that has large events in it, each by itself."""
+    async def _write_singly(self, batch: Batch, *, last: bool) -> None:
+        """Send a batch event by event: large events are framed in a thread, and some need the state before them."""
+        framing = self.framing
         for number, event in enumerate(batch.events, batch.first):
+            if framing.translator is not None and framing.needs_state(event):
+                shown = framing.translator.run_id
+                stored = None if shown is None else framing.stored_run_id(shown)
+                run_id, state = await state_before(self._store, self.scope, self.thread_id, stored, number)
+                framing.translator.supply_state(run_id if shown is None else shown, state)
             if len(event) > LARGE:
-                pieces = await offload(self.framing.large, number, event)
+                pieces = await offload(framing.large, number, event)
             else:
-                pieces = (self.framing.batch(number, [event]),)
+                pieces = (framing.batch(number, [event]),)
             await self.write(*pieces, last=last and number == batch.last)
 
     async def write(self, *pieces: bytes, last: bool = False) -> None:

@@ -6,6 +6,7 @@ Below: ``exchange``, ``inputs``, ``join``, ``replay``. Above: the table in ``rou
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -50,7 +51,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     if started.is_hydration or (record is not None and not record.is_running and after is None):
         return await _join(service, exchange, input, input.run_id if record is None else record.run_id, framing)
     if started.is_withdrawn:
-        opening = b"".join(framing.event(event) for event in withdrawn(input.thread_id, input.run_id))
+        opening = framing.events(withdrawn(input.thread_id, input.run_id))
         return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
     if record is None:
         raise LookupError("a request leads to a new run, to one that is there, or to none")
@@ -223,11 +224,9 @@ async def _join(
     projections = service.runs.projections
     joined = await join(store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id)
 
-    def frames() -> bytes:
-        opening = [framing.event(event) for event in joined.events[:-1]]
-        return b"".join([*opening, framing.event(joined.events[-1], joined.after)])
-
-    opening = await offload(frames) if any(map(is_large_event, joined.events)) else frames()
+    is_large = any(map(is_large_event, joined.events))
+    frames = partial(framing.events, joined.events, joined.after)
+    opening = await offload(frames) if is_large else frames()
     watched = service.runs.watchable(running) if running is not None and joined.is_live else None
     return service.stream(
         exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched

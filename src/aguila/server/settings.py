@@ -16,6 +16,9 @@ from aguila.store import Retention
 Busy = Literal["auto", "reject", "queue", "replace"]
 """What becomes of a second run on a thread; see ``runs``."""
 
+UndeclaredPeers = Literal["flatten", "subagents"]
+"""What a client that declares no protocol version gets of subagents; see ``App``."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are treated; see ``App``."""

@@ -75,19 +75,18 @@ class TanStackFraming(SSEFraming):
         """See ``Framing``."""
         return (self._one(number, event),) if event.startswith(_CONCERNED) else super().large(number, event)
 
-    def event(self, event: Event, number: int | None = None) -> bytes:
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        *added, last = self.additions.expand(event)
-        return b"".join([*map(super().event, added), super().event(last, number)])
+        return super().events([one for event in events for one in self.additions.expand(event)], number)
 
     def _one(self, number: int, data: bytes) -> bytes:
         event = decode_event(data, strict=True, max_size=STORED) if data.startswith(_CONCERNED) else None
         if event is None:
             return super().batch(number, [data])
         *added, last = self.additions.expand(event)
-        write = super().event
-        frames = [b"id: %d.%d\n%b" % (number - 1, place, write(one)) for place, one in enumerate(added, 1)]
-        return b"".join([*frames, super().batch(number, [data]) if last is event else write(last, number)])
+        write = super().events
+        frames = [b"id: %d.%d\n%b" % (number - 1, place, write([one])) for place, one in enumerate(added, 1)]
+        return b"".join([*frames, super().batch(number, [data]) if last is event else write([last], number)])
 
 
 class Additions:

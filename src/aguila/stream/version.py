@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from aguila.codec.dialects.table import parse_peer
 from aguila.codec.notice import Notice
 from aguila.protocol import PROTOCOL_VERSION
 
@@ -50,6 +51,8 @@ def consumer_version_notice(declared: str | None) -> Notice | None:
     if declared is None:
         return None
     version = parse_version(declared)
+    if version is None and parse_peer(declared) is not None:
+        return None  # the library version of a 0.x client
     if version is None:
         message = (
             f"cannot parse the consumer's protocol version {declared[:_MAX_SHOWN]!r}; treating it as a newer version"
@@ -59,12 +62,3 @@ def consumer_version_notice(declared: str | None) -> Notice | None:
         message = f"the consumer uses {declared}, newer than our {PROTOCOL_VERSION}; it is served {PROTOCOL_VERSION}"
         return Notice(rule="VER-5", message=message, path="/protocolVersion")
     return None
-
-
-def downgrade_version(declared: str | None) -> str | None:
-    """Return the declared version if it is older than ours, so that the stream is downgraded to it; else None.
-
-    A missing or unreadable version counts as ours: never guess an older one (VER-4, VER-11).
-    """
-    version = None if declared is None else parse_version(declared)
-    return declared if version is not None and version < _OURS else None

@@ -1,20 +1,16 @@
-"""Layer: codec. What we send, in the words of a peer that is known to be older (VER-11 to VER-16, ERA-4).
+"""Write our input for a server that is known to be older (VER-11 to VER-16, ERA-4).
 
-Below: the wire types. Above: a client that was told the version of its server, a server that was told that of its
-client. Nobody guesses downward: a version that is absent or cannot be interpreted means a current peer (VER-4, VER-11),
-and for a current peer every function here gives back the object it was given.
-
-A downgrade is pure: it changes no outcome, no id and no order (VER-12), and makes nothing up; at most it supplies the
-empty value that an older schema requires (VER-13). What is lost is reported under the rule VER-16; what only repeats
-what the old peer knows anyway goes silently (VER-15).
+A version that is absent or cannot be interpreted means a current server (VER-4, VER-11): the input stays as it is. A
+downgrade changes no id and no order (VER-12) and makes nothing up; at most it supplies the empty value that an older
+schema requires (VER-13). What is lost is reported under the rule VER-16.
 
 ====== ========================================================== ====================================================
-peer   loses, with a notice                                       is spared, silently
+server loses, with a notice                                       is spared, silently
 ====== ========================================================== ====================================================
-1.0    ``encryptedValueType``                                     a newer ``protocolVersion`` on RUN_STARTED
+1.0    ``encryptedValueType``
 0.x                                                               ``protocolVersion``
-0.0.57 SUBAGENT_* events, parts with a ``file`` source, and       ``subagentRunId``
-       parts of tool messages that are not text
+0.0.57 parts with a ``file`` source, and parts of tool messages   ``subagentRunId``
+       that are not text
 0.0.47 metadata (but ``filename``) and id of a media part, a      media parts and their sources: they are ``binary``
        kind that its MIME type does not tell
 0.0.39 parts that are not text, ``parentRunId``                   absent content: it is the empty string
@@ -28,18 +24,16 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from aguila.codec.dialects.content import as_binary
 from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.codec.values import is_object
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,
     ContentPart,
-    DataSource,
     Event,
     FileSource,
     Message,
     MessagesSnapshotEvent,
-    ReasoningEncryptedValueEvent,
     RunAgentInput,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
@@ -49,11 +43,9 @@ from aguila.protocol import (
     SubagentStartedEvent,
     TextPart,
     ToolMessage,
-    UrlSource,
     UserMessage,
     replace,
 )
-from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import MediaPart
 
 Version = tuple[int, int, int]
@@ -83,26 +75,9 @@ def downgrade_input(input: RunAgentInput, peer_version: str | None, warn: Warn =
     return input if peer >= _CURRENT else _input(input, peer, _Losses(peer_version, warn), "")
 
 
-def downgrade_event(event: Event, peer_version: str | None, warn: Warn = log_notice) -> Event | None:
-    """An event for a client of that version; the same object if there is nothing to change, None if it is lost."""
-    peer = _version(peer_version)
-    if peer >= _CURRENT:
-        return event
-    losses = _Losses(peer_version, warn, event.type)
-    if isinstance(event, RunStartedEvent):
-        # A translator declares what it emits (VER-9), and never a version that it does not speak.
-        if event.protocol_version is not None and (peer < _FIRST or _version(event.protocol_version) > peer):
-            event = replace(event, protocol_version=None if peer < _FIRST else f"{peer[0]}.{peer[1]}")
-        if event.input is not None:
-            echo = _input(event.input, peer, losses, "/input")
-            event = event if echo is event.input else replace(event, input=echo)
-    elif isinstance(event, MessagesSnapshotEvent):
-        messages = _each_message(event.messages, peer, losses, "/messages")
-        event = event if messages is event.messages else replace(event, messages=messages)
-    elif isinstance(event, ReasoningEncryptedValueEvent) and event.encrypted_value_type is not None:
-        losses.report("encryptedValueType", "/encryptedValueType")
-        event = replace(event, encrypted_value_type=None)
-    return strip_subagents(event, warn) if peer <= _NO_SUBAGENTS else event
+def predates_versions(peer_version: str | None) -> bool:
+    """Return whether a server of that version is sent no ``protocolVersion`` (VER-1)."""
+    return _version(peer_version) < _FIRST
 
 
 def predates_subagents(peer_version: str | None) -> bool:
@@ -213,32 +188,9 @@ def _content(
     # A caller who knows the peer may have put a binary part there: it stays.
     media = {i: part for i, part in enumerate(parts) if isinstance(part, MediaPart)}
     if peer <= _BINARY_PARTS:
-        binary = {i: _binary(part, losses, f"{path}/{i}") for i, part in media.items()}
+        binary = {i: as_binary(part, losses.report, f"{path}/{i}") for i, part in media.items()}
         return [binary.get(i, part) for i, part in enumerate(parts)] if binary else parts
     files = {i for i, part in media.items() if isinstance(part.source, FileSource)}
     for i in sorted(files):
         losses.report("a part with a file source", f"{path}/{i}")
     return [part for i, part in enumerate(parts) if i not in files] if files else parts
-
-
-def _binary(part: MediaPart, losses: _Losses, path: str) -> BinaryInputContent:
-    """A file as parts were up to 0.0.47: one kind for all, told apart by MIME type."""
-    source = part.source
-    mime = "" if source.mime_type is None else source.mime_type
-    family, slash, _ = mime.partition("/")
-    if part.type != (family if slash and family in ("image", "audio", "video") else "document"):
-        losses.report(f"that a part is {part.type}, with the MIME type {mime!r},", f"{path}/type")
-    metadata = part.metadata
-    filename = metadata.get("filename") if is_object(metadata) else None
-    filename = filename if isinstance(filename, str) else None
-    if metadata is not None and metadata != ({} if filename is None else {"filename": filename}):
-        losses.report("a part's metadata", f"{path}/metadata")
-    if part.id is not None:
-        losses.report("a part's id", f"{path}/id")
-    return BinaryInputContent(
-        mime_type=mime,
-        data=source.value if isinstance(source, DataSource) else None,
-        url=source.value if isinstance(source, UrlSource) else None,
-        id=None if isinstance(source, DataSource | UrlSource) else source.value,
-        filename=filename,
-    )

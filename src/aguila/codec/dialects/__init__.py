@@ -1,0 +1,33 @@
+"""Write our events and messages the way a published generation of clients reads them.
+
+``table`` says what each generation accepts, ``translator`` rewrites a stream for it, ``content`` rewrites messages and
+recognises them when a client sends them back. ``requests`` is the other direction: our input for an old server.
+"""
+
+from aguila.codec.dialects.content import Link, is_written_from
+from aguila.codec.dialects.requests import (
+    downgrade_input,
+    is_version,
+    predates_subagents,
+    predates_versions,
+    strip_subagents,
+)
+from aguila.codec.dialects.table import CURRENT, GENERATIONS, UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, dialect_of
+from aguila.codec.dialects.translator import Translator
+
+__all__ = [
+    "CURRENT",
+    "GENERATIONS",
+    "UNDECLARED",
+    "UNDECLARED_WITH_SUBAGENTS",
+    "Dialect",
+    "Link",
+    "Translator",
+    "dialect_of",
+    "downgrade_input",
+    "is_version",
+    "is_written_from",
+    "predates_subagents",
+    "predates_versions",
+    "strip_subagents",
+]

@@ -1,0 +1,380 @@
+"""Translate a stream of our events for a client of an older generation.
+
+A translation changes no id and no order (VER-12). What the client cannot read is reported as a VER-16 notice. The
+departures from the protocol, each because the published clients leave no other way, are listed in docs/dialects.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from aguila.codec.dialects.content import Link, translate_content, translate_message
+from aguila.codec.dialects.requests import strip_subagents
+from aguila.codec.dialects.table import CURRENT, Dialect, parse_peer
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    ActivitySnapshotEvent,
+    Event,
+    EventType,
+    Message,
+    MessagesSnapshotEvent,
+    ReasoningEncryptedValueEvent,
+    ReasoningEndEvent,
+    ReasoningMessageChunkEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    ReasoningStartEvent,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    TextMessageChunkEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallResultEvent,
+    replace,
+)
+from aguila.protocol.legacy import (
+    ThinkingEndEvent,
+    ThinkingStartEvent,
+    ThinkingTextMessageContentEvent,
+    ThinkingTextMessageEndEvent,
+    ThinkingTextMessageStartEvent,
+)
+
+_UNKNOWN: Final[Any] = object()
+
+
+class Translator:
+    """Rewrites the events of one stream, in order.
+
+    ``link`` gives the address of a file that the reader may download. ``warn`` receives the losses.
+    """
+
+    def __init__(self, dialect: Dialect, *, link: Link | None = None, warn: Warn = log_notice) -> None:
+        self.dialect = dialect
+        self.run_id: str | None = None
+        """The run whose events are being translated; None until its RUN_STARTED, or ``supply_state``, named it."""
+        self._link = link
+        self._warn = warn
+        self._event_type: str | None = None
+        self._has_state = False
+        self._state: Any = _UNKNOWN
+        self._state_run: str | None = None
+        self._dropped_texts: set[str] = set()
+        self._chunk_is_dropped = False
+        self._thinking = _Thinking()
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether a STATE_DELTA that came now would need the state before it, from ``supply_state``."""
+        return (
+            self.dialect.state_baseline
+            and not self._has_state
+            and (self._state is _UNKNOWN or self._state_run != self.run_id)
+        )
+
+    def supply_state(self, run_id: str, state: Any) -> None:
+        """Set the state that the client has when the next STATE_DELTA of this run arrives."""
+        if self.run_id is None:
+            self.run_id = run_id
+        self._state_run, self._state = run_id, state
+
+    def feed(self, event: Event) -> list[Any]:
+        """Translate one event: into itself, another one, several, or none."""
+        dialect = self.dialect
+        if dialect is CURRENT:
+            return [event]
+        self._event_type = event.type
+        if not dialect.subagents:
+            told = self._without_subagents(event)
+            if told is None:
+                return []
+            event = told
+        rewrite = _REWRITES.get(event.__class__)
+        return [event] if rewrite is None else rewrite(self, event)
+
+    def _without_subagents(self, event: Event) -> Event | None:
+        if isinstance(event, RunStartedEvent | MessagesSnapshotEvent):
+            return event  # its messages are rewritten one by one
+        return strip_subagents(event, self._warn)
+
+    # Runs
+
+    def _run_started(self, event: RunStartedEvent) -> list[Any]:
+        dialect = self.dialect
+        self.run_id = event.run_id
+        self._has_state = False
+        self._dropped_texts.clear()
+        self._chunk_is_dropped = False
+        self._thinking = _Thinking()
+        changes: dict[str, Any] = {}
+        version = event.protocol_version
+        if version is not None and dialect.protocol_version != "own":
+            # A translator declares what it emits (VER-9).
+            if dialect.protocol_version == "none":
+                changes["protocol_version"] = None
+            elif (parse_peer(version) or (1, 1, 0)) > (1, 0, 0):
+                changes["protocol_version"] = dialect.protocol_version
+        given = event.input
+        if given is not None:
+            within: dict[str, Any] = {}
+            messages = self._messages(given.messages, "/input/messages")
+            if messages is not given.messages:
+                within["messages"] = messages
+            if dialect.protocol_version == "none" and given.protocol_version is not None:
+                within["protocol_version"] = None
+            if dialect.complete_inputs:
+                # Empty values that an older schema requires (VER-13).
+                within |= {name: [] for name in ("tools", "context") if getattr(given, name) is None}
+            if within:
+                changes["input"] = replace(given, **within)
+        return [replace(event, **changes) if changes else event]
+
+    def _run_finished(self, event: RunFinishedEvent) -> list[Any]:
+        outcome, sent = event.outcome, self.dialect.outcomes
+        if outcome is not None and sent is not None and outcome.type not in sent:
+            if not isinstance(outcome, RunFinishedSuccessOutcome):
+                self._report(f"the outcome {outcome.type!r}", "/outcome")
+            event = replace(event, outcome=None)
+        return [*self._thinking.close(), event]
+
+    def _run_error(self, event: RunErrorEvent) -> list[Any]:
+        return [*self._thinking.close(), event]
+
+    # State and messages
+
+    def _state_snapshot(self, event: StateSnapshotEvent) -> list[Any]:
+        self._has_state = True
+        return [event]
+
+    def _state_delta(self, event: StateDeltaEvent) -> list[Any]:
+        if self._has_state or not self.dialect.state_baseline or self._state is _UNKNOWN:
+            return [event]
+        self._has_state = True
+        state, self._state = self._state, _UNKNOWN
+        message = (
+            f"a STATE_SNAPSHOT is sent before the run's first STATE_DELTA: clients like {self.dialect.name} apply a "
+            "delta without one to an empty state; one that declares protocol 1.0 does not need it"
+        )
+        self._warn(Notice(rule="VER-16", message=message, event_type=event.type, is_routine=True))
+        return [StateSnapshotEvent(snapshot=state), event]
+
+    def _messages_snapshot(self, event: MessagesSnapshotEvent) -> list[Any]:
+        messages = self._messages(event.messages, "/messages")
+        return [event if messages is event.messages else replace(event, messages=messages)]
+
+    def _messages(self, messages: list[Message], path: str) -> list[Message]:
+        """Return the same list if no message changes."""
+        written = [
+            translate_message(message, self.dialect, self._link, self._report, f"{path}/{at}")
+            for at, message in enumerate(messages)
+        ]
+        if all(new is old for new, old in zip(written, messages, strict=True)):
+            return messages
+        return [message for message in written if message is not None]
+
+    def _tool_result(self, event: ToolCallResultEvent) -> list[Any]:
+        if isinstance(event.content, str):
+            return [event]
+        content = translate_content(event.content, self.dialect, self._link, self._report, "/content", is_result=True)
+        return [event if content is event.content else replace(event, content=content)]
+
+    def _activity(self, event: ActivitySnapshotEvent | ActivityDeltaEvent) -> list[Any]:
+        if self.dialect.activities:
+            return [event]
+        self._report(f"{event.type}", "")
+        return []
+
+    # Text
+
+    def _text_start(self, event: TextMessageStartEvent) -> list[Any]:
+        if self.dialect.text_roles:
+            return [event]
+        if event.role not in (None, "assistant"):
+            self._report(f"a streamed message with the role {event.role!r}", "/role")
+            self._dropped_texts.add(event.message_id)
+            return []
+        self._dropped_texts.discard(event.message_id)
+        return [event if event.role is not None else replace(event, role="assistant")]
+
+    def _text_content(self, event: TextMessageContentEvent) -> list[Any]:
+        if event.message_id in self._dropped_texts or (event.delta == "" and not self.dialect.empty_deltas):
+            return []
+        return [event]
+
+    def _text_end(self, event: TextMessageEndEvent) -> list[Any]:
+        return [] if event.message_id in self._dropped_texts else [event]
+
+    def _text_chunk(self, event: TextMessageChunkEvent) -> list[Any]:
+        if self.dialect.text_roles:
+            return [event]
+        if event.message_id is not None or event.role is not None:
+            self._chunk_is_dropped = event.role not in (None, "assistant")
+            if self._chunk_is_dropped:
+                self._report(f"a streamed message with the role {event.role!r}", "/role")
+        return [] if self._chunk_is_dropped else [event]
+
+    # Reasoning
+
+    def _reasoning(self, event: Any) -> list[Any]:
+        kind = self.dialect.reasoning
+        if kind == "reasoning":
+            if isinstance(event, ReasoningMessageContentEvent) and event.delta == "" and not self.dialect.empty_deltas:
+                return []
+            return [event]
+        if kind == "none":
+            self._report("reasoning", "")
+            return []
+        return self._thinking.feed(event)
+
+    def _encrypted_value(self, event: ReasoningEncryptedValueEvent) -> list[Any]:
+        if self.dialect.reasoning != "reasoning":
+            self._report("an encrypted value", "")
+            return []
+        if event.encrypted_value_type is None or self.dialect.encrypted_value_types:
+            return [event]
+        self._report("encryptedValueType", "/encryptedValueType")
+        return [replace(event, encrypted_value_type=None)]
+
+    def _report(self, what: str, path: str) -> None:
+        name = self.dialect.name
+        peer = "declares no version" if name == "undeclared" else f"is {name}"
+        message = f"{what} is lost: the client {peer} and cannot read it; one that declares a newer version can"
+        self._warn(Notice(rule="VER-16", message=message, path=path, event_type=self._event_type))
+
+
+class _Thinking:
+    """REASONING_* as the THINKING_* events of 0.0.40: one span and one message at a time, without ids.
+
+    Spans that overlap become one, and so do messages. A message outside a span gets one.
+    """
+
+    def __init__(self) -> None:
+        self._spans: set[str] = set()
+        self._messages: set[str] = set()
+        self._chunked: str | None = None
+        self._is_open = False  # THINKING_START was sent
+
+    def feed(self, event: Any) -> list[Any]:
+        if isinstance(event, ReasoningMessageChunkEvent):
+            message_id = event.message_id if event.message_id is not None else self._chunked
+            opened = self._end_chunks() if message_id != self._chunked else []
+            if message_id is None:
+                return opened
+            opened += self._start(message_id)
+            self._chunked = message_id
+            return [*opened, ThinkingTextMessageContentEvent(delta=event.delta)] if event.delta else opened
+        ended = self._end_chunks()
+        if isinstance(event, ReasoningStartEvent):
+            self._spans.add(event.message_id)
+            return ended + self._open()
+        if isinstance(event, ReasoningMessageStartEvent):
+            return ended + self._start(event.message_id)
+        if isinstance(event, ReasoningMessageContentEvent):
+            if event.delta == "":
+                return ended
+            return [*ended, *self._start(event.message_id), ThinkingTextMessageContentEvent(delta=event.delta)]
+        if isinstance(event, ReasoningMessageEndEvent):
+            return ended + self._end(event.message_id)
+        self._spans.discard(event.message_id)
+        return ended + self._close_if_done()
+
+    def close(self) -> list[Any]:
+        """End whatever is open: the run ends."""
+        self._spans.clear()
+        closed = [event for message_id in list(self._messages) for event in self._end(message_id)]
+        return closed + self._close_if_done()
+
+    def _open(self) -> list[Any]:
+        if self._is_open:
+            return []
+        self._is_open = True
+        return [ThinkingStartEvent()]
+
+    def _start(self, message_id: str) -> list[Any]:
+        if message_id in self._messages:
+            return []
+        opened = self._open()
+        if not self._messages:
+            opened.append(ThinkingTextMessageStartEvent())
+        self._messages.add(message_id)
+        return opened
+
+    def _end(self, message_id: str) -> list[Any]:
+        if message_id not in self._messages:
+            return []
+        self._messages.discard(message_id)
+        if self._messages:
+            return []
+        return [ThinkingTextMessageEndEvent(), *self._close_if_done()]
+
+    def _end_chunks(self) -> list[Any]:
+        chunked, self._chunked = self._chunked, None
+        return [] if chunked is None else self._end(chunked)
+
+    def _close_if_done(self) -> list[Any]:
+        if not self._is_open or self._spans or self._messages:
+            return []
+        self._is_open = False
+        return [ThinkingEndEvent()]
+
+
+_Rewrite = Callable[[Translator, Any], list[Any]]
+
+_REWRITES: Final[dict[type[Any], _Rewrite]] = {
+    RunStartedEvent: Translator._run_started,
+    RunFinishedEvent: Translator._run_finished,
+    RunErrorEvent: Translator._run_error,
+    StateSnapshotEvent: Translator._state_snapshot,
+    StateDeltaEvent: Translator._state_delta,
+    MessagesSnapshotEvent: Translator._messages_snapshot,
+    ToolCallResultEvent: Translator._tool_result,
+    ActivitySnapshotEvent: Translator._activity,
+    ActivityDeltaEvent: Translator._activity,
+    TextMessageStartEvent: Translator._text_start,
+    TextMessageContentEvent: Translator._text_content,
+    TextMessageEndEvent: Translator._text_end,
+    TextMessageChunkEvent: Translator._text_chunk,
+    ReasoningStartEvent: Translator._reasoning,
+    ReasoningMessageStartEvent: Translator._reasoning,
+    ReasoningMessageContentEvent: Translator._reasoning,
+    ReasoningMessageEndEvent: Translator._reasoning,
+    ReasoningMessageChunkEvent: Translator._reasoning,
+    ReasoningEndEvent: Translator._reasoning,
+    ReasoningEncryptedValueEvent: Translator._encrypted_value,
+}
+
+_REASONING: Final = frozenset(type_ for type_ in EventType if type_.startswith("REASONING_"))
+
+
+def untouched_types(dialect: Dialect) -> list[str]:
+    """Return the event types that a dialect never changes, except for ``subagentRunId``, the commonest first."""
+    types = ["TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT"]
+    types += [type_ for type_ in EventType if type_ not in types]
+    changed: set[str] = {
+        EventType.RUN_STARTED,
+        EventType.RUN_FINISHED,
+        EventType.STATE_SNAPSHOT,
+        EventType.STATE_DELTA,
+        EventType.MESSAGES_SNAPSHOT,
+        EventType.TOOL_CALL_RESULT,
+        EventType.REASONING_ENCRYPTED_VALUE,
+    }
+    if not dialect.subagents:
+        changed |= {type_ for type_ in EventType if type_.startswith("SUBAGENT_")}
+    if not dialect.activities:
+        changed |= {EventType.ACTIVITY_SNAPSHOT, EventType.ACTIVITY_DELTA}
+    if not dialect.empty_deltas:
+        changed |= {EventType.TEXT_MESSAGE_CONTENT, EventType.REASONING_MESSAGE_CONTENT}
+    if not dialect.text_roles:
+        changed |= {type_ for type_ in EventType if type_.startswith("TEXT_MESSAGE_")}
+    if dialect.reasoning != "reasoning":
+        changed |= {*_REASONING, EventType.RUN_ERROR}
+    return [str(type_) for type_ in types if type_ not in changed]

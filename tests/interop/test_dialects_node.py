@@ -1,0 +1,130 @@
+"""Every published generation of @ag-ui/client judges, with its own schemas, what its dialect makes of our events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from node import CLIENTS, run_node
+from vectors import VALID
+
+from aguila.codec import decode_event, encode
+from aguila.codec.dialects import GENERATIONS, UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, Translator
+from aguila.protocol import Event
+
+PUBLISHED = ["0.0.35", "0.0.40", "0.0.45", "0.0.47", "0.0.50", "0.0.53", "0.0.57", "0.0.59", "1.0.0"]
+
+
+def judged(documents: dict[str, list[Any]]) -> dict[str, list[str | None]]:
+    """Ask versions of the client about events: for each event None, or why it was refused."""
+    asked = [{"generation": generation, "events": events} for generation, events in documents.items()]
+    answers = json.loads(run_node("judge.mjs", json.dumps(asked), folder=CLIENTS))
+    return dict(zip(documents, answers, strict=True))
+
+
+IMAGE = {"type": "image", "source": {"type": "data", "value": "AA==", "mimeType": "image/png"}}
+FILE = {"type": "document", "source": {"type": "file", "value": "f-1"}, "metadata": {"filename": "a.pdf"}}
+LINK = {"type": "video", "source": {"type": "url", "value": "https://x.test/v"}, "id": "p"}
+
+
+def vectors() -> list[Event]:
+    """Every valid event of the vectors, and every valid message and input inside of one."""
+    wire: list[Any] = [vector.wire for vector in VALID if vector.read_as == "Event"]
+    wire += [
+        {"type": "MESSAGES_SNAPSHOT", "messages": [vector.wire]} for vector in VALID if vector.read_as == "Message"
+    ]
+    for vector in VALID:
+        if vector.read_as == "RunAgentInput":
+            wire.append({"type": "RUN_STARTED", "threadId": "t", "runId": "r", "input": vector.wire})
+    for parts in ([IMAGE], [{"type": "text", "text": "x"}, FILE, LINK], []):
+        wire.append({"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "u", "role": "user", "content": parts}]})
+        wire.append(
+            {
+                "type": "MESSAGES_SNAPSHOT",
+                "messages": [{"id": "o", "role": "tool", "toolCallId": "c", "content": parts}],
+            }
+        )
+        wire.append({"type": "TOOL_CALL_RESULT", "messageId": "o", "toolCallId": "c", "content": parts})
+    events = [decode_event(json.dumps(one), strict=True) for one in wire]
+    return [event for event in events if event is not None]
+
+
+def translated(dialect: Dialect, events: list[Event]) -> list[Any]:
+    written: list[Any] = []
+    for event in events:
+        translator = Translator(dialect, warn=lambda _: None)
+        translator.supply_state("r", {"n": 1})
+        written += [json.loads(encode(one)) for one in translator.feed(event)]
+    return written
+
+
+def test_every_generation_accepts_every_event_of_its_dialect() -> None:
+    events = vectors()
+    by_name = {dialect.name: dialect for dialect in GENERATIONS.values()}
+    by_name["1.0.0"] = by_name["1.0"]
+    written = {generation: translated(by_name[generation], events) for generation in PUBLISHED}
+    verdicts = judged(written)
+    refused = {
+        generation: [(event, why) for event, why in zip(written[generation], verdicts[generation], strict=True) if why]
+        for generation in PUBLISHED
+    }
+    assert {generation: found for generation, found in refused.items() if found} == {}
+    assert all(len(found) > len(events) / 2 for found in verdicts.values())
+
+
+@pytest.mark.parametrize(
+    ("dialect", "generations"),
+    [(UNDECLARED, ["0.0.53", "0.0.57", "0.0.59", "1.0.0"]), (UNDECLARED_WITH_SUBAGENTS, ["0.0.59", "1.0.0"])],
+    ids=["flatten", "subagents"],
+)
+def test_an_undeclared_client_from_0_0_53_on_accepts_every_event(dialect: Dialect, generations: list[str]) -> None:
+    written = translated(dialect, vectors())
+    for generation, verdict in judged(dict.fromkeys(generations, written)).items():
+        refused = [(event, why) for event, why in zip(written, verdict, strict=True) if why is not None]
+        assert refused == [], generation
+
+
+# Each row of the table stands for something that its generation refuses.
+
+TOOL_PARTS = {"type": "TOOL_CALL_RESULT", "messageId": "m", "toolCallId": "c", "content": [IMAGE]}
+FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
+PENDING = {**FINISHED, "outcome": {"type": "success", "pendingToolCallIds": ["c"]}}
+CANCELLED = {**FINISHED, "outcome": {"type": "cancelled"}}
+SUBAGENT = {"type": "SUBAGENT_STARTED", "subagentRunId": "s", "name": "n"}
+ECHO = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"} | {
+    "input": {"threadId": "t", "runId": "r", "messages": []}
+}
+REASONING = {"type": "REASONING_START", "messageId": "m"}
+ACTIVITY = {"type": "ACTIVITY_SNAPSHOT", "messageId": "m", "activityType": "a", "content": {}}
+EMPTY = {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": ""}
+ROLE = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "user"}
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "u", "role": "user", "content": list(parts)}]}
+
+
+RULES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "tool parts": (TOOL_PARTS, PUBLISHED[:8]),
+    "pending calls": (PENDING, ["0.0.57", "0.0.59"]),
+    "cancelled": (CANCELLED, ["0.0.57", "0.0.59"]),
+    "subagents": (SUBAGENT, PUBLISHED[:7]),
+    "input echo": (ECHO, PUBLISHED[1:8]),
+    "reasoning": (REASONING, PUBLISHED[:2]),
+    "activities": (ACTIVITY, PUBLISHED[:1]),
+    "empty deltas": (EMPTY, PUBLISHED[:4]),
+    "roles": (ROLE, PUBLISHED[:1]),
+    "text parts": (user({"type": "text", "text": "x"}), PUBLISHED[:1]),
+    "images": (user(IMAGE), PUBLISHED[:4]),
+    "file sources": (user(FILE), PUBLISHED[:8]),
+}
+
+
+def test_each_rule_of_the_table_is_there_because_a_generation_refuses_the_event() -> None:
+    verdicts = judged({generation: [event for event, _ in RULES.values()] for generation in PUBLISHED})
+    refusing = {
+        name: [generation for generation in PUBLISHED if verdicts[generation][at] is not None]
+        for at, name in enumerate(RULES)
+    }
+    assert refusing == {name: refusing for name, (_, refusing) in RULES.items()}

@@ -1,0 +1,324 @@
+"""What clients of older generations receive, live, on a replay and when they join, and what they send back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from serving import Gate, run_input, serving, types
+
+from aguila import App
+from aguila.agent import Run
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
+from aguila.codec.protobuf import ProtobufDecoder
+from aguila.protocol import DataSource, FileSource, ImagePart, StateSnapshotEvent, TextPart, UserMessage
+
+PICTURE = ImagePart(source=DataSource(value="QUJD", mime_type="image/png"))
+
+
+async def every_shape(run: Run) -> None:
+    """Use all that older clients cannot read."""
+    run.state["n"] = run.state.get("n", 0) + 1
+    async with run.subagent("helper") as helper:
+        await helper.say("I help.")
+    call = await run.tool_call("draw", {})
+    await call.result([TextPart(text="A square."), PICTURE])
+    run.state["n"] += 1
+    await run.tool_call("pick", {})
+
+
+def without_ids(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in event.items() if not name.endswith("Id")} for event in events]
+
+
+def test_an_undeclared_client_gets_what_0_x_clients_can_read() -> None:
+    with serving(App(every_shape, echo_input=True)) as server:
+        events = server.events(protocolVersion=..., state={"n": 4}, tools=[{"name": "pick", "description": "picks"}])
+    assert "SUBAGENT_STARTED" not in types(events)
+    assert all("subagentRunId" not in event for event in events)
+    assert events[0]["input"]["context"] == []
+    (snapshot,) = [event for event in events if event["type"] == "STATE_SNAPSHOT"]
+    assert snapshot["snapshot"] == {"n": 4}
+    assert types(events).index("STATE_SNAPSHOT") + 1 == types(events).index("STATE_DELTA")
+    (result,) = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert result["content"] == "A square.\n[image: image/png]"
+    assert "outcome" not in events[-1]
+
+
+@pytest.mark.parametrize("declared", ["1.0", "1.1"])
+def test_a_client_that_declares_1_0_or_1_1_gets_everything(declared: str) -> None:
+    with serving(App(every_shape)) as server:
+        events = server.events(protocolVersion=declared, state={"n": 4})
+    assert "STATE_SNAPSHOT" not in types(events)
+    assert "SUBAGENT_STARTED" in types(events)
+    assert [event["content"][1]["type"] for event in events if event["type"] == "TOOL_CALL_RESULT"] == ["image"]
+    assert len(events[-1]["outcome"]["pendingToolCallIds"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "has_subagents", "has_version"),
+    [("0.0.53", False, False), ("0.0.57", False, False), ("0.0.58", False, False), ("0.0.59", True, False)],
+)
+def test_a_client_that_declares_its_library_version_gets_that_generation(
+    declared: str, has_subagents: bool, has_version: bool
+) -> None:
+    notices: list[Any] = []
+    with serving(App(every_shape, warn=notices.append)) as server:
+        events = server.events(protocolVersion=declared)
+    assert ("SUBAGENT_STARTED" in types(events)) is has_subagents
+    assert ("protocolVersion" in events[0]) is has_version
+    assert "outcome" not in events[-1]
+    assert notices == []
+
+
+def test_undeclared_clients_can_be_sent_subagents() -> None:
+    with serving(App(every_shape, undeclared_peers="subagents")) as server:
+        events = server.events(protocolVersion=...)
+    assert "SUBAGENT_STARTED" in types(events)
+    assert any("subagentRunId" in event for event in events if event["type"] == "TEXT_MESSAGE_START")
+    assert "outcome" not in events[-1]
+
+
+def test_an_unknown_choice_for_undeclared_clients_is_refused() -> None:
+    with pytest.raises(ValueError, match="undeclared_peers is one of flatten, subagents, not 'send'"):
+        App(every_shape, undeclared_peers="send")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/threads/thread/events", "/threads/thread/runs/run/events"])
+def test_a_replay_is_the_live_stream_of_the_same_dialect(path: str) -> None:
+    with serving(App(every_shape)) as server:
+        with server.run(protocolVersion=..., state={"n": 4}) as live:
+            frames = live.frames()
+        for after, declared in [(0, None), (0, "0.0.57")]:
+            with server.stream("GET", f"{path}?after={after}", declared) as stream:
+                replayed = stream.frames()
+            version = b',"protocolVersion":"1.1"'
+            expected = frames if declared is None else [(frames[0][0], frames[0][1].replace(version, b"")), *frames[1:]]
+            assert replayed == expected
+
+
+def test_every_frame_of_a_dialect_can_be_resumed_after_without_loss_or_repeat() -> None:
+    with serving(App(every_shape)) as server:
+        with server.run(protocolVersion=..., state={"n": 4}) as live:
+            frames = live.frames()
+        # The SSE parser gives a frame without an id the id before it.
+        written = [data for _, data in frames]
+        deltas = [at for at, data in enumerate(written) if b'"STATE_DELTA"' in data]
+        for at, (last, _) in enumerate(frames):
+            if at + 1 in deltas and at + 2 != len(frames) and b'"STATE_SNAPSHOT"' in frames[at][1]:
+                continue  # it has no id of its own
+            with server.stream("GET", f"/threads/thread/events?after={last}", None) as stream:
+                rest = [data for _, data in stream.frames()]
+            snapshots = [data for data in rest if b'"STATE_SNAPSHOT"' in data]
+            without = [data for data in rest if b'"STATE_SNAPSHOT"' not in data]
+            assert without == [data for data in written[at + 1 :] if b'"STATE_SNAPSHOT"' not in data]
+            left = [data for data in written[at + 1 :] if b'"STATE_DELTA"' in data]
+            expected = {2: {"n": 4}, 1: {"n": 5}}
+            assert [json.loads(data)["snapshot"] for data in snapshots] == ([expected[len(left)]] if left else [])
+
+
+def test_of_two_frames_for_one_event_only_the_last_has_the_id() -> None:
+    with serving(App(every_shape)) as server, server.run(protocolVersion=...) as stream:
+        stream.rest()
+        raw = stream.raw.decode()
+    (before,) = [block for block in raw.split("\n\n") if '"STATE_SNAPSHOT"' in block]
+    assert not before.startswith("id:")
+    ids = [int(block.split("\n")[0].removeprefix("id: ")) for block in raw.split("\n\n") if block.startswith("id:")]
+    assert ids == sorted(set(ids))
+
+
+def test_a_compacted_replay_is_translated_as_well() -> None:
+    with serving(App(every_shape)) as server:
+        server.events(state={"n": 4})
+        with server.stream("GET", "/threads/thread/events?compact=true", None) as stream:
+            events = stream.rest()
+    assert "SUBAGENT_STARTED" not in types(events)
+    states = [event for event in events if event["type"].startswith("STATE_")]
+    assert states[0]["type"] == "STATE_SNAPSHOT"
+    assert "outcome" not in events[-1]
+
+
+def test_hydration_is_translated_as_well() -> None:
+    with serving(App(every_shape)) as server:
+        server.events()
+        joined = server.events(path="/connect", run_id="joining", protocolVersion=...)
+    (snapshot,) = [event for event in joined if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert [message["content"] for message in snapshot["messages"] if message["role"] == "tool"] == [
+        "A square.\n[image: image/png]"
+    ]
+    assert all("subagentRunId" not in message for message in snapshot["messages"])
+    assert "outcome" not in joined[-1]
+
+
+def test_who_joins_a_run_that_is_on_can_go_on_after_the_opening_even_if_its_last_event_is_dropped() -> None:
+    gate = Gate()
+
+    async def agent(run: Run) -> None:
+        async with run.subagent("helper") as helper:
+            await gate.wait()
+            await helper.say("done")
+
+    with serving(App(agent)) as server, server.run() as live:
+        gate.await_reached()
+        assert live.read_until("SUBAGENT_STARTED")
+        with server.run(path="/connect", run_id="joining", protocolVersion=...) as joined:
+            first = [joined.next() for _ in range(3)]
+            assert [json.loads(frame.data)["type"] for frame in first if frame] == [
+                "RUN_STARTED",
+                "STATE_SNAPSHOT",
+                "MESSAGES_SNAPSHOT",
+            ]
+            assert first[-1] is not None
+            assert first[-1].id == "2"
+            gate.open()
+            assert types(joined.rest())[-1] == "RUN_FINISHED"
+
+
+def test_a_cancelled_run_ends_without_an_outcome_and_without_added_text() -> None:
+    gate = Gate()
+
+    async def agent(run: Run) -> None:
+        async with run.text() as text:
+            await text.write("one")
+            await gate.wait()
+
+    with serving(App(agent, cancel_grace=0.1)) as server:
+        with server.run(protocolVersion=...) as stream:
+            gate.await_reached()
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            server.post("/threads/thread/runs/run/cancel")
+            rest = stream.rest()
+        joined = server.events(path="/connect", run_id="joining", protocolVersion=...)
+    assert types(rest) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+    assert "outcome" not in rest[-1]
+    assert "outcome" not in joined[-1]
+
+
+def test_an_interrupt_keeps_its_outcome() -> None:
+    async def agent(run: Run) -> None:
+        await run.ask("Sure?")
+
+    with serving(App(agent)) as server:
+        events = server.events(protocolVersion=...)
+    assert events[-1]["outcome"]["type"] == "interrupt"
+
+
+def test_protobuf_is_translated_as_well() -> None:
+    with serving(App(every_shape)) as server:
+        answer = server.post(
+            "/", json=run_input(protocolVersion=..., state={"n": 4}), headers={"accept": PROTOBUF_MEDIA_TYPE}
+        )
+        events = ProtobufDecoder().feed(answer.content)
+    assert [event for event in events if isinstance(event, StateSnapshotEvent)] == [
+        StateSnapshotEvent(snapshot={"n": 4})
+    ]
+    assert not any(event.type.startswith("SUBAGENT") for event in events)
+
+
+def test_the_log_is_never_downgraded() -> None:
+    with serving(App(every_shape)) as server:
+        server.events(protocolVersion=...)
+        with server.stream("GET", "/threads/thread/events") as stream:
+            events = stream.rest()
+    assert "SUBAGENT_STARTED" in types(events)
+    assert events[-1]["outcome"]["type"] == "success"
+
+
+# Links
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_file_is_linked_only_if_the_caller_may_download_it(is_open: bool) -> None:
+    held: dict[str, str] = {}
+
+    async def agent(run: Run) -> None:
+        call = await run.tool_call("draw", {})
+        source = FileSource(value=held["id"], provider="aguila", mime_type="image/png")
+        await call.result([ImagePart(source=source)])
+
+    app = App(agent, allow_anonymous=is_open)
+    with serving(app) as server:
+        held["id"] = "no-such-file"
+        if is_open:
+            held["id"] = server.post("/files", content=b"\x89PNG", headers={"content-type": "image/png"}).json()["id"]
+        events = server.events(protocolVersion=...)
+        (content,) = [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+        if not is_open:
+            assert content == "[image: image/png]"
+            return
+        link = content.removeprefix("[image: image/png, ").removesuffix("]")
+        assert link == f"{server.url}/files/{held['id']}"
+        assert server.get(link).content == b"\x89PNG"
+
+
+# The way back
+
+
+def resent(events: list[dict[str, Any]], *more: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a joined client, as it sends them with the next turn."""
+    (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+    return [*snapshot["messages"], *more]
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+@pytest.mark.parametrize("declared", [..., "0.0.35", "0.0.40", "0.0.47", "0.0.50", "0.0.59"])
+def test_what_a_dialect_made_of_a_message_is_no_edit_of_it(declared: Any, history: Any) -> None:
+    notices: list[Any] = []
+    user = UserMessage(
+        id="u",
+        content=[TextPart(text="See", id="p"), PICTURE, ImagePart(source=FileSource(value="f", mime_type="image/png"))],
+    )
+    seen: list[Any] = []
+
+    async def agent(run: Run) -> None:
+        seen.append(run.messages)
+        if len(run.messages) == 1:
+            call = await run.tool_call("draw", {})
+            await call.result([TextPart(text="A square."), PICTURE])
+
+    with serving(App(agent, history=history, warn=notices.append, allow_anonymous=True)) as server:
+        server.events(messages=[_wire(user)])
+        joined = server.events(path="/connect", run_id="joining", protocolVersion=declared)
+        again = resent(joined, {"id": "v", "role": "user", "content": "And now?"})
+        server.events(run_id="next", protocolVersion=declared, messages=again)
+        messages = server.get("/threads/thread").json()["messages"]
+    assert messages[0] == _wire(user)
+    assert [message["content"][1]["type"] for message in messages if message["role"] == "tool"] == ["image"]
+    assert [notice for notice in notices if notice.rule in ("client-history", "server-history")] == []
+
+
+def test_an_edit_in_the_form_of_a_dialect_is_an_edit() -> None:
+    user = UserMessage(id="u", content=[TextPart(text="See"), PICTURE])
+
+    async def agent(run: Run) -> None:
+        await run.say("ok")
+
+    with serving(App(agent)) as server:
+        server.events(messages=[_wire(user)])
+        edited = {"id": "u", "role": "user", "content": "Look\n[image: image/png]"}
+        server.events(run_id="next", protocolVersion="0.0.35", messages=[edited])
+        messages = server.get("/threads/thread").json()["messages"]
+    assert messages[0] == edited
+
+
+def _wire(message: UserMessage) -> dict[str, Any]:
+    from aguila.codec import encode
+
+    return json.loads(encode(message))
+
+
+def test_events_that_no_dialect_changes_are_sent_as_they_are_stored() -> None:
+    async def agent(run: Run) -> None:
+        async with run.text() as text:
+            for word in ("a", "b", "c"):
+                await text.write(word)
+                await asyncio.sleep(0)
+
+    with serving(App(agent)) as server:
+        with server.run(protocolVersion=...) as stream:
+            undeclared = stream.frames()
+        with server.stream("GET", "/threads/thread/events") as stream:
+            current = stream.frames()
+    assert undeclared[:-1] == current[:-1]
