@@ -393,6 +393,7 @@ class Runs:
             asked.headers,
             settings.limits.state,
             settings.debug,
+            restates_messages=bool(seen.resume and prepared.aside),
         )
         key = (scope, thread_id, run_id)
         self.live[key] = live
