@@ -12,7 +12,7 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test quick check format bench fuzz faults peers node clean
+.PHONY: run test quick check format bench fuzz faults peers frontends node clean
 
 run: $(RUN_ENV)
 	@$(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
@@ -50,6 +50,12 @@ fuzz: $(ENV)
 peers: $(ENV) node
 	$(BIN)/python tests/peers/matrix.py $(ARGS)
 
+# Installs the packages of examples/frontends (about 1.2 GB, most of it CopilotKit's) and drives the pages in Chromium.
+# ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
+frontends: $(VENV)/.frontends
+	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
+	$(BIN)/pytest -q tests/frontends
+
 # One after the other: each of these tests starts processes of its own and wants the machine to itself.
 faults: $(ENV)
 	AGUILA_FAULTS=long AGUILA_KILLS=$(or $(KILLS),100) $(BIN)/pytest -rP tests/faults tests/server/test_chat_large.py $(ARGS)
@@ -74,6 +80,10 @@ $(VENV)/.bench: $(ENV) requirements/bench.txt
 	$(PIP) --quiet -r requirements/bench.txt
 	@touch $@
 
+$(VENV)/.frontends: $(ENV) requirements/frontends.txt
+	$(PIP) --quiet -r requirements/frontends.txt
+	@touch $@
+
 # Without Node the interop tests say so: they are skipped, or fail when CI=true.
 node:
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE_ENVS); else echo "npm not found: the interop tests will not run"; fi
@@ -83,4 +93,4 @@ node:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers $(NODE_DIRS:%=%/node_modules) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -122,7 +122,6 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "allow_system_messages": ("", True),
     "echo_input": ("", True),
     "one_text_at_a_time": ("", True),
-    "langgraph_interrupts": ("", True),
     "max_body": ("1001", 1001),
     "max_upload": ("1002", 1002),
     "max_runs": ("1003", 1003),

@@ -27,7 +27,6 @@ APP_OPTIONS: Final = {
     "allow_system_messages": "allow_system_messages",
     "echo_input": "echo_input",
     "one_text_at_a_time": "one_text_at_a_time",
-    "langgraph_interrupts": "langgraph_interrupts",
     "max_body": "limits.body",
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
@@ -117,9 +116,6 @@ def serve(
         bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
     ] = False,
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
-    langgraph_interrupts: Annotated[
-        bool, _option(_ACCESS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
-    ] = False,
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,

@@ -38,7 +38,6 @@ from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotE
 from aguila.server.overlay import INSTRUCTING_ROLES, says_the_same
 from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
-from aguila.server.tool_results import NO_CALLS, keep_results
 from aguila.server.unnamed import BY_PLACE, has_unnamed, named
 from aguila.store import Store
 from aguila.stream.json_values import json_equal
@@ -47,8 +46,7 @@ from aguila.stream.json_values import json_equal
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """``input`` is what the agent sees, ``sent`` what the client sent, each message with its id in the thread.
 
-    ``prelude`` belongs right after RUN_STARTED. ``aside`` are the ids of tool messages that were kept aside, since the
-    result of their call is the server's.
+    ``prelude`` belongs right after RUN_STARTED.
     """
 
     input: RunAgentInput
@@ -56,7 +54,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[Notice]
     is_hydration: bool
     prelude: list[Event]
-    aside: Sequence[str] = ()
 
 
 async def prepare(
@@ -113,7 +110,7 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
     seen: set[str] = set()
     for message in input.messages:
         message_id = message.id
-        if message_id in seen or message_id.startswith(BY_PLACE) or message.role == "tool":
+        if message_id in seen or message_id.startswith(BY_PLACE):
             return False
         if message.role in INSTRUCTING_ROLES and not allow_system_messages:
             return False
@@ -124,7 +121,7 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
     if input.state is None and input.resume is not None and input.resume != []:
         return True
-    if has_unnamed(input.messages) or any(message.role == "tool" for message in input.messages):
+    if has_unnamed(input.messages):
         return True
     return not allow_system_messages and has_instructions(input.messages)
 
@@ -146,56 +143,38 @@ def combine(
     A replay asks again for what the first run of its chain saw.
     """
     notices: list[Notice] = []
-    known = [] if view is None else view.conversation.messages
-    held = {message.id: message for message in known}
-    input = named(input, known)  # noqa: A001
-    kept = keep_results(input.messages, NO_CALLS if view is None else view.server_calls)
-    if kept.aside:
-        notices.append(_kept_aside(kept.aside))
-    messages = kept.messages
+    input = named(input, [] if view is None else view.conversation.messages)  # noqa: A001
+    held = {} if view is None else {message.id: message for message in view.conversation.messages}
+    has_resume = input.resume is not None and input.resume != []
     if history == "server":
-        messages = [*known, *_unknown(messages, held, notices)]
+        known = [] if view is None else view.conversation.messages
+        messages: Sequence[Message] = [*known, *_unknown(input.messages, held, notices)]
         messages = [message for message in messages if message.role != "activity"]
-    elif len({message.id for message in messages}) < len(messages):
-        notices.append(_doubled(messages))
+    else:
+        messages = input.messages
+        if len({message.id for message in messages}) < len(messages):
+            notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
-    state = _state(input, view, history)
+
+    state = input.state
+    if view is not None and (history == "server" or has_resume):
+        # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
+        is_new_here = history == "server" and not any(message.id in held for message in input.messages)
+        if state is None or (is_new_here and json_equal(state, {})):
+            state = view.conversation.state
+    sent: State = {} if input.state is None else input.state
+    prelude: list[Event] = []
+    if state is not None and not json_equal(state, sent):
+        prelude.append(StateSnapshotEvent(snapshot=state))
     is_same = messages is input.messages and state is input.state
     return Prepared(
         input=input if is_same else replace(input, messages=list(messages), state=state),
         sent=input,
         notices=notices,
-        is_hydration=history == "server" and not input.resume and not input.messages,
-        prelude=_state_prelude(state, input.state),
-        aside=kept.aside,
+        is_hydration=history == "server" and not has_resume and not input.messages,
+        prelude=prelude,
     )
-
-
-def _state(input: RunAgentInput, view: Projection | None, history: History) -> State:  # noqa: A002
-    """Return the state that the agent starts with: the client's, or the one that the log holds."""
-    if view is None or not (history == "server" or input.resume):
-        return input.state
-    # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
-    if input.state is None:
-        return view.conversation.state
-    if history == "server" and json_equal(input.state, {}):
-        held = {message.id for message in view.conversation.messages}
-        if not any(message.id in held for message in input.messages):
-            return view.conversation.state
-    return input.state
-
-
-def _state_prelude(state: State, sent: State) -> list[Event]:
-    """Return the STATE_SNAPSHOT for a client that does not hold the state that the agent starts with."""
-    if state is None or json_equal(state, {} if sent is None else sent):
-        return []
-    return [StateSnapshotEvent(snapshot=state)]
-
-
-def _kept_aside(ids: Sequence[str]) -> Notice:
-    text = f"the server has the results of these calls; tool messages of the client are kept aside: {list_ids(ids)}"
-    return Notice(rule="tool-results", message=text, path="/messages")
 
 
 def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: list[Notice]) -> list[Message]:

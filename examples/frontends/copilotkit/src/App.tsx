@@ -1,0 +1,37 @@
+import { CopilotChat, CopilotKitProvider } from "@copilotkit/react-core/v2";
+import "@copilotkit/react-core/v2/styles.css";
+import { useState } from "react";
+import { goToThread, RUNTIME_URL, threadInAddress, USES_SINGLE_ENDPOINT } from "./address";
+import { planRenderer } from "./Plan";
+import { Questions } from "./Questions";
+import { SharedState } from "./SharedState";
+import { Threads } from "./Threads";
+import { Tools } from "./Tools";
+
+export default function App() {
+  const [threadId, setThreadId] = useState(threadInAddress);
+  const [error, setError] = useState<string>();
+  return (
+    <CopilotKitProvider
+      runtimeUrl={RUNTIME_URL}
+      useSingleEndpoint={USES_SINGLE_ENDPOINT}
+      renderActivityMessages={[planRenderer]}
+      onError={({ error }) => setError(error.message)}
+    >
+      <Tools />
+      <Questions />
+      <div className="page">
+        <Threads threadId={threadId} onOpen={(id) => setThreadId(goToThread(id))} />
+        <main>
+          {error && (
+            <p role="alert" onClick={() => setError(undefined)}>
+              {error}
+            </p>
+          )}
+          <CopilotChat key={threadId} threadId={threadId} attachments={{ enabled: true, accept: "image/*" }} />
+        </main>
+        <SharedState />
+      </div>
+    </CopilotKitProvider>
+  );
+}

@@ -1,0 +1,36 @@
+const query = new URLSearchParams(location.search);
+
+/** The address of `aguila serve`. */
+export const SERVER: string = query.get("server") ?? import.meta.env.VITE_AGUILA_URL ?? "http://127.0.0.1:8000";
+
+export interface Thread {
+  threadId: string;
+  title?: string;
+}
+
+export async function listThreads(): Promise<Thread[]> {
+  return (await call("GET", "/threads")).threads;
+}
+
+export async function renameThread(id: string, title: string): Promise<void> {
+  await call("PATCH", `/threads/${encodeURIComponent(id)}`, { title });
+}
+
+export async function deleteThread(id: string): Promise<void> {
+  await call("DELETE", `/threads/${encodeURIComponent(id)}`);
+}
+
+/** Cancel whatever runs on the thread. Closing the connection would not: the run belongs to the server. */
+export async function cancelRuns(id: string): Promise<void> {
+  await call("POST", `/threads/${encodeURIComponent(id)}/cancel`);
+}
+
+async function call(method: string, path: string, body?: unknown): Promise<any> {
+  const response = await fetch(SERVER + path, {
+    method,
+    headers: { "content-type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (!response.ok) throw new Error(`${method} ${path}: HTTP ${response.status} ${await response.text()}`);
+  return response.status === 204 ? undefined : response.json();
+}

@@ -1,0 +1,165 @@
+"""``python tests/frontends/frontends_matrix.py``: play every scenario on every front end, write ``docs/frontends.md``.
+
+``--short`` plays a few scenarios on each and writes nothing, ``--only NAME`` and ``--scenario NAME`` choose (also
+without writing). What fails leaves a screenshot and the browser's console in ``build/frontends``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from aguila_process import AguilaProcess
+from front_ends import AgUiClient, AssistantUi, CopilotKitNode, FrontEnd
+from playwright.sync_api import Browser, sync_playwright
+from recipes import CHROMIUM, REPOSITORY, MissingTool, build, require_tools, serving_page, versions
+from scenarios import SCENARIOS
+
+PAGE = REPOSITORY / "docs" / "frontends.md"
+FAILURES = REPOSITORY / "build" / "frontends"
+FRONT_ENDS: list[type[FrontEnd]] = [CopilotKitNode, AssistantUi, AgUiClient]
+SHORT = ("text", "front-end tool", "interrupt, answered")
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class Cell(NamedTuple):
+    """How a scenario went: ``works``, ``fails`` or ``-`` (the front end has no such thing), and the reason."""
+
+    verdict: str
+    reason: str = ""
+
+
+Column = dict[str, Cell]
+
+
+def play(browser: Browser, front_end: type[FrontEnd], origin: str, server: AguilaProcess, name: str) -> Cell:
+    """Play one scenario in a browser context of its own."""
+    if name in front_end.unsupported:
+        return Cell("-", front_end.unsupported[name])
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    console: list[str] = []
+    page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: console.append(f"pageerror: {error}"))
+    front = front_end(page, origin, server)
+    try:
+        front.open()
+        SCENARIOS[name](front)
+    except Exception as error:  # noqa: BLE001 - whatever fails is the verdict of this cell
+        _keep_evidence(front_end, name, front, console, error)
+        return Cell("fails", _first_line(error))
+    finally:
+        context.close()
+    return Cell("works", front_end.notes.get(name, ""))
+
+
+def _keep_evidence(front_end: type[FrontEnd], name: str, front: FrontEnd, console: list[str], error: Exception) -> None:
+    FAILURES.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"\W+", "-", f"{front_end.title} {name}").strip("-")
+    front.page.screenshot(path=FAILURES / f"{stem}.png")
+    log = f"{error}\n\n--- console\n" + "\n".join(console) + f"\n\n--- server\n{front.server.log()}"
+    (FAILURES / f"{stem}.txt").write_text(log)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200] or type(error).__name__
+
+
+def play_all(browser: Browser, front_end: type[FrontEnd], names: list[str]) -> Column:
+    """Play scenarios on a front end, with a server of its own."""
+    column: Column = {}
+    with tempfile.TemporaryDirectory() as folder, serving_page(build(front_end.recipe)) as origin:
+        server = AguilaProcess(Path(folder), origin, *front_end.serve_options)
+        try:
+            with front_end.running(server, origin):
+                for name in names:
+                    begin = time.monotonic()
+                    column[name] = play(browser, front_end, origin, server, name)
+                    seconds = time.monotonic() - begin
+                    print(f"{front_end.title}: {name}: {' '.join(column[name])} ({seconds:.1f} s)", flush=True)
+        finally:
+            server.stop()
+    return column
+
+
+def document(columns: dict[type[FrontEnd], Column]) -> str:
+    """Return the table and its notes as Markdown."""
+    lines = [
+        "# Front ends",
+        "",
+        "<!-- written by `make frontends`; do not edit -->",
+        "",
+        "Each column is a recipe of [examples/frontends](../examples/frontends), driven in Chromium against",
+        "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result. Numbers refer to",
+        "the notes below.",
+        "",
+        "| | " + " | ".join(front_end.title for front_end in columns) + " |",
+        "|" + "---|" * (len(columns) + 1),
+    ]
+    notes: dict[type[FrontEnd], list[str]] = {front_end: [] for front_end in columns}
+    for name in SCENARIOS:
+        row = [name]
+        for front_end, column in columns.items():
+            verdict, reason = column[name]
+            if reason:
+                if reason not in notes[front_end]:
+                    notes[front_end].append(reason)
+                number = notes[front_end].index(reason) + 1
+                row.append(f"{'**fails**' if verdict == 'fails' else verdict} ({number})")
+            else:
+                row.append(verdict)
+        lines.append("| " + " | ".join(row) + " |")
+    for front_end in columns:
+        link = f"[the recipe](../examples/frontends/{front_end.recipe})"
+        lines += ["", f"## {front_end.title}", "", f"{versions(front_end.recipe, *front_end.packages)}; {link}."]
+        if notes[front_end]:
+            lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes[front_end], 1))]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="play a few scenarios on each front end")
+    parser.add_argument("--only", action="append", default=[], help="play one front end, by its title")
+    parser.add_argument("--scenario", action="append", default=[], help="play one scenario, by its name")
+    options = parser.parse_args()
+    chosen = [front_end for front_end in FRONT_ENDS if not options.only or front_end.title in options.only]
+    names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
+    if options.short:
+        names = list(SHORT)
+    if not chosen or not names:
+        parser.error(f"choose among {[front_end.title for front_end in FRONT_ENDS]} and {list(SCENARIOS)}")
+    try:
+        require_tools()
+    except MissingTool as missing:
+        print(f"the front ends were not tried: {missing}", file=sys.stderr)
+        return 1 if os.environ.get("CI") == "true" else 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        columns = {front_end: play_all(browser, front_end, names) for front_end in chosen}
+        browser.close()
+    if not (options.short or options.only or options.scenario):
+        PAGE.write_text(document(columns))
+    failed = [
+        f"{each.title}: {name}" for each, column in columns.items() for name in column if column[name][0] == "fails"
+    ]
+    print("\n".join(["failed:", *failed]) if failed else "all scenarios work")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

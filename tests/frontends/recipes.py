@@ -1,0 +1,95 @@
+"""The recipes of examples/frontends: install their packages, build their pages, serve the pages on the loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RECIPES = REPOSITORY / "examples" / "frontends"
+CHROMIUM = os.environ.get("AGUILA_CHROMIUM", "/usr/bin/chromium")
+
+
+class MissingTool(Exception):
+    """Something that the pages need is not installed on this machine. The message says what, and how to get it."""
+
+
+def require_tools() -> None:
+    """Check for npm, Chromium and playwright before anything is downloaded."""
+    if shutil.which("npm") is None:
+        raise MissingTool("npm is not installed; the front ends need Node 20.19 or later (apt-get install nodejs npm)")
+    if not Path(CHROMIUM).exists():
+        raise MissingTool(f"{CHROMIUM} does not exist; apt-get install chromium, or set AGUILA_CHROMIUM")
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        raise MissingTool("playwright is not installed; pip install -r requirements/frontends.txt") from None
+
+
+def build(recipe: str) -> Path:
+    """Install the packages of a recipe and build its page, each only if what it is made of has changed."""
+    folder = RECIPES / recipe
+    lock = folder / "package-lock.json"
+    _if_changed(
+        [lock],
+        folder / "node_modules" / ".made-of",
+        lambda: _npm(folder, "ci", "--no-audit", "--no-fund", "--loglevel=error"),
+    )
+    sources = sorted(source for source in (folder / "src").rglob("*") if source.is_file())
+    _if_changed(
+        [lock, folder / "index.html", folder / "vite.config.ts", *sources],
+        folder / "dist" / ".made-of",
+        lambda: _npm(folder, "run", "build", "--", "--logLevel", "error"),
+    )
+    return folder / "dist"
+
+
+def _if_changed(sources: list[Path], stamp: Path, make: Callable[[], None]) -> None:
+    """Call ``make`` unless the stamp has the digest of the sources."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    make()
+    stamp.write_text(digest)
+
+
+def versions(recipe: str, *packages: str) -> str:
+    """Return the versions of packages that the lock file of a recipe pins."""
+    locked = json.loads((RECIPES / recipe / "package-lock.json").read_text())["packages"]
+    return ", ".join(f"{package} {locked[f'node_modules/{package}']['version']}" for package in packages)
+
+
+def _npm(folder: Path, *arguments: str) -> None:
+    environment = {**os.environ, "CI": "true"}
+    done = subprocess.run(
+        ["npm", *arguments], cwd=folder, capture_output=True, encoding="utf-8", env=environment, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"npm {' '.join(arguments)} failed in {folder}:\n{(done.stdout + done.stderr)[-4000:]}")
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Write no access log."""
+
+
+@contextmanager
+def serving_page(folder: Path) -> Iterator[str]:
+    """Serve a built page and yield its origin."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,38 @@
+"""The table of docs/frontends.md. ``make frontends`` runs these tests after it has played the pages."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("playwright", reason="only `make frontends` installs playwright")
+
+from front_ends import FrontEnd
+from frontends_matrix import FRONT_ENDS, PAGE, SHORT, Cell, document
+from scenarios import SCENARIOS
+
+
+def test_the_documented_table_has_every_front_end_scenario_and_version() -> None:
+    written = PAGE.read_text()
+    for name in SCENARIOS:
+        assert f"\n| {name} | " in written
+    head = document({front_end: dict.fromkeys(SCENARIOS, Cell("works")) for front_end in FRONT_ENDS})
+    for line in head.split("\n"):
+        if line.startswith(("## ", "| | ", "@")):
+            assert line in written
+
+
+def test_a_failure_stands_in_the_table_with_its_reason() -> None:
+    column = dict.fromkeys(SCENARIOS, Cell("works")) | {"text": Cell("fails", "nothing came")}
+    written = document({FRONT_ENDS[0]: column})
+    assert "| text | **fails** (1) |" in written
+    assert "1. nothing came" in written
+
+
+def test_the_short_form_plays_scenarios_that_exist() -> None:
+    assert set(SHORT) <= set(SCENARIOS)
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS, ids=lambda front_end: front_end.title)
+def test_what_a_front_end_cannot_show_is_a_scenario_with_a_reason(front_end: type[FrontEnd]) -> None:
+    assert set(front_end.unsupported) <= set(SCENARIOS)
+    assert all(front_end.unsupported.values())
