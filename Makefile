@@ -12,7 +12,7 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test quick check format bench fuzz faults peers frontends node clean
+.PHONY: run test quick check format bench fuzz faults peers frontends node clean clients
 
 run: $(RUN_ENV)
 	@$(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
@@ -45,6 +45,10 @@ bench: $(VENV)/.bench node
 
 fuzz: $(ENV)
 	$(BIN)/python tests/fuzz/run.py --target all --seconds $(or $(SECONDS_EACH),600)
+
+# Every generation of @ag-ui/client over every feature of the demo: writes docs/clients.md, which `make test` checks.
+clients: $(ENV) node
+	$(BIN)/python tests/interop/client_matrix.py
 
 # Each peer has an environment of its own in .venv-peers, made when it is first needed.
 peers: $(ENV) node

@@ -191,5 +191,4 @@ for (const [name, resolve] of [
   answers.cuts = { whole: whole.shown(), cut: client.shown(), seen };
 }
 
-process.stdout.write(JSON.stringify(answers));
-process.exit(0);
+process.stdout.write(JSON.stringify(answers), () => process.exit(0));
