@@ -171,8 +171,9 @@ def test_a_client_stops_by_hanging_up_and_goes_on_at_once(scenarios: Played, for
     stopped, then = scenarios[f"{form}stop and go on"]["stopped"], scenarios[f"{form}stop and go on"]["then"]
     assert stopped["outcome"] is None
     assert (stopped["failed"] or stopped["error"]["message"]).endswith("This operation was aborted")
-    assert last_words(stopped).startswith("1 2")  # what was on its way may be applied or not; that is the client's
-    assert len(last_words(stopped)) < 20
+    # What was on its way may be applied or not, and on a busy machine that is much: but not the whole answer.
+    assert last_words(stopped).startswith("1 2")
+    assert not last_words(stopped).endswith("300")
     assert then["outcome"]["outcome"] == "success"
     assert last_words(then) == LAST_WORDS["text"]
 
