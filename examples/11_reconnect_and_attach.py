@@ -8,7 +8,7 @@ import asyncio
 import os
 
 from aguila import AsyncClient
-from aguila.client.httpx2 import AsyncHTTPX2Transport
+from aguila.client.transports.httpx2 import AsyncHTTPX2Transport
 from aguila.testing import Chaos
 
 URL = os.environ.get("AGUILA_URL", "http://127.0.0.1:8000")

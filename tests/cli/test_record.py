@@ -12,7 +12,7 @@ from every_event import aguila, every_event
 from scripted import Answer, ScriptedServer, finished, frame, frames, started, text
 
 from aguila.cli.convert import written
-from aguila.client.recorded import read_recording
+from aguila.client.transports.recorded import read_recording
 from aguila.codec import decode_event
 from aguila.codec.formats import detect, format_of
 from aguila.testing.stored import read_streams

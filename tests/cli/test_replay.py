@@ -19,7 +19,7 @@ from serving import free_port
 from aguila.cli.convert import written
 from aguila.cli.replay import Replay, runs_of
 from aguila.client import AsyncClient, Client
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.codec import decode_event
 from aguila.codec.notice import Notice
 from aguila.errors import HTTPRejected, RunFailed

@@ -12,9 +12,9 @@ import pytest
 from scripted import Answer, ScriptedServer, finished, frame, frames, run_of, started, text
 
 from aguila.client import AsyncClient, AsyncThread, Client, Thread, part
-from aguila.client.aiohttp import AiohttpTransport
-from aguila.client.httpx2 import HTTPX2Transport
 from aguila.client.run import RunResult
+from aguila.client.transports.aiohttp import AiohttpTransport
+from aguila.client.transports.httpx2 import HTTPX2Transport
 from aguila.errors import AguilaError, AuthFailed, EncodeError, IllegalStep
 from aguila.protocol import Context, DocumentPart, FileSource, ImagePart, TextPart, Tool, UserMessage
 from aguila.protocol.legacy import BinaryInputContent

@@ -27,7 +27,7 @@ from aguila.chat import (
     UsageContent,
 )
 from aguila.client import ChatOptions
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.errors import HTTPRejected, IllegalStep, RunFailed, StreamTruncated
 from aguila.protocol import (
     RunFinishedEvent,

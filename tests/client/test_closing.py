@@ -9,8 +9,8 @@ from scripted import Answer, ScriptedServer, call, frame, frames, run_of, starte
 from twins import SyncTwin, error_while_closing
 
 from aguila.client import AsyncClient, Reconnect, tool
-from aguila.client.aiohttp import AiohttpTransport
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.aiohttp import AiohttpTransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.errors import TransportFailed
 
 LIMIT = 10

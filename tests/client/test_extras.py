@@ -21,7 +21,7 @@ def run_without(blocked: list[str], code: str) -> str:
         (["httpx2"], "from aguila import Client; Client('http://x')", "client"),
         (["h2"], "from aguila import Client; Client('http://x', options={'http2': True})", "http2"),
         (["h2"], "from aguila import AsyncClient; AsyncClient('http://x', options={'http2': True})", "http2"),
-        (["aiohttp"], "import aguila.client.aiohttp", "aiohttp"),
+        (["aiohttp"], "import aguila.client.transports.aiohttp", "aiohttp"),
         (["google", "google.protobuf"], "from aguila import Client; Client('http://x', protobuf=True)", "protobuf"),
         (["jsonschema_rs"], "from aguila.client.schema import problem_with; problem_with(1, {})", "client"),
     ],
@@ -39,7 +39,7 @@ def test_the_client_imports_and_works_on_a_recording_with_the_base_install(tmp_p
     )
     code = f"""
 from aguila import Client
-from aguila.client.recorded import RecordedTransport
+from aguila.client.transports.recorded import RecordedTransport
 print(Client("recorded:", transport=RecordedTransport({str(path)!r})).thread().run("x", run_id="r").result().outcome)
 """
     blocked = [

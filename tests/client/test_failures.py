@@ -8,8 +8,8 @@ import pytest
 from scripted import Answer, ScriptedServer, frame, started
 
 from aguila.client import Timeouts
-from aguila.client.aiohttp import AiohttpTransport
 from aguila.client.requests import address
+from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
 

@@ -14,7 +14,7 @@ from serving import Server, serving
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.client import AsyncClient, Client
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.codec.json import EventDecoder
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError

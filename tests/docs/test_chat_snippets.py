@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aguila import App, AsyncClient, ChatClient
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ from serving import check_valid, until
 
 from aguila import AsyncClient, Client
 from aguila.client import Reconnect
-from aguila.client.aiohttp import AiohttpTransport
+from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.errors import AguilaError, RunFailed, StreamTruncated, TransportFailed
 
 RUNS = scaled(50, 1000)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 AN_APP = """
 import asyncio
 from aguila import AsyncClient
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.server import App
 
 async def agent(run):
@@ -39,7 +39,7 @@ with Client({url!r}) as client:
 A_CALL_OVER_AIOHTTP = """
 import asyncio
 from aguila import AsyncClient
-from aguila.client.aiohttp import AiohttpTransport
+from aguila.client.transports.aiohttp import AiohttpTransport
 
 async def main():
     async with AsyncClient({url!r}, transport=AiohttpTransport()) as client:

@@ -41,7 +41,7 @@ import asyncio
 from importlib.metadata import version
 from ag_ui.core import RunAgentInput, TextMessageChunkEvent, ThinkingStartEvent
 from aguila import App, AsyncClient
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.codec.official import from_official
 
 async def agent(run):

@@ -32,8 +32,8 @@ from aguila.chat import (
     provider_history,
 )
 from aguila.client import ChatOptions
-from aguila.client.asgi import ASGITransport
-from aguila.client.transport import Request
+from aguila.client.transports.asgi import ASGITransport
+from aguila.client.transports.base import Request
 from aguila.codec import Notice, encode, encode_event
 from aguila.errors import EncodeError
 from aguila.protocol import (

@@ -10,8 +10,8 @@ from typing import Any
 
 from aguila import App, ChatClient
 from aguila.client import AsyncClient
-from aguila.client.asgi import ASGITransport
-from aguila.client.transport import Request
+from aguila.client.transports.asgi import ASGITransport
+from aguila.client.transports.base import Request
 from aguila.codec.sse import SSEParser
 
 URL = "http://agent.test"

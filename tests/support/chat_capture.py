@@ -21,7 +21,7 @@ from chat_app import Tap
 from aguila import App, ChatClient
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.client import AsyncClient, ChatOptions, ChatResponse
-from aguila.client.asgi import ASGITransport
+from aguila.client.transports.asgi import ASGITransport
 from aguila.codec import encode, encode_event
 from aguila.errors import RunFailed
 from aguila.protocol import Event

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from aguila.client import AsyncClient, Client, Reconnect
-from aguila.client.bridge import ThreadedTransport
+from aguila.client.transports.threaded import ThreadedTransport
 
 DEFAULTS: dict[str, Any] = {
     "reconnect": Reconnect(attempts=5, initial=0.0),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aguila.client import Client, Reconnect
-from aguila.client.asgi import ASGITransport
-from aguila.client.bridge import ThreadedTransport
-from aguila.client.transport import Request
+from aguila.client.transports.asgi import ASGITransport
+from aguila.client.transports.base import Request
+from aguila.client.transports.threaded import ThreadedTransport
 from aguila.errors import StreamTruncated, TransportFailed
 from aguila.testing import Call, Chaos, ScriptedAgent, client_for
 from aguila.testing.chaos import Fate, _Mangler

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import msgspec
 
-from aguila.client.httpx2 import HTTPX2Transport
 from aguila.client.requests import address
-from aguila.client.transport import Request, Response, Timeouts
+from aguila.client.transports.base import Request, Response, Timeouts
+from aguila.client.transports.httpx2 import HTTPX2Transport
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, TransportFailed

@@ -12,7 +12,7 @@ from aguila.client.reconnect import Reconnect
 from aguila.client.run import RunResult
 from aguila.client.sync import Client, Run, Thread
 from aguila.client.tools import FunctionTool, ToolError, tool
-from aguila.client.transport import Timeouts
+from aguila.client.transports.base import Timeouts
 
 __all__ = [
     "GIVE_UP",

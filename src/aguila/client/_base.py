@@ -27,7 +27,7 @@ from aguila.client.middleware import Middleware
 from aguila.client.reconnect import Reconnect
 from aguila.client.requests import fetch, join_url, merge_headers
 from aguila.client.tools import AnyTool, Confirm, Toolbox
-from aguila.client.transport import Request, Timeouts
+from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
 from aguila.codec.dialects import is_version, predates_versions
@@ -42,7 +42,7 @@ TransportT = TypeVar("TransportT")
 
 _WRONG_TWIN = {
     True: "{} is for Client, and would block the event loop",
-    False: "{} is for AsyncClient; ThreadedTransport in aguila.client.bridge makes one for Client of it",
+    False: "{} is for AsyncClient; ThreadedTransport in aguila.client.transports.threaded makes one for Client of it",
 }
 
 Auth = str | Mapping[str, str] | Callable[[], Any]

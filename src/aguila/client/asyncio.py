@@ -23,7 +23,7 @@ from aguila.client.outgoing import Content
 from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, FunctionTool, PlannedCall
-from aguila.client.transport import AsyncResponse, AsyncTransport
+from aguila.client.transports.base import AsyncResponse, AsyncTransport
 from aguila.errors import AuthFailed, TransportFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
 from aguila.protocol.parts import MediaPart
@@ -38,7 +38,7 @@ class AsyncClient(ClientBase[AsyncTransport]):
     _is_async = True
 
     def _default_transport(self, options: Mapping[str, Any]) -> AsyncTransport:
-        from aguila.client.httpx2 import AsyncHTTPX2Transport
+        from aguila.client.transports.httpx2 import AsyncHTTPX2Transport
 
         return AsyncHTTPX2Transport(timeouts=self._settings.timeouts, **options)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from aguila.client.tools import PlannedCall
-from aguila.client.transport import Request
+from aguila.client.transports.base import Request
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from aguila.client.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.incoming import Reader, is_vague, reader_for
 from aguila.client.middleware import Chain
 from aguila.client.requests import Limit, merge_headers, open_answer, read_answer, rejection, told
-from aguila.client.transport import Request
+from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
 from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE

@@ -16,7 +16,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import msgspec
 
 from aguila.client.effects import Authorize, Close, Head, Open, Program, Read
-from aguila.client.transport import Request, Timeouts
+from aguila.client.transports.base import Request, Timeouts
 from aguila.codec.values import is_array, is_object
 from aguila.errors import EncodeError, HTTPRejected, TransportFailed
 

@@ -23,7 +23,7 @@ from aguila.client.outgoing import Content
 from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import AnyTool, PlannedCall
-from aguila.client.transport import Response, Transport
+from aguila.client.transports.base import Response, Transport
 from aguila.errors import AuthFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage
 from aguila.protocol.parts import MediaPart
@@ -40,7 +40,7 @@ class Client(ClientBase[Transport]):
     _is_async = False
 
     def _default_transport(self, options: Mapping[str, Any]) -> Transport:
-        from aguila.client.httpx2 import HTTPX2Transport
+        from aguila.client.transports.httpx2 import HTTPX2Transport
 
         return HTTPX2Transport(timeouts=self._settings.timeouts, **options)
 

@@ -23,7 +23,7 @@ from aguila.client.outgoing import Content, context_of, enforced_body, is_large,
 from aguila.client.requests import fetch, merge_headers
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
 from aguila.client.tools import AnyTool, PlannedCall, Toolbox
-from aguila.client.transport import Request
+from aguila.client.transports.base import Request
 from aguila.codec.notice import Notice
 from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from aguila.client.transport import AsyncResponse, AsyncTransport, Request, Response, Transport
+from aguila.client.transports.base import AsyncResponse, AsyncTransport, Request, Response, Transport
 from aguila.errors import TransportFailed
 
 

@@ -14,7 +14,7 @@ from aguila.errors import MissingExtra
 
 if TYPE_CHECKING:
     from aguila.client import AsyncClient, Client
-    from aguila.client.transport import AsyncTransport
+    from aguila.client.transports.base import AsyncTransport
 
 URL = "http://agent.test"
 """Where the agent seems to be."""
@@ -48,14 +48,14 @@ def sync_client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **
     """``client_for`` without asyncio: the agent runs in a thread."""
     make = _transport(target, wrap)
     from aguila.client import Client
-    from aguila.client.bridge import ThreadedTransport
+    from aguila.client.transports.threaded import ThreadedTransport
 
     return Client(url, transport=ThreadedTransport(make), **options)
 
 
 def _transport(target: Any, wrap: Wrap | None) -> Callable[[], AsyncTransport]:
     from aguila.client.arguments import expect
-    from aguila.client.asgi import ASGITransport
+    from aguila.client.transports.asgi import ASGITransport
 
     if isinstance(target, str):
         raise TypeError("target: expected an agent or an ASGI application, got an address; Client(url) calls it there")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.client.transport import Request
+from aguila.client.transports.base import Request
 from aguila.codec.formats import detect
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from aguila.client.transport import AsyncResponse, AsyncTransport, Request
+from aguila.client.transports.base import AsyncResponse, AsyncTransport, Request
 from aguila.errors import TransportFailed
 
 T = TypeVar("T")

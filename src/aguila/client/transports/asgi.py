@@ -1,6 +1,6 @@
 """Layer: client. A transport that calls an ASGI application in this process: no sockets, for tests and embedding.
 
-Below: nothing but asyncio. Above: ``AsyncClient(url, transport=ASGITransport(app))``; ``bridge.ThreadedTransport``
+Below: nothing but asyncio. Above: ``AsyncClient(url, transport=ASGITransport(app))``; ``threaded.ThreadedTransport``
 makes a sync one of it. The application waits while nobody reads, as it would for a slow connection; closing an answer
 early is a client that hangs up.
 """
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from aguila.client.transport import Request
+from aguila.client.transports.base import Request
 from aguila.errors import TransportFailed
 
 Message = MutableMapping[str, Any]

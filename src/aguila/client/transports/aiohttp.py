@@ -1,7 +1,7 @@
 """Layer: client. A transport over aiohttp, for applications that have a session of it.
 
 Below: the aiohttp package (extra ``aiohttp``). Above: ``AsyncClient(url, transport=AiohttpTransport())``. There is no
-sync twin of it; ``bridge.ThreadedTransport`` makes one of any async transport.
+sync twin of it; ``threaded.ThreadedTransport`` makes one of any async transport.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from aguila.client.transport import Request, Timeouts, unreadable
+from aguila.client.transports.base import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
 
 try:

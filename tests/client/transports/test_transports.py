@@ -13,12 +13,12 @@ from scripted import Answer, ScriptedServer, finished, frames, run_of, started, 
 from aguila import App, AsyncClient, Client
 from aguila.cli.convert import written
 from aguila.client import Reconnect, Record, Timeouts
-from aguila.client import httpx2 as httpx2_module
-from aguila.client.aiohttp import AiohttpTransport
-from aguila.client.asgi import ASGITransport
-from aguila.client.bridge import ThreadedTransport
-from aguila.client.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
-from aguila.client.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
+from aguila.client.transports import httpx2 as httpx2_module
+from aguila.client.transports.aiohttp import AiohttpTransport
+from aguila.client.transports.asgi import ASGITransport
+from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
+from aguila.client.transports.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
+from aguila.client.transports.threaded import ThreadedTransport
 from aguila.codec import decode_event
 from aguila.codec.formats import FORMATS
 from aguila.errors import AguilaError, HTTPRejected, StreamTruncated, TransportFailed
@@ -144,7 +144,7 @@ def test_leaving_the_loop_is_a_disconnect_for_the_app():
 
 
 def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
-    monkeypatch.setattr("aguila.client.asgi._HANG_UP", 0.01)
+    monkeypatch.setattr("aguila.client.transports.asgi._HANG_UP", 0.01)
     ended = []
 
     async def deaf(receive, send):
@@ -346,7 +346,7 @@ def test_a_compression_that_cannot_be_decoded_is_named(twin, transport, encoding
 
 
 def test_what_httpx2_decodes_is_known_without_its_private_names():
-    assert set(SUPPORTED_DECODERS) - {"identity"} == httpx2_module._DECODED
+    assert set(SUPPORTED_DECODERS) - {"identity"} == httpx2_module.ENCODINGS
     assert "httpx2._" not in inspect.getsource(httpx2_module)
 
 

@@ -1,0 +1,101 @@
+"""The httpx2 transport: bodies from any httpx2 transport, limits for single reads, closing from another thread."""
+
+import asyncio
+import threading
+
+import httpx2
+import pytest
+from scripted import Answer, ScriptedServer, finished, frame, frames, started, text
+
+from aguila import AsyncClient, Client
+from aguila.client.transports.base import Request, Timeouts
+from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
+from aguila.errors import TransportFailed
+
+STREAM = frames([started("r", "t"), *text("m", "Hello"), finished("r", "t")])
+PIECE = frame(started("r", "t"))
+
+
+def post(url):
+    return Request(method="POST", url=url, headers={}, body=b"{}")
+
+
+class Whole(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __iter__(self):
+        yield STREAM
+
+    async def __aiter__(self):
+        yield STREAM
+
+
+def test_an_answer_of_another_transport_is_read_the_public_way():
+    transport = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Whole())
+    )
+    with Client("http://x", transport=HTTPX2Transport(httpx2.Client(transport=transport))) as client:
+        assert client.thread().run("x").result().text == "Hello"
+
+    async def main():
+        async with AsyncClient(
+            "http://x", transport=AsyncHTTPX2Transport(httpx2.AsyncClient(transport=transport))
+        ) as client:
+            return (await client.thread().run("x")).text
+
+    assert asyncio.run(main()) == "Hello"
+
+
+@pytest.mark.parametrize("idle", [None, 600.0])
+def test_a_single_read_has_its_own_limit(idle):
+    with ScriptedServer(Answer([PIECE, threading.Event()])) as server:
+        transport = HTTPX2Transport(timeouts=Timeouts(idle=idle))
+        response = transport.send(post(server.url), 60.0)
+        assert response.read(60.0) == PIECE
+        with pytest.raises(TransportFailed, match=r"nothing came for 0\.05 seconds") as failure:
+            response.read(0.05)
+        assert failure.value.is_timeout
+        transport.close()
+
+
+def test_a_limit_that_is_not_reached_changes_nothing():
+    with ScriptedServer(Answer([PIECE, PIECE])) as server:
+        transport = HTTPX2Transport()
+        response = transport.send(post(server.url), 60.0)
+        body = b""
+        while piece := response.read(30.0):
+            body += piece
+        assert body == PIECE + PIECE
+        response.close()
+        transport.close()
+
+
+def test_closing_leaves_the_connections_of_a_client_of_yours_alone():
+    with ScriptedServer(Answer([PIECE]), Answer([PIECE])) as server, httpx2.Client() as client:
+        transport = HTTPX2Transport(client)
+        response = transport.send(post(server.url), 60.0)
+        assert response.read(60.0) == PIECE
+        assert response.read(60.0) == b""
+        response.close()
+        with client.stream("POST", server.url) as yours:  # it may use the connection that the transport used
+            transport.close()
+            assert yours.read() == PIECE
+
+
+def test_closing_ends_a_read_in_another_thread_also_on_a_client_of_yours():
+    with ScriptedServer(Answer([PIECE, threading.Event()])) as server, httpx2.Client() as client:
+        transport = HTTPX2Transport(client)
+        response = transport.send(post(server.url), 60.0)
+        assert response.read(60.0) == PIECE
+        failures = []
+
+        def read():
+            try:
+                response.read(None)
+            except TransportFailed as failure:
+                failures.append(failure)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        while reader.is_alive():  # it may not have begun to read when the transport is closed first
+            transport.close()
+            reader.join(0.01)
+        assert len(failures) == 1
