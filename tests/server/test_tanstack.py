@@ -155,6 +155,18 @@ def test_a_run_is_joined_in_the_scope_of_the_caller_only() -> None:
         assert (bad.status_code, bad.json()["error"]["code"]) == (422, "bad_offset")
 
 
+def test_an_agent_hydrates_and_joins_its_own_threads_only() -> None:
+    async def agent(run: Any) -> Any:
+        yield "Yes"
+
+    with serving(App({"default": agent, "research": agent})) as server:
+        server.post("/agents/research", json=run_input(run_id="r1"))
+        for query in ("?threadId=thread", "?offset=-1&runId=r1"):
+            assert server.get(f"/agents/research{query}").status_code == 200
+            assert server.get(f"/agents/default{query}").status_code == 404
+        assert server.get("/agents/default?threadId=new").json()["messages"] == []
+
+
 def test_get_without_these_parameters_is_what_it_was() -> None:
     with serving(App(asking)) as server:
         for path in ("/", "/?runId=r1", "/?offset=-1"):

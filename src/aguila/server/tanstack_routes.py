@@ -45,6 +45,7 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
     The messages of a run that is on are left out: the client joins it, and rebuilds them from its events.
     """
     limit, before = _page_of(exchange.request)
+    await service.check_agent(exchange, thread_id)
     runs = service.runs
     try:
         view = await runs.projections.of(exchange.scope, thread_id)
@@ -106,6 +107,7 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
         thread_id = await service.store.run_thread(exchange.scope, run_id)
     if thread_id is None:
         raise NotFound(f"no run {run_id!r} in the threads that were updated last")
+    await service.check_agent(exchange, thread_id)
     record = await service.store.run(exchange.scope, thread_id, run_id)
     after = await cursor_of(service, exchange, thread_id)
     framing = service.framing(exchange, exchange.request.query.get("protocolVersion"))
