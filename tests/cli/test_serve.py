@@ -121,6 +121,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "header": ("x-trace", ["x-trace"]),
     "allow_system_messages": ("", True),
     "echo_input": ("", True),
+    "undeclared_peers": ("subagents", "subagents"),
     "one_text_at_a_time": ("", True),
     "max_body": ("1001", 1001),
     "max_upload": ("1002", 1002),

@@ -26,6 +26,7 @@ APP_OPTIONS: Final = {
     "header": "headers_allowed",
     "allow_system_messages": "allow_system_messages",
     "echo_input": "echo_input",
+    "undeclared_peers": "undeclared_peers",
     "one_text_at_a_time": "one_text_at_a_time",
     "max_body": "limits.body",
     "max_upload": "limits.upload",
@@ -116,6 +117,10 @@ def serve(
         bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
     ] = False,
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
+    undeclared_peers: Annotated[
+        Literal["flatten", "subagents"],
+        _option(_ACCESS, "Subagents for clients without a protocol version; only 0.0.59 and later read them."),
+    ] = "flatten",
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from aguila.codec.dialects import dialect_of, may_be_translated
 from aguila.codec.notice import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
@@ -107,6 +108,8 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
     """Whether an agent whose client keeps the history sees just what was sent, and nothing has to be said about it."""
     if input.state is None and input.resume:
         return False
+    if has_translated(input):
+        return False
     seen: set[str] = set()
     for message in input.messages:
         message_id = message.id
@@ -121,9 +124,14 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
     if input.state is None and input.resume is not None and input.resume != []:
         return True
-    if has_unnamed(input.messages):
+    if has_unnamed(input.messages) or has_translated(input):
         return True
     return not allow_system_messages and has_instructions(input.messages)
+
+
+def has_translated(input: RunAgentInput) -> bool:  # noqa: A002
+    """Return whether an older client may have sent back messages in the form in which a dialect wrote them."""
+    return not dialect_of(input.protocol_version).tool_parts and any(map(may_be_translated, input.messages))
 
 
 def has_instructions(messages: Iterable[Message]) -> bool:
@@ -151,7 +159,7 @@ def combine(
         messages: Sequence[Message] = [*known, *_unknown(input.messages, held, notices)]
         messages = [message for message in messages if message.role != "activity"]
     else:
-        messages = input.messages
+        messages = _restored(input, held)
         if len({message.id for message in messages}) < len(messages):
             notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
@@ -175,6 +183,18 @@ def combine(
         is_hydration=history == "server" and not has_resume and not input.messages,
         prelude=prelude,
     )
+
+
+def _restored(input: RunAgentInput, held: dict[str, Message]) -> list[Message]:  # noqa: A002
+    """Return the messages of an older client, with the thread's own where it sent back what a dialect made of it."""
+    if not has_translated(input):
+        return input.messages
+    return [
+        held[message.id]
+        if message.id in held and may_be_translated(message) and says_the_same(message, held[message.id])
+        else message
+        for message in input.messages
+    ]
 
 
 def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: list[Notice]) -> list[Message]:

@@ -38,6 +38,7 @@ from aguila.server.checked import is_large_event
 from aguila.server.limits import STORED
 from aguila.server.viewers import HANG_UP
 from aguila.store import Batch, Store
+from aguila.stream.patch import apply_patch
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -128,7 +129,9 @@ class Framing(ABC):
 
     def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
         self.dialect = dialect
-        self.translator = None if dialect.is_current else Translator(dialect, link=link, warn=self._warn)
+        self.translator = (
+            None if dialect.is_current else Translator(dialect, link=link, apply_patch=apply_patch, warn=self._warn)
+        )
         self._untouched = _untouched_prefixes(dialect)
         self._warned: set[str] = set()
 

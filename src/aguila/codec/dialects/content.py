@@ -31,6 +31,9 @@ Link = Callable[[FileSource], str | None]
 Report = Callable[[str, str], None]
 """Receives what is lost and the JSON Pointer to it."""
 
+_DESCRIBED: Final = re.compile(r"\[(?:image|audio|video|document|file)\b")
+"""How ``describe`` begins."""
+
 _LINK: Final = "\x00"  # stands for a link in a text to match
 
 
@@ -155,6 +158,16 @@ def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
 
 
 # The way back
+
+
+def may_be_translated(message: Message) -> bool:
+    """Return whether a message may be what a dialect made of one with files. False needs no second look."""
+    if not isinstance(message, UserMessage | ToolMessage):
+        return False
+    content = message.content
+    if isinstance(content, str):
+        return _DESCRIBED.search(content) is not None
+    return any(isinstance(part, MediaPart) or _DESCRIBED.search(part.text) is not None for part in content)
 
 
 def is_written_from(content: Any, parts: Sequence[ContentPart]) -> bool:

@@ -36,6 +36,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the input on RUN_STARTED must have ``tools`` and ``context``."""
     state_baseline: bool = False
     """Whether a STATE_SNAPSHOT must precede the first STATE_DELTA of a run."""
+    patches: bool = True
+    """Whether deltas can be applied. In Node, the ES modules of 0.0.45 to 0.0.50 cannot: they get snapshots instead."""
+    final_state: bool = False
+    """Whether a STATE_SNAPSHOT follows the last STATE_DELTA of a run, for undeclared clients that cannot apply it."""
     reasoning: Literal["none", "thinking", "reasoning"] = "reasoning"
     activities: bool = True
     text_roles: bool = True
@@ -66,10 +70,10 @@ _V0_0_59: Final = Dialect(
 )
 _V0_0_57: Final = msgspec.structs.replace(_V0_0_59, name="0.0.57", subagents=False)
 _V0_0_53: Final = msgspec.structs.replace(_V0_0_57, name="0.0.53")
-_V0_0_50: Final = msgspec.structs.replace(_V0_0_53, name="0.0.50")
+_V0_0_50: Final = msgspec.structs.replace(_V0_0_53, name="0.0.50", patches=False)
 _V0_0_47: Final = msgspec.structs.replace(_V0_0_50, name="0.0.47", user_parts="binary", empty_deltas=False)
 _V0_0_45: Final = msgspec.structs.replace(_V0_0_47, name="0.0.45")
-_V0_0_40: Final = msgspec.structs.replace(_V0_0_45, name="0.0.40", reasoning="thinking")
+_V0_0_40: Final = msgspec.structs.replace(_V0_0_45, name="0.0.40", patches=True, reasoning="thinking")
 _V0_0_35: Final = msgspec.structs.replace(
     _V0_0_40, name="0.0.35", user_parts="text", reasoning="none", activities=False, text_roles=False
 )
@@ -88,7 +92,7 @@ GENERATIONS: Final[dict[Version, Dialect]] = {
 }
 """Every generation, oldest first."""
 
-UNDECLARED: Final = msgspec.structs.replace(_V0_0_57, name="undeclared", protocol_version="own")
+UNDECLARED: Final = msgspec.structs.replace(_V0_0_57, name="undeclared", protocol_version="own", final_state=True)
 """What 0.0.53 to 0.0.59, CopilotKit and assistant-ui can all read.
 
 A client that declares no version is a 0.x client: 1.0.0 was the first to declare one (VER-8). RUN_STARTED keeps its

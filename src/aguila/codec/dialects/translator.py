@@ -7,12 +7,14 @@ departures from the protocol, each because the published clients leave no other 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from aguila.codec.dialects.content import Link, translate_content, translate_message
 from aguila.codec.dialects.requests import strip_subagents
 from aguila.codec.dialects.table import CURRENT, Dialect, parse_peer
 from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -50,23 +52,37 @@ from aguila.protocol.legacy import (
 
 _UNKNOWN: Final[Any] = object()
 
+ApplyPatch = Callable[[Any, Any], Any]
+"""Returns a document with a JSON Patch applied. Raises ``PatchError``."""
+
 
 class Translator:
     """Rewrites the events of one stream, in order.
 
-    ``link`` gives the address of a file that the reader may download. ``warn`` receives the losses.
+    ``link`` gives the address of a file that the reader may download. ``apply_patch`` applies a JSON Patch and raises
+    ``PatchError``; without it, deltas are never replaced by snapshots. ``warn`` receives the losses.
     """
 
-    def __init__(self, dialect: Dialect, *, link: Link | None = None, warn: Warn = log_notice) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        link: Link | None = None,
+        apply_patch: ApplyPatch | None = None,
+        warn: Warn = log_notice,
+    ) -> None:
         self.dialect = dialect
         self.run_id: str | None = None
         """The run whose events are being translated; None until its RUN_STARTED, or ``supply_state``, named it."""
         self._link = link
+        self._apply_patch = apply_patch
         self._warn = warn
         self._event_type: str | None = None
         self._has_state = False
         self._state: Any = _UNKNOWN
         self._state_run: str | None = None
+        self._is_patched = False  # the client's state depends on a STATE_DELTA
+        self._activities: dict[str, ActivitySnapshotEvent] = {}
         self._dropped_texts: set[str] = set()
         self._chunk_is_dropped = False
         self._thinking = _Thinking()
@@ -111,6 +127,10 @@ class Translator:
         dialect = self.dialect
         self.run_id = event.run_id
         self._has_state = False
+        self._is_patched = False
+        if self._state_run != event.run_id:
+            self._state = _UNKNOWN
+        self._activities.clear()
         self._dropped_texts.clear()
         self._chunk_is_dropped = False
         self._thinking = _Thinking()
@@ -143,28 +163,51 @@ class Translator:
             if not isinstance(outcome, RunFinishedSuccessOutcome):
                 self._report(f"the outcome {outcome.type!r}", "/outcome")
             event = replace(event, outcome=None)
-        return [*self._thinking.close(), event]
+        return [*self._last_state(), *self._thinking.close(), event]
 
     def _run_error(self, event: RunErrorEvent) -> list[Any]:
-        return [*self._thinking.close(), event]
+        return [*self._last_state(), *self._thinking.close(), event]
+
+    def _last_state(self) -> list[Any]:
+        if not self._is_patched or not self.dialect.final_state:
+            return []
+        self._is_patched = False
+        return [StateSnapshotEvent(snapshot=self._state)]
 
     # State and messages
 
     def _state_snapshot(self, event: StateSnapshotEvent) -> list[Any]:
         self._has_state = True
+        self._is_patched = False
+        self._state = event.snapshot
         return [event]
 
     def _state_delta(self, event: StateDeltaEvent) -> list[Any]:
-        if self._has_state or not self.dialect.state_baseline or self._state is _UNKNOWN:
+        dialect = self.dialect
+        if not dialect.state_baseline or (not self._has_state and self._state is _UNKNOWN):
+            return [event]
+        before = self._state
+        if self._apply_patch is not None:
+            with suppress(PatchError):  # then the state stays as it was (SNAP-9)
+                self._state = self._apply_patch(before, event.delta)
+        if self._apply_patch is not None and not dialect.patches:
+            self._has_state = True
+            self._note("STATE_SNAPSHOT events are sent instead of STATE_DELTA: the client cannot patch in Node")
+            return [StateSnapshotEvent(snapshot=self._state, subagent_run_id=event.subagent_run_id)]
+        self._is_patched = self._apply_patch is not None
+        if self._has_state:
             return [event]
         self._has_state = True
-        state, self._state = self._state, _UNKNOWN
-        message = (
-            f"a STATE_SNAPSHOT is sent before the run's first STATE_DELTA: clients like {self.dialect.name} apply a "
-            "delta without one to an empty state; one that declares protocol 1.0 does not need it"
+        self._note(
+            "a STATE_SNAPSHOT is sent before the run's first STATE_DELTA: without one, such clients apply the delta to "
+            "an empty state"
         )
-        self._warn(Notice(rule="VER-16", message=message, event_type=event.type, is_routine=True))
-        return [StateSnapshotEvent(snapshot=state), event]
+        return [StateSnapshotEvent(snapshot=before), event]
+
+    def _note(self, what: str) -> None:
+        """Report something that is added for the client."""
+        message = f"{what}; the client {self._peer}, and one that declares protocol 1.0 does not need it"
+        self._warn(Notice(rule="VER-16", message=message, event_type=self._event_type, is_routine=True))
 
     def _messages_snapshot(self, event: MessagesSnapshotEvent) -> list[Any]:
         messages = self._messages(event.messages, "/messages")
@@ -186,11 +229,28 @@ class Translator:
         content = translate_content(event.content, self.dialect, self._link, self._report, "/content", is_result=True)
         return [event if content is event.content else replace(event, content=content)]
 
-    def _activity(self, event: ActivitySnapshotEvent | ActivityDeltaEvent) -> list[Any]:
-        if self.dialect.activities:
+    def _activity_snapshot(self, event: ActivitySnapshotEvent) -> list[Any]:
+        if not self.dialect.activities:
+            self._report(str(event.type), "")
+            return []
+        if not self.dialect.patches and (event.replace is not False or event.message_id not in self._activities):
+            self._activities[event.message_id] = event
+        return [event]
+
+    def _activity_delta(self, event: ActivityDeltaEvent) -> list[Any]:
+        if not self.dialect.activities:
+            self._report(str(event.type), "")
+            return []
+        held = self._activities.get(event.message_id)
+        if self.dialect.patches or held is None or self._apply_patch is None:
             return [event]
-        self._report(f"{event.type}", "")
-        return []
+        with suppress(PatchError):
+            held = replace(held, content=self._apply_patch(held.content, event.patch), replace=None)
+        self._activities[event.message_id] = held
+        self._note(
+            "ACTIVITY_SNAPSHOT events are sent instead of ACTIVITY_DELTA: the client cannot apply patches in Node"
+        )
+        return [held]
 
     # Text
 
@@ -243,10 +303,13 @@ class Translator:
         self._report("encryptedValueType", "/encryptedValueType")
         return [replace(event, encrypted_value_type=None)]
 
-    def _report(self, what: str, path: str) -> None:
+    @property
+    def _peer(self) -> str:
         name = self.dialect.name
-        peer = "declares no version" if name == "undeclared" else f"is {name}"
-        message = f"{what} is lost: the client {peer} and cannot read it; one that declares a newer version can"
+        return "declares no version" if name == "undeclared" else f"is {name}"
+
+    def _report(self, what: str, path: str) -> None:
+        message = f"{what} is lost: the client {self._peer} and cannot read it; one that declares a newer version can"
         self._warn(Notice(rule="VER-16", message=message, path=path, event_type=self._event_type))
 
 
@@ -336,8 +399,8 @@ _REWRITES: Final[dict[type[Any], _Rewrite]] = {
     StateDeltaEvent: Translator._state_delta,
     MessagesSnapshotEvent: Translator._messages_snapshot,
     ToolCallResultEvent: Translator._tool_result,
-    ActivitySnapshotEvent: Translator._activity,
-    ActivityDeltaEvent: Translator._activity,
+    ActivitySnapshotEvent: Translator._activity_snapshot,
+    ActivityDeltaEvent: Translator._activity_delta,
     TextMessageStartEvent: Translator._text_start,
     TextMessageContentEvent: Translator._text_content,
     TextMessageEndEvent: Translator._text_end,
@@ -369,12 +432,14 @@ def untouched_types(dialect: Dialect) -> list[str]:
     }
     if not dialect.subagents:
         changed |= {type_ for type_ in EventType if type_.startswith("SUBAGENT_")}
-    if not dialect.activities:
+    if not dialect.activities or not dialect.patches:
         changed |= {EventType.ACTIVITY_SNAPSHOT, EventType.ACTIVITY_DELTA}
     if not dialect.empty_deltas:
         changed |= {EventType.TEXT_MESSAGE_CONTENT, EventType.REASONING_MESSAGE_CONTENT}
     if not dialect.text_roles:
         changed |= {type_ for type_ in EventType if type_.startswith("TEXT_MESSAGE_")}
+    if dialect.final_state or dialect.reasoning != "reasoning":
+        changed |= {EventType.RUN_ERROR}
     if dialect.reasoning != "reasoning":
-        changed |= {*_REASONING, EventType.RUN_ERROR}
+        changed |= _REASONING
     return [str(type_) for type_ in types if type_ not in changed]
