@@ -70,6 +70,13 @@ def test_parallel_texts_come_one_after_the_other() -> None:
         assert server.get("/threads/thread").json()["state"] == {"done": True}
 
 
+def test_it_holds_for_runs_that_are_not_stored() -> None:
+    with serving(App(team, one_text_at_a_time=True)) as server, server.run("/?store=false") as stream:
+        events = stream.rest()
+        assert blocks(events) == 3
+        assert said(events) == WORDS
+
+
 @pytest.mark.parametrize("held", [0, 500])
 def test_beyond_the_bound_texts_are_continued(held: int) -> None:
     with serving(App(team, one_text_at_a_time=True, limits=Limits(held=held))) as server:

@@ -378,7 +378,7 @@ class Runs:
             window=settings.window,
             claims=claims,
             max_event=settings.limits.event,
-            max_held=settings.limits.held if settings.one_text_at_a_time else None,
+            max_held=settings.max_held,
             outage=self.outage,
             loop=self._loop,
         )

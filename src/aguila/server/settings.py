@@ -36,3 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     one_text_at_a_time: bool = False
     retention: Retention | None = None
     debug: bool = False
+
+    @property
+    def max_held(self) -> int | None:
+        """The bytes that a run may hold back to send one text at a time; None if it does not."""
+        return self.limits.held if self.one_text_at_a_time else None

@@ -98,7 +98,14 @@ async def begin_unstored(asked: Asked, projections: Projections, settings: Setti
         fingerprint="",
         events=lines,
     )
-    live = UnstoredRun(store, lease, root_run_id=seen.run_id, window=settings.window, max_event=settings.limits.event)
+    live = UnstoredRun(
+        store,
+        lease,
+        root_run_id=seen.run_id,
+        window=settings.window,
+        max_event=settings.limits.event,
+        max_held=settings.max_held,
+    )
     live.files = projections.store
     live.session = session
 
