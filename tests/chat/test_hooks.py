@@ -20,7 +20,7 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.partial_json import read_partial
+from aguila.chat.from_chat.partial_json import read_partial
 from aguila.codec import Notice, encode
 from aguila.protocol import (
     CustomEvent,
@@ -344,7 +344,7 @@ def test_a_preview_in_a_state_that_is_no_object_is_told_once() -> None:
     hooks = Hooks().preview_arguments("f", "a", "m")
     updates = [calling("c", "f", '{"a":1}'), calling("d", "f", '{"a":2}')]
     stream(updates, run_input(state=[1]), hooks=hooks, warn=notices.append)
-    assert ["no object" in notice.message for notice in notices] == [True]
+    assert ["not an object" in notice.message for notice in notices] == [True]
 
 
 @pytest.mark.parametrize(

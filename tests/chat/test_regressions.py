@@ -27,7 +27,7 @@ from aguila.chat import (
     event_content,
     provider_history,
 )
-from aguila.chat.keys import RUN_ID, THREAD_ID, run_id_of, thread_id_of
+from aguila.chat.property_keys import RUN_ID, THREAD_ID, run_id_of, thread_id_of
 from aguila.codec import Notice, decode, encode, encode_event
 from aguila.errors import DecodeError, EncodeError, RunFailed
 from aguila.protocol import (
@@ -447,7 +447,7 @@ def test_4761_binary_prefers_data_then_url_then_id_and_keeps_the_others() -> Non
         "image/png",
         additional_properties={"ag_ui_metadata": {"aguila": {"url": "https://x.example", "id": "i"}}},
     )
-    with pytest.raises(DecodeError, match="data, url or id"):
+    with pytest.raises(DecodeError, match="data, url and id"):
         as_chat_messages([UserMessage(id="m", content=[BinaryInputContent(mime_type="image/png")])])  # type: ignore[list-item]
 
 

@@ -31,8 +31,8 @@ from aguila.chat import (
     as_chat_updates,
     as_event_stream,
     event_content,
-    stream_out,
 )
+from aguila.chat.from_chat import stream as from_chat_stream
 from aguila.codec import Notice
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
@@ -201,7 +201,7 @@ def test_a_result_ends_its_call() -> None:
 
 def test_a_first_piece_without_a_name_cannot_be_expressed() -> None:
     assert stream([said(piece("c", "{}"))])[-1] == RunErrorEvent(
-        message="the first piece of call 'c' does not name the tool", code="unmappable_content"
+        message="the first piece of call 'c' has no tool name", code="unmappable_content"
     )
 
 
@@ -368,7 +368,7 @@ def test_content_that_events_cannot_carry_ends_the_run_with_an_error_that_names_
 
 def test_an_object_that_is_no_update_ends_the_run_with_an_error_that_names_it() -> None:
     assert isinstance(error := stream([object()])[-1], RunErrorEvent)
-    assert error.message == "a stream of chat updates cannot hold object"
+    assert error.message == "a stream of chat updates cannot contain object"
 
 
 def test_text_of_a_role_that_has_no_text_messages_is_refused() -> None:
@@ -504,8 +504,8 @@ def test_what_was_signed_comes_back_with_the_history() -> None:
 
 
 def test_the_losses_of_streams_are_five() -> None:
-    assert stream_out.__doc__ is not None
-    _, table, _ = stream_out.__doc__.split("\n=====", 1)[1].split("=\n", 2)
+    assert from_chat_stream.__doc__ is not None
+    _, table, _ = from_chat_stream.__doc__.split("\n=====", 1)[1].split("=\n", 2)
     assert len([line for line in table.splitlines() if line and not line.startswith((" ", "="))]) == 5
 
 

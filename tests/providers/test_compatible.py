@@ -26,7 +26,7 @@ from aguila.chat import (
     TextContent,
     UsageContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE
+from aguila.chat.property_keys import ENCRYPTED_VALUE
 from aguila.providers import Prompt, openai, openai_chat
 from aguila.providers._artefact import pack
 from aguila.providers._reading import FINISH_REASON

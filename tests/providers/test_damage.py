@@ -43,7 +43,7 @@ from aguila.chat import (
     as_chat_messages,
     provider_history,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, METADATA, PROVIDER
+from aguila.chat.property_keys import ENCRYPTED_VALUE, METADATA, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.protocol import Context, Tool
 from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses

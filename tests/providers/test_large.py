@@ -53,9 +53,9 @@ async def test_a_large_image_is_in_the_request_whole_and_was_encoded_apart(
 
     def watched(data: bytes, *rest: Any) -> str:
         threads.append(threading.get_ident())
-        return media.as_base64(data, *rest)
+        return media.encode_base64(data, *rest)
 
-    monkeypatch.setattr(_media, "as_base64", watched)
+    monkeypatch.setattr(_media, "encode_base64", watched)
     prompt = Prompt(messages=[ChatMessage("user", [TextContent("What is it?"), DataContent(IMAGE, "image/png")])])
     view = View(prompt, provider.RULES, ignore)
     made = await made_of(prompt, provider.request, model="m", warn=ignore, view=view)
@@ -70,7 +70,7 @@ async def test_a_large_image_is_in_the_request_whole_and_was_encoded_apart(
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, (1 << 20) + 1, 1_500_001, 3_000_000])
 def test_base64_in_slices_is_that_of_the_whole(size: int) -> None:
-    assert media.as_base64(IMAGE[:size], "data:,") == "data:," + base64.b64encode(IMAGE[:size]).decode()
+    assert media.encode_base64(IMAGE[:size], "data:,") == "data:," + base64.b64encode(IMAGE[:size]).decode()
 
 
 @pytest.mark.parametrize(
@@ -221,19 +221,19 @@ def test_pictures_of_tools_and_models_are_never_worked_on_by_the_event_loop(
         monkeypatch.setattr(owner, name, watched)
 
     places = [
-        "aguila.providers._tools.result_content",  # what a tool gave becomes parts
+        "aguila.providers._tools.make_result_content",  # what a tool gave becomes parts
         "aguila.agent.questions.encode",  # and is put on record
         "aguila.agent.questions.load",  # and read again
-        "aguila.chat.media.as_base64",
+        "aguila.chat.media.encode_base64",
     ]
     if provider is not gemini:  # which takes and gives bytes; the others, text
-        places += ["aguila.providers._media.as_base64"] if provider is openai_responses else []
-        places.append("aguila.chat.media.from_base64")
+        places += ["aguila.providers._media.encode_base64"] if provider is openai_responses else []
+        places.append("aguila.chat.media.decode_base64")
     if provider is openai_responses:
-        places.append("aguila.providers.openai_responses.from_base64")
+        places.append("aguila.providers.openai_responses.decode_base64")
     if provider is not openai_chat:  # whose picture is in the last answer here, with nothing to be asked after it
         places += ["msgspec.to_builtins", "msgspec.convert"]  # a picture in a turn that is put on record
-    places.append("aguila.providers._turn.as_base64")  # a picture that the model made is shown
+    places.append("aguila.providers._turn.encode_base64")  # a picture that the model made is shown
     for place in places:
         watch(place)
     model = Scripted(provider)

@@ -29,7 +29,7 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import ENCRYPTED_VALUE, FILENAME, METADATA, PROVIDER
+from aguila.chat.property_keys import ENCRYPTED_VALUE, FILENAME, METADATA, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.errors import MissingExtra, RunFailed
 from aguila.protocol import Context, Tool

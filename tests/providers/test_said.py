@@ -15,7 +15,7 @@ from provider_checkers import WIRE_CHECKERS
 
 from aguila import App
 from aguila.chat import ChatMessage, FunctionCallContent, TextContent
-from aguila.chat.keys import METADATA
+from aguila.chat.property_keys import METADATA
 from aguila.providers import tool
 from aguila.providers._citations import Citation, stretches
 from aguila.providers._said import as_said

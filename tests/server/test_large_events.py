@@ -161,8 +161,8 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         "aguila.server.inputs.cut",  # what came is looked at
         "aguila.server.inputs.decode_cut",  # and read
         "aguila.server.inputs.fingerprint",
-        "aguila.chat.media.from_base64",  # its base64 is decoded
-        "aguila.chat.media.as_base64",  # what goes is encoded
+        "aguila.chat.media.decode_base64",  # its base64 is decoded
+        "aguila.chat.media.encode_base64",  # what goes is encoded
         "aguila.server.live.checked_large",
         "aguila.server.checked.encode_large",
     ]

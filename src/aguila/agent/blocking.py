@@ -32,7 +32,7 @@ from aguila.agent.questions import Approval, ProposedCall, Question, within_itse
 from aguila.agent.run import Run
 from aguila.agent.writing import SubagentHandle, Writing
 from aguila.chat.hooks import Hooks
-from aguila.chat.message import ChatMessage
+from aguila.chat.types import ChatMessage
 from aguila.protocol import (
     Context,
     JsonPatchOperation,

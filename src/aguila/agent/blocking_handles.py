@@ -22,7 +22,7 @@ from aguila.agent.handles import (
     ToolCallHandle,
 )
 from aguila.agent.writing import SubagentHandle
-from aguila.chat.updates_out import Update
+from aguila.chat.from_chat.updates import Update
 from aguila.protocol import JsonPatchOperation, Metadata
 
 H = TypeVar("H")

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from aguila.agent.context import Services
-from aguila.chat.content import (
+from aguila.chat.media import write_part
+from aguila.chat.property_keys import FILENAME, PROVIDER, REQUIRES_RESOLUTION
+from aguila.chat.to_chat.messages import as_chat_messages
+from aguila.chat.types import (
+    ChatMessage,
+    ChatUpdate,
     Content,
     DataContent,
     FunctionResultContent,
@@ -19,10 +24,6 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
-from aguila.chat.keys import FILENAME, PROVIDER, REQUIRES_RESOLUTION
-from aguila.chat.media import write_part
-from aguila.chat.message import ChatMessage, ChatUpdate
-from aguila.chat.messages_in import as_chat_messages
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.offload import is_large, offload
 from aguila.protocol import Message, replace

@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 from aguila.agent.branches import Branch, Branches, Place
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import Output
-from aguila.chat.own_metadata import with_own
-from aguila.chat.updates_out import Update
+from aguila.chat.from_chat.updates import Update
+from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json import encode
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
@@ -197,7 +197,7 @@ class ToolCallHandle(Opened):
             answer,
             message_id=self._out.ids.mint("tool") if message_id is None else message_id,
             subagent=self._owner,
-            metadata=with_own(metadata, arguments=self.edited),
+            metadata=add_own_metadata(metadata, arguments=self.edited),
         )
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word

@@ -22,8 +22,8 @@ from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
 from aguila.agent.shared_state import SharedState
+from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
-from aguila.chat.updates_out import UpdateWriter
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
 from aguila.offload import is_large, offload

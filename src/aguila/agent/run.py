@@ -19,7 +19,7 @@ from aguila.agent.output import Output
 from aguila.agent.questions import Questions
 from aguila.agent.writing import Writing
 from aguila.chat.hooks import Hooks
-from aguila.chat.message import ChatMessage
+from aguila.chat.types import ChatMessage
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError

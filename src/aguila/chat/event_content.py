@@ -1,14 +1,14 @@
-"""Layer: chat. AG-UI events inside chat: data of type ``application/ag-ui.<type>+json``.
+"""AG-UI events as chat contents: data of type ``application/ag-ui.<type>+json``.
 
-Below: the codec. Above: agents that speak chat types and want to say what these have no word for; ``stream_out``
-emits such an event as it is. Used by its name: ``event_content.create(event)``.
+For agents that use chat types and need an event that chat types cannot express. ``as_event_stream`` sends such an event
+unchanged. Import the module: ``event_content.create(event)``.
 """
 
 from __future__ import annotations
 
 import re
 
-from aguila.chat.content import DataContent
+from aguila.chat.types import DataContent
 from aguila.codec import decode_event, encode
 from aguila.errors import DecodeError
 from aguila.protocol import Event, EventType
@@ -18,19 +18,19 @@ _MEDIA_TYPE = re.compile(r"application/ag-ui\.([a-z0-9_]+)\+json\s*(?:;.*)?\Z", 
 
 
 def create(event: Event | LegacyEvent) -> DataContent:
-    """The event as a content. Raises ``EncodeError`` if it cannot be written."""
+    """Wrap an event in a content. Raises ``EncodeError`` if it cannot be encoded."""
     return DataContent(encode(event), f"application/ag-ui.{event.type.lower()}+json", raw_representation=event)
 
 
 def is_event(content: object) -> bool:
-    """Whether a content is an event by its media type; the body is not looked at."""
+    """Return whether the media type of a content is that of an event. The data is not checked."""
     return isinstance(content, DataContent) and _MEDIA_TYPE.match(content.media_type) is not None
 
 
 def try_get(content: object) -> Event | None:
-    """The event in a content, or None if its media type is another.
+    """Return the event in a content, or None if the content has another media type.
 
-    Raises ``DecodeError`` for a body that is not an event of the type the media type names.
+    Raises ``DecodeError`` if the data is not an event of the type in the media type.
     """
     if not isinstance(content, DataContent):
         return None
@@ -39,8 +39,8 @@ def try_get(content: object) -> Event | None:
         return None
     event = decode_event(content.data)
     if event is None:
-        raise DecodeError(f"the content is no event that we know: {content.media_type}", rule="PROC-3", path="/type")
-    # A retired type names an event that has another type by now.
+        raise DecodeError(f"the content is not a known event: {content.media_type}", rule="PROC-3", path="/type")
+    # The media type may name a retired type, which is decoded to an event of another type.
     if (name := named[1].upper()) != event.type and name in EventType.__members__:
-        raise DecodeError(f"a content of type {content.media_type} holds {event.type}", rule="ENV-1", path="/type")
+        raise DecodeError(f"a content of type {content.media_type} contains {event.type}", rule="ENV-1", path="/type")
     return event

@@ -1,10 +1,10 @@
-"""Layer: chat. What an application puts between chat contents and the events they would become by default.
+"""``Hooks``: replace the default mapping of chat contents to events, and of interrupts to contents.
 
-Below: ``content``. Above: ``stream_out``, which asks; ``stream_in`` asks about interrupts only. A ``Hooks`` is a value:
-every method gives a new one with one hook more, so a chain reads top to bottom, and the first hook that answers wins.
+``Hooks`` is immutable: every method returns a copy with one more hook, so that calls can be chained. The first hook
+that returns a value wins.
 
-A hook answers with None ("not mine"), or with an event, a content, or a list of these, which take the place of what it
-was asked about; an empty list says nothing at all. Contents in an answer are mapped by default, not by hooks again.
+A hook returns None to leave the content to the next hook, or the replacement: an event, a content, or a list of these.
+An empty list sends nothing. Contents in a replacement are mapped by default, without hooks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aguila.chat.content import Content, FunctionCallContent, FunctionResultContent
+from aguila.chat.types import Content, FunctionCallContent, FunctionResultContent
 from aguila.codec.values import is_array
 from aguila.protocol import Event, Interrupt, JsonPatch
 
 Answer = Event | Content | Sequence[Event | Content] | None
-"""What a hook may answer."""
+"""What a hook may return."""
 
 ContentHook = Callable[[Content], Answer]
 CallHook = Callable[[FunctionCallContent], Answer]
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """Which argument of which tool is shown in the state, under which member, while it is streamed."""
+    """An argument of a tool that is shown in a member of the state while the call is streamed."""
 
     tool: str
     argument: str | None
@@ -39,7 +39,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """The hooks of a mapping. Start with ``Hooks()`` and chain."""
+    """The hooks of a mapping. Start with ``Hooks()`` and chain its methods."""
 
     contents: tuple[ContentHook, ...] = ()
     interrupts: tuple[InterruptHook, ...] = ()
@@ -50,57 +50,57 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     previews: tuple[Preview, ...] = ()
 
     def map_content(self, hook: ContentHook) -> Hooks:
-        """Ask ``hook`` about every content before anything else is done with it."""
+        """Call ``hook`` for every content, before any other processing."""
         return msgspec.structs.replace(self, contents=(*self.contents, hook))
 
     def map_interrupt(self, hook: InterruptHook) -> Hooks:
-        """Ask ``hook`` about every question.
+        """Call ``hook`` for every question.
 
-        On the way out it is given a content of any kind and answers with the ``Interrupt`` that the run ends with; on
-        the way in it is given an ``Interrupt`` and answers with the content to show.
+        Towards AG-UI it receives a content of any kind and returns the ``Interrupt`` that the run ends with. Towards
+        chat it receives an ``Interrupt`` and returns the content to show.
         """
         return msgspec.structs.replace(self, interrupts=(*self.interrupts, hook))
 
     def map_call(self, hook: CallHook, tool: str | None = None) -> Hooks:
-        """Ask ``hook`` about complete calls, of one tool or of all. Calls that come in pieces were sent by then.
+        """Call ``hook`` for complete calls of one tool, or of all tools. Calls that come in pieces are already sent.
 
-        The result of a call that was answered for, and so not sent, is not sent either.
+        If the hook replaces a call, the result of that call is not sent either.
         """
         return msgspec.structs.replace(self, calls=(*self.calls, (tool, hook)))
 
     def map_result(self, hook: ResultHook, tool: str | None = None) -> Hooks:
-        """Ask ``hook`` about results, of one tool or of all.
+        """Call ``hook`` for the results of one tool, or of all tools.
 
-        A call that was sent is always answered: if the hook's answer has no result for it, an empty one is sent.
+        A call that was sent always gets a result: if the replacement has none, an empty one is sent.
         """
         return msgspec.structs.replace(self, results=(*self.results, (tool, hook)))
 
     def map_result_as_state_snapshot(self, tool: str | None = None, hook: StateHook | None = None) -> Hooks:
-        """After a result, send the state that it is: its JSON value, or what ``hook`` makes of it, unless that is None.
+        """After a result, send its JSON value as state snapshot, or the value that ``hook`` returns unless it is None.
 
-        A result that is no JSON is left alone. The result itself is sent as ever.
+        A result that is not JSON is skipped. The result itself is sent as usual.
         """
         return msgspec.structs.replace(
             self, snapshots=(*self.snapshots, (tool, _json_object if hook is None else hook))
         )
 
     def map_result_as_state_delta(self, tool: str | None = None, hook: StateHook | None = None) -> Hooks:
-        """After a result, send the JSON Patch that it is, or that ``hook`` makes of it, unless that is None.
+        """After a result, send it as a JSON Patch of the state, or the patch that ``hook`` returns unless it is None.
 
-        A result that is no list is left alone; a patch that is malformed or does not apply is a notice.
+        A result that is not a list is skipped. A patch that is malformed or does not apply is reported as a notice.
         """
         return msgspec.structs.replace(self, deltas=(*self.deltas, (tool, _json_array if hook is None else hook)))
 
     def preview_arguments(self, tool: str, argument: str | None, member: str) -> Hooks:
-        """While a call of ``tool`` is streamed, show its ``argument`` (None: all) in ``member`` of the state."""
+        """While a call of ``tool`` streams, show its ``argument`` (None: all of them) in ``member`` of the state."""
         return msgspec.structs.replace(self, previews=(*self.previews, Preview(tool, argument, member)))
 
 
 NO_HOOKS = Hooks()
 
 
-def first_answer(hooks: Sequence[tuple[str | None, Callable[[Any], T]]], tool: str | None, asked: Any) -> T | None:
-    """The answer of the first hook for this tool that has one."""
+def call_first_hook(hooks: Sequence[tuple[str | None, Callable[[Any], T]]], tool: str | None, asked: Any) -> T | None:
+    """Call the hooks for this tool, and return the first value that is not None."""
     for wanted, hook in hooks:
         if wanted is None or wanted == tool:
             answer = hook(asked)

@@ -1,9 +1,7 @@
-"""Layer: chat. Questions and answers: interrupts to contents and back, answers to resume entries and back (INT).
+"""Map interrupts to question contents and resume entries to answer contents, in both directions (INT).
 
-Below: ``content``. Above: the streams, ``ChatClient``, servers that read what was answered. An interrupt that gates a
-tool call is a question for approval, any other a question for input; both go there and back without loss. So do
-answers, but for an approval's older spellings (``accepted``, ``edited_args``, an echoed ``toolCall``), which are read
-and not written.
+An interrupt for a tool call is an approval request, any other an interrupt request. The mapping is lossless, except
+that older spellings of an approval (``accepted``, ``edited_args``, an echoed ``toolCall``) are read but not written.
 """
 
 from __future__ import annotations
@@ -11,32 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aguila.chat.content import (
+from aguila.chat.property_keys import METADATA, PAYLOAD, SUBAGENT_RUN_ID
+from aguila.chat.types import (
     ApprovalRequestContent,
     ApprovalResponseContent,
+    ChatMessage,
     FunctionCallContent,
     InterruptRequestContent,
     InterruptResponseContent,
     Properties,
 )
-from aguila.chat.keys import METADATA, PAYLOAD, SUBAGENT_RUN_ID
-from aguila.chat.message import ChatMessage
 from aguila.codec import encode
 from aguila.codec.values import is_object
 from aguila.protocol import Interrupt, ResumeEntry
 
 TOOL_CALL = "tool_call"
-"""The reason of an interrupt that asks whether a call may be made."""
+"""The reason of an interrupt that asks for approval of a call."""
 
 Request = ApprovalRequestContent | InterruptRequestContent
 Response = ApprovalResponseContent | InterruptResponseContent
 
 _APPROVAL_MEMBERS = frozenset({"approved", "accepted", "editedArgs", "edited_args", "reason", "toolCall"})
-_LEGACY = "aguila"  # where the compatibility boundary keeps what an older shape said and today's has no member for
+_LEGACY = "aguila"  # metadata member in which the compatibility rules keep data of older formats
 
 
 def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent]) -> Request:
-    """A question as a content; ``calls`` are those seen so far, by id."""
+    """Convert an interrupt to a content. ``calls`` are the calls seen so far, by id."""
     properties: Properties = {}
     if interrupt.metadata is not None:
         properties[METADATA] = interrupt.metadata
@@ -67,7 +65,7 @@ def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent
 
 
 def _named_call(interrupt: Interrupt, call_id: str) -> FunctionCallContent:
-    """The call that a question is about, if nobody has seen it: older peers said it with the question."""
+    """Return the call that a question is about if it was not seen: older peers sent it with the question."""
     kept: Any = (interrupt.metadata or {}).get(_LEGACY)
     payload: Any = kept.get("payload") if is_object(kept) else None
     name: Any = payload.get("functionName") if is_object(payload) else None
@@ -81,7 +79,7 @@ def _named_call(interrupt: Interrupt, call_id: str) -> FunctionCallContent:
 
 
 def write_interrupt(content: Request) -> Interrupt:
-    """A content as the question it is."""
+    """Convert a question content to an interrupt."""
     is_approval = isinstance(content, ApprovalRequestContent)
     properties = content.additional_properties
     return Interrupt(
@@ -97,7 +95,7 @@ def write_interrupt(content: Request) -> Interrupt:
 
 
 def read_answer(entry: ResumeEntry) -> Response:
-    """A resume entry as a content: an approval if its payload says yes or no. What else it says is kept beside."""
+    """Convert a resume entry to a content: an approval if its payload says yes or no. Other members are kept."""
     properties: Properties = {} if entry.metadata is None else {METADATA: entry.metadata}
     payload: Any = entry.payload
     if entry.status == "resolved" and is_object(payload):
@@ -122,7 +120,7 @@ def read_answer(entry: ResumeEntry) -> Response:
 
 
 def write_answer(content: Response) -> ResumeEntry:
-    """A content as a resume entry."""
+    """Convert an answer content to a resume entry."""
     metadata = content.additional_properties.get(METADATA)
     if isinstance(content, InterruptResponseContent):
         return ResumeEntry(
@@ -138,7 +136,7 @@ def write_answer(content: Response) -> ResumeEntry:
 
 
 def as_resume_entries(messages: Iterable[ChatMessage]) -> list[ResumeEntry]:
-    """The answers in some chat messages as resume entries, in order; of two to one question the later counts."""
+    """Convert the answers in chat messages to resume entries, in order. The last answer to a question counts."""
     entries: dict[str, ResumeEntry] = {}
     for message in messages:
         for content in message.contents:
@@ -148,5 +146,5 @@ def as_resume_entries(messages: Iterable[ChatMessage]) -> list[ResumeEntry]:
 
 
 def as_response_contents(entries: Iterable[ResumeEntry] | None) -> list[Response]:
-    """The answers that a run's input brings (``input.resume``) as contents."""
+    """Convert the answers of a run's input (``input.resume``) to contents."""
     return [] if entries is None else [read_answer(entry) for entry in entries]

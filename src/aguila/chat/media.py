@@ -1,8 +1,4 @@
-"""Layer: chat. Parts of a message to contents and back (MSG, IN-8).
-
-Below: ``content``, ``keys``, the protocol's parts. Above: ``messages_in`` and ``messages_out``, which hold the table
-of what is lost. Nothing here fetches an address or opens a file.
-"""
+"""Map message parts to contents and back (MSG, IN-8). No URL is fetched and no file is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from aguila.chat.content import (
+from aguila.chat.property_keys import CONTENT_ID, FILENAME, METADATA, PART_KIND, PROVIDER, REQUIRES_RESOLUTION
+from aguila.chat.types import (
     OCTET_STREAM,
     Content,
     DataContent,
@@ -23,7 +20,6 @@ from aguila.chat.content import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import CONTENT_ID, FILENAME, METADATA, PART_KIND, PROVIDER, REQUIRES_RESOLUTION
 from aguila.codec.compat.documents import _media_part
 from aguila.codec.notice import Notice, Warn
 from aguila.codec.values import is_object
@@ -56,17 +52,17 @@ _PARTS: dict[str, type[MediaPart]] = {
 }
 
 
-class Unusable(Exception):
-    """A part whose bytes cannot be had; the message goes on without it."""
+class UnreadablePart(Exception):
+    """The bytes of a part cannot be read. The message is used without the part."""
 
 
 # AG-UI to chat
 
 
 def read_parts(content: str | list[ContentPart], warn: Warn, path: str) -> list[Content]:
-    """The contents that a message's content stands for; an unusable part is skipped, with a notice.
+    """Convert the content of a message. A part that cannot be read is skipped with a notice.
 
-    Raises ``DecodeError`` for a retired binary part that refers to nothing (ERA-3).
+    Raises ``DecodeError`` for a retired binary part without data, url and id (ERA-3).
     """
     if isinstance(content, str):
         return [TextContent(content)]
@@ -74,24 +70,24 @@ def read_parts(content: str | list[ContentPart], warn: Warn, path: str) -> list[
     for index, part in enumerate(content):
         try:
             contents.append(read_part(part))
-        except Unusable as reason:
+        except UnreadablePart as reason:
             warn(Notice(rule="MSG-2", message=f"skipped a part: {reason}", path=f"{path}/{index}"))
     return contents
 
 
 def read_part(part: ContentPart | BinaryInputContent) -> Content:
-    """One part as a content. Raises ``Unusable``, and ``DecodeError`` as ``read_parts`` does."""
+    """Convert one part. Raises ``UnreadablePart``, and ``DecodeError`` as ``read_parts`` does."""
     if isinstance(part, BinaryInputContent):
-        return msgspec.structs.replace(read_part(_upgraded(part)), raw_representation=part)
-    properties = _properties_of(part)
+        return msgspec.structs.replace(read_part(_upgrade_part(part)), raw_representation=part)
+    properties = _collect_properties(part)
     if isinstance(part, TextPart):
         return TextContent(part.text, additional_properties=properties, raw_representation=part)
     source = part.source
     media_type = _media_type(source.mime_type)
-    if _kind_of(media_type) != part.type:
+    if _part_kind(media_type) != part.type:
         properties[PART_KIND] = part.type
     if isinstance(source, FileSource):
-        # Nobody is named who could resolve it, so it is an upload's id; a provider's handle is passed on as it is.
+        # Without a provider it is the id of an upload, which we resolve. A provider's file is passed on.
         if source.provider is None:
             properties[REQUIRES_RESOLUTION] = True
         else:
@@ -104,7 +100,7 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
         data, own_type = read_data_uri(source.value)
         media_type = own_type if media_type is None else media_type
     else:
-        data = from_base64(source.value)
+        data = decode_base64(source.value)
     return DataContent(
         data,
         OCTET_STREAM if media_type is None else media_type,
@@ -114,49 +110,52 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
 
 
 def read_data_uri(uri: str) -> tuple[bytes, str | None]:
-    """The bytes in a ``data:`` URI, and their media type if it says one. Raises ``Unusable``."""
+    """Return the bytes of a ``data:`` URI and its media type, if it has one. Raises ``UnreadablePart``."""
     head, comma, body = uri[5:].partition(",")
     if not comma:
-        raise Unusable("the data: URI has no data")
+        raise UnreadablePart("the data: URI has no data")
     is_base64 = head[-7:].lower() == ";base64"
     if is_base64:
         head = head[:-7]
-    # "data:;charset=utf-8,x" names a parameter and no type, and then nobody has said the type.
+    # "data:;charset=utf-8,x" has a parameter but no type.
     media_type = None if head == "" or head.startswith(";") else _media_type(head)
     data = unquote_to_bytes(body)
-    return (from_base64(data.decode("latin-1")) if is_base64 else data), media_type
+    return (decode_base64(data.decode("latin-1")) if is_base64 else data), media_type
 
 
-def from_base64(text: str) -> bytes:
-    """The bytes that strict base64, perhaps in lines, stands for; large ones in slices. Raises ``Unusable``."""
+def decode_base64(text: str) -> bytes:
+    """Decode strict base64, with or without line breaks.
+
+    Large texts are decoded in slices. Raises ``UnreadablePart``.
+    """
     if any(c in text for c in " \t\r\n"):
         text = text.translate(_WHITESPACE)
-    # Python 3.11 lets surplus padding pass, and no length but a multiple of four is whole.
+    # Python 3.11 accepts surplus padding. Complete base64 has a length that is a multiple of four.
     if len(text) % 4 == 0 and text.find("=", 0, max(len(text) - 4, 0)) < 0:
-        with suppress(ValueError):  # also what it raises for text that is not ASCII
+        with suppress(ValueError):  # also raised for text that is not ASCII
             if len(text) <= _SLICE:
                 return binascii.a2b_base64(text, strict_mode=True)
-            whole = Whole(len(text) // 4 * 3 - text.count("=", len(text) - 2))
+            buffer = Whole(len(text) // 4 * 3 - text.count("=", len(text) - 2))
             for i in range(0, len(text), _SLICE):
-                whole.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
-            return whole.getvalue()
-    raise Unusable("its data is not base64")
+                buffer.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
+            return buffer.getvalue()
+    raise UnreadablePart("its data is not base64")
 
 
 def _media_type(value: str | None) -> str | None:
     if value is None or value == "":
         return None
     if _MEDIA_TYPE.match(value) is None:
-        raise Unusable(f"{value!r} is not a media type")
+        raise UnreadablePart(f"{value!r} is not a media type")
     return value
 
 
-def _kind_of(media_type: str | None) -> str:
+def _part_kind(media_type: str | None) -> str:
     family = "" if media_type is None else media_type.partition("/")[0].lower()
     return family if family in ("image", "audio", "video") else "document"
 
 
-def _properties_of(part: ContentPart) -> Properties:
+def _collect_properties(part: ContentPart) -> Properties:
     properties: Properties = {}
     if part.id is not None:
         properties[CONTENT_ID] = part.id
@@ -169,10 +168,10 @@ def _properties_of(part: ContentPart) -> Properties:
     return properties
 
 
-def _upgraded(part: BinaryInputContent) -> ContentPart:
+def _upgrade_part(part: BinaryInputContent) -> ContentPart:
     media = _media_part(msgspec.to_builtins(part))
     if media is None:
-        raise DecodeError("a binary part must have data, url or id", rule="ERA-3")
+        raise DecodeError("a binary part needs one of data, url and id", rule="ERA-3")
     return msgspec.convert(media, ContentPart)
 
 
@@ -180,9 +179,9 @@ def _upgraded(part: BinaryInputContent) -> ContentPart:
 
 
 def write_parts(contents: list[Content], warn: Warn, of: str) -> str | list[ContentPart]:
-    """Contents as a message's content: plain text as a string, anything else as parts.
+    """Convert contents to the content of a message: a string for plain text, else parts.
 
-    Raises ``EncodeError`` that names a kind of content which is no part.
+    Raises ``EncodeError`` for a content that cannot be a part.
     """
     if len(contents) == 1:
         only = contents[0]
@@ -192,31 +191,31 @@ def write_parts(contents: list[Content], warn: Warn, of: str) -> str | list[Cont
 
 
 def write_part(content: Content | ContentPart, warn: Warn, of: str) -> ContentPart:
-    """One content as a part; a part stays as it is. Raises ``EncodeError`` that names what is no part."""
+    """Convert one content to a part. A part is returned unchanged. Raises ``EncodeError`` for other contents."""
     if isinstance(content, ContentPart):
         return content
     if not isinstance(content, (TextContent, DataContent, UriContent, HostedFileContent)):
-        raise EncodeError(f"{of} cannot hold {type(content).__name__}")
+        raise EncodeError(f"{of} cannot contain {type(content).__name__}")
     properties = content.additional_properties
-    part_id, metadata = properties.get(CONTENT_ID), _metadata_of(properties, warn)
+    part_id, metadata = properties.get(CONTENT_ID), _merge_file_name(properties, warn)
     if isinstance(content, TextContent):
         return TextPart(text=content.text, id=part_id, metadata=metadata)
-    source = _source_of(content)
+    source = _make_source(content)
     if isinstance(source, FileSource) and part_id == source.value:
         part_id = None
     kind = properties.get(PART_KIND)
     if kind not in _PARTS:
-        kind = _kind_of(source.mime_type)
+        kind = _part_kind(source.mime_type)
     return _PARTS[kind](source=source, id=part_id, metadata=metadata)
 
 
-def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSource:
+def _make_source(content: DataContent | UriContent | HostedFileContent) -> PartSource:
     properties = content.additional_properties
     media_type = None if content.media_type == "" else content.media_type
     if isinstance(content, HostedFileContent):
         return FileSource(value=content.file_id, provider=properties.get(PROVIDER), mime_type=media_type)
     if isinstance(content, DataContent):
-        # Data without bytes that names an upload is how others spell an unresolved reference.
+        # Other libraries write a reference to an upload as a DataContent without bytes.
         if content.data == b"" and properties.get(REQUIRES_RESOLUTION) is True and CONTENT_ID in properties:
             return FileSource(value=properties[CONTENT_ID], mime_type=media_type)
         return _data_source(content.data, media_type)
@@ -224,31 +223,31 @@ def _source_of(content: DataContent | UriContent | HostedFileContent) -> PartSou
         return UrlSource(value=content.uri, mime_type=media_type)
     try:
         data, own_type = read_data_uri(content.uri)
-    except Unusable as reason:
+    except UnreadablePart as reason:
         raise EncodeError(f"UriContent: {reason}") from None
     return _data_source(data, own_type if media_type is None else media_type)
 
 
 def _data_source(data: bytes, media_type: str | None) -> DataSource:
-    return DataSource(value=as_base64(data), mime_type=OCTET_STREAM if media_type is None else media_type)
+    return DataSource(value=encode_base64(data), mime_type=OCTET_STREAM if media_type is None else media_type)
 
 
-def as_base64(data: bytes, head: str = "") -> str:
-    """Bytes as base64, after ``head``. Large ones in slices, each of which holds the interpreter for a millisecond."""
+def encode_base64(data: bytes, head: str = "") -> str:
+    """Encode bytes as base64, after ``head``. Large data in slices, each of which takes about a millisecond."""
     if len(data) <= _SLICE:
         return head + binascii.b2a_base64(data, newline=False).decode("ascii")
-    whole = Whole(len(head) + (len(data) + 2) // 3 * 4)
-    whole.write(head.encode("ascii"))
+    buffer = Whole(len(head) + (len(data) + 2) // 3 * 4)
+    buffer.write(head.encode("ascii"))
     for i in range(0, len(data), 3 * _SLICE // 4):
-        whole.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))
-    return str(whole.getbuffer(), "ascii")
+        buffer.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))
+    return str(buffer.getbuffer(), "ascii")
 
 
-def _metadata_of(properties: Properties, warn: Warn) -> Any:
+def _merge_file_name(properties: Properties, warn: Warn) -> Any:
     metadata, filename = properties.get(METADATA), properties.get(FILENAME)
     if filename is None:
         return metadata
     if metadata is not None and not is_object(metadata):
-        warn(Notice(rule="META-1", message="left out a file name: the metadata it belongs to is no object"))
+        warn(Notice(rule="META-1", message="dropped a file name, because the part's metadata is not an object"))
         return metadata
     return {**metadata, FILENAME: filename} if metadata is not None else {FILENAME: filename}

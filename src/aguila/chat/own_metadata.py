@@ -1,16 +1,16 @@
-"""Layer: chat. What we say in the protocol's metadata where it has no member: ``metadata["aguila"]`` (META-3).
+"""Aguila's own members in the protocol's metadata: ``metadata["aguila"]`` (META-3).
 
-Below: nothing. Above: streams, tool calls of agents, providers. Metadata of an event that builds a message is the
-message's, and comes back with it in every later input (META-5): so what the model has to know again stands here.
+Metadata of an event that builds a message becomes the message's metadata and comes back in every later input (META-5).
+So data that the model needs again is stored here.
 
 =============  ==================  ====================================================================================
-on             member              means
+on             member              meaning
 =============  ==================  ====================================================================================
-tool message   ``error``           the error that the call was answered with: the event has no member for it
-tool message   ``arguments``       what the call was made with, if the user edited its arguments
-assistant's    ``order``           how texts and calls were said: lengths of texts and ids of calls, up to the last text
-assistant's    ``citations``       what the text rests on, and where in it
-tool call      ``before``          the id of the call that the model made it before, if it was told after that one
+tool message   ``error``           the error of the call; the event has no member for it
+tool message   ``arguments``       the arguments that the call was made with, if the user edited them
+assistant's    ``order``           the order of texts and calls: text lengths and call ids, up to the last text
+assistant's    ``citations``       the sources of the text, and their positions in it
+tool call      ``before``          the id of the call that the model made after this one, if this one was sent later
 =============  ==================  ====================================================================================
 """
 
@@ -22,18 +22,18 @@ from typing import Any, Final
 from aguila.codec.values import is_object
 
 OWN: Final = "aguila"
-"""The key."""
+"""The metadata key."""
 
 
-def with_own(metadata: Mapping[str, Any] | None, **members: Any) -> dict[str, Any] | None:
-    """Metadata with these members of ours added, but for those that are None; None if there is nothing to say."""
+def add_own_metadata(metadata: Mapping[str, Any] | None, **members: Any) -> dict[str, Any] | None:
+    """Add our members to metadata, except those that are None. Returns None if the result is empty."""
     own = {name: value for name, value in members.items() if value is not None}
     if not own:
         return None if metadata is None else dict(metadata)
-    return {**(metadata or {}), OWN: {**own_of(metadata), **own}}
+    return {**(metadata or {}), OWN: {**read_own_metadata(metadata), **own}}
 
 
-def own_of(metadata: Any) -> dict[str, Any]:
-    """What is ours in some metadata. Whoever sends a history may have written it: its values are to be checked."""
+def read_own_metadata(metadata: Any) -> dict[str, Any]:
+    """Return our members. The client may have written them: check their values."""
     own: Any = metadata.get(OWN) if is_object(metadata) else None
     return own if is_object(own) else {}

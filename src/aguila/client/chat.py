@@ -25,9 +25,17 @@ from typing import Any, Self
 
 import msgspec
 
-from aguila.chat.content import (
+from aguila.chat.from_chat.messages import as_agui_messages
+from aguila.chat.hooks import NO_HOOKS, Hooks
+from aguila.chat.interrupts import write_answer, write_interrupt
+from aguila.chat.property_keys import RUN_ID, THREAD_ID, thread_id_of
+from aguila.chat.to_chat.messages import as_chat_messages
+from aguila.chat.to_chat.updates import UpdateReader
+from aguila.chat.types import (
     ApprovalRequestContent,
     ApprovalResponseContent,
+    ChatMessage,
+    ChatUpdate,
     Content,
     FunctionCallContent,
     InterruptRequestContent,
@@ -35,13 +43,6 @@ from aguila.chat.content import (
     TextContent,
     UsageContent,
 )
-from aguila.chat.hooks import NO_HOOKS, Hooks
-from aguila.chat.interrupts import write_answer, write_interrupt
-from aguila.chat.keys import RUN_ID, THREAD_ID, thread_id_of
-from aguila.chat.message import ChatMessage, ChatUpdate
-from aguila.chat.messages_in import as_chat_messages
-from aguila.chat.messages_out import as_agui_messages
-from aguila.chat.updates_in import UpdateReader
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.restated import Key, restated
 from aguila.client.run import RunResult

@@ -1,6 +1,6 @@
 """Layer: client. Plain functions as front-end tools: advertised, their arguments checked, called, answered (FT, SEC-3).
 
-Below: ``aguila.chat.functions`` (signatures as schemas), ``schema`` (schemas that were given). Above: ``thread``
+Below: ``aguila.chat.tools.functions`` (signatures as schemas), ``schema`` (schemas that were given). Above: ``thread``
 decides when to call, ``asyncio`` and ``sync`` do it. Nothing an agent sends can raise out of here: a name nobody knows,
 arguments that do not fit and a function that fails all become an answer with ``error``.
 """
@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args, o
 
 import msgspec
 
-from aguila.chat.functions import function_schema, read_arguments
-from aguila.chat.pydantic_types import as_json
+from aguila.chat.tools import function_schema, read_arguments
+from aguila.chat.tools.pydantic_types import as_json
 from aguila.client.arguments import expect, listed
 from aguila.client.schema import problem_with
 from aguila.codec import encode

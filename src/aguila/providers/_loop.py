@@ -28,8 +28,8 @@ from aguila.agent.interrupts import Interrupt
 from aguila.agent.questions import ProposedCall
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, ChatUpdate
-from aguila.chat.keys import METADATA
-from aguila.chat.own_metadata import with_own
+from aguila.chat.own_metadata import add_own_metadata
+from aguila.chat.property_keys import METADATA
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
 from aguila.errors import RunFailed, ToolRoundsExceeded
@@ -244,7 +244,7 @@ class _Rounds:
             ChatMessage(
                 "tool",
                 [results[call.call_id].as_content(call.call_id)],
-                additional_properties={METADATA: with_own(None, arguments=self._edited.get(call.call_id))},
+                additional_properties={METADATA: add_own_metadata(None, arguments=self._edited.get(call.call_id))},
             )
             for call in turn.calls
             if call.call_id in results
@@ -299,7 +299,7 @@ class _Rounds:
         results[call.call_id] = result
         content = result.as_content(call.call_id)
         if call.call_id in self._edited:
-            own = with_own(None, arguments=self._edited[call.call_id])
+            own = add_own_metadata(None, arguments=self._edited[call.call_id])
             content = replace(content, additional_properties={METADATA: own})
         await self._chat.tell(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
 

@@ -18,8 +18,8 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import FILENAME, PART_KIND, PROVIDER
-from aguila.chat.media import Unusable, as_base64, read_data_uri, read_part
+from aguila.chat.media import UnreadablePart, encode_base64, read_data_uri, read_part
+from aguila.chat.property_keys import FILENAME, PART_KIND, PROVIDER
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
@@ -37,7 +37,7 @@ _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "
 
 
 def blocks_of(contents: Iterable[Content], make: Callable[[TextContent | File], Block], warn: Warn) -> list[Block]:
-    """The blocks that ``make`` gives for contents; those for which it raises ``Unusable`` are skipped (IN-6)."""
+    """The blocks that ``make`` gives for contents; those for which it raises ``UnreadablePart`` are skipped (IN-6)."""
     blocks: list[Block] = []
     for content in contents:
         if isinstance(content, ReasoningContent):
@@ -47,7 +47,7 @@ def blocks_of(contents: Iterable[Content], make: Callable[[TextContent | File], 
             continue
         try:
             blocks.append(make(_inline(content)))
-        except Unusable as reason:
+        except UnreadablePart as reason:
             warn(Notice(rule="IN-6", message=f"skipped a part that the model cannot take: {reason}"))
     return blocks
 
@@ -81,7 +81,7 @@ def _contents(parts: list[Content | ContentPart], warn: Warn) -> list[Content]:
     for part in parts:
         try:
             contents.append(part if isinstance(part, Content) else read_part(part))
-        except (Unusable, DecodeError) as reason:
+        except (UnreadablePart, DecodeError) as reason:
             warn(Notice(rule="MSG-2", message=f"skipped a part of a result: {reason}"))
     return contents
 
@@ -110,28 +110,28 @@ def media_type_of(content: File) -> str:
 
 
 def base64_of(content: DataContent, before: str = "") -> str:
-    """The bytes as base64. Raises ``Unusable`` if there are none: no provider takes a file without."""
+    """The bytes as base64. Raises ``UnreadablePart`` if there are none: no provider takes a file without."""
     if content.data == b"":
-        raise Unusable("it is empty")
-    return as_base64(content.data, before)
+        raise UnreadablePart("it is empty")
+    return encode_base64(content.data, before)
 
 
 def data_uri(content: DataContent) -> str:
-    """The bytes as a ``data:`` URI. Raises ``Unusable`` if there are none."""
+    """The bytes as a ``data:`` URI. Raises ``UnreadablePart`` if there are none."""
     return base64_of(content, f"data:{media_type_of(content)};base64,")
 
 
 def address_of(content: UriContent) -> str:
-    """An address that a provider can fetch. Raises ``Unusable`` for any other."""
+    """An address that a provider can fetch. Raises ``UnreadablePart`` for any other."""
     if content.uri.partition(":")[0].lower() not in ("http", "https"):
-        raise Unusable("its address is not of the web")
+        raise UnreadablePart("its address is not of the web")
     return content.uri
 
 
 def handle_of(content: HostedFileContent, provider: str) -> str:
-    """The provider's own handle. Raises ``Unusable`` if it is another's, or nobody's (IN-8)."""
+    """The provider's own handle. Raises ``UnreadablePart`` if it is another's, or nobody's (IN-8)."""
     if content.additional_properties.get(PROVIDER) != provider or content.file_id == "":
-        raise Unusable(f"the file {content.file_id!r} is not one that {provider} holds")
+        raise UnreadablePart(f"the file {content.file_id!r} is not one that {provider} holds")
     return content.file_id
 
 

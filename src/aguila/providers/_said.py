@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aguila.chat import ChatMessage, Content, FunctionCallContent, FunctionResultContent, TextContent
-from aguila.chat.keys import METADATA
-from aguila.chat.own_metadata import own_of
+from aguila.chat.own_metadata import read_own_metadata
+from aguila.chat.property_keys import METADATA
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn
 from aguila.codec.values import is_array, is_object
@@ -23,7 +23,7 @@ from aguila.providers._media import result_contents
 
 def as_said(message: ChatMessage, warn: Warn) -> ChatMessage:
     """A message with all that its metadata says of it; itself if that is nothing."""
-    own = own_of(message.additional_properties.get(METADATA))
+    own = read_own_metadata(message.additional_properties.get(METADATA))
     if message.role == "assistant":
         message = _called(message)
         return _told(message, own) if own else message
@@ -37,7 +37,7 @@ def _called(message: ChatMessage) -> ChatMessage:
     others: list[Content] = []
     for content in message.contents:
         if isinstance(content, FunctionCallContent):
-            before = own_of(content.additional_properties.get(METADATA)).get("before")
+            before = read_own_metadata(content.additional_properties.get(METADATA)).get("before")
             if isinstance(before, str) and before in told:
                 late.setdefault(before, []).append(content)
                 continue

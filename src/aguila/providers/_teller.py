@@ -30,8 +30,8 @@ from aguila.chat import (
     TextContent,
     UsageContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.own_metadata import with_own
+from aguila.chat.own_metadata import add_own_metadata
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
 from aguila.protocol import TokenUsage, replace
@@ -303,7 +303,7 @@ class _Message:
         """What the message itself does not tell: which text stands after which call, and what it cites."""
         calls = [index for index, one in enumerate(self.order) if isinstance(one, str)]
         is_mixed = any(isinstance(one, int) for one in self.order[calls[0] :]) if calls else False
-        return with_own(
+        return add_own_metadata(
             None,
             order=list(self.order) if is_mixed else None,
             citations=msgspec.to_builtins(self.citations) if self.citations else None,

@@ -1,6 +1,6 @@
 """Layer: providers. Functions that an agent has as tools: declared to the model, their arguments checked, called.
 
-Below: ``aguila.chat.functions``. Above: ``_loop``. Nothing that a model writes can raise out of here: an unknown name,
+Below: ``aguila.chat.tools``. Above: ``_loop``. Nothing that a model writes can raise out of here: an unknown name,
 arguments that do not fit and a function that fails all become an answer with an error.
 """
 
@@ -17,9 +17,9 @@ import msgspec
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.run import Run
 from aguila.chat import Content, FunctionCallContent, FunctionResultContent
-from aguila.chat.functions import function_schema, read_arguments
-from aguila.chat.messages_out import result_content
-from aguila.chat.pydantic_types import as_json
+from aguila.chat.from_chat.messages import make_result_content
+from aguila.chat.tools import function_schema, read_arguments
+from aguila.chat.tools.pydantic_types import as_json
 from aguila.codec.notice import log_notice
 from aguila.codec.records import members
 from aguila.errors import AguilaError, DecodeError, EncodeError
@@ -160,9 +160,9 @@ class Result(msgspec.Struct, frozen=True):
             value = [value]
         try:
             try:
-                return cls(result_content(FunctionResultContent("", value), log_notice))
+                return cls(make_result_content(FunctionResultContent("", value), log_notice))
             except EncodeError:
-                return cls(result_content(FunctionResultContent("", as_json(value)), log_notice))
+                return cls(make_result_content(FunctionResultContent("", as_json(value)), log_notice))
         except (AguilaError, TypeError) as error:
             _log.warning("the result of a tool cannot be sent", exc_info=error, extra=members())
             return cls.failed("The tool gave a result that cannot be sent.")

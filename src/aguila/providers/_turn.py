@@ -23,9 +23,9 @@ from aguila.chat import (
     ReasoningContent,
     TextContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
-from aguila.chat.media import as_base64
-from aguila.chat.own_metadata import with_own
+from aguila.chat.media import encode_base64
+from aguila.chat.own_metadata import add_own_metadata
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
 from aguila.offload import LARGE, offload
 from aguila.protocol import ActivitySnapshotEvent, ReasoningEncryptedValueEvent, replace
 from aguila.providers._artefact import Place, placed
@@ -177,7 +177,7 @@ async def retell(run: Run, chat: ChatHandle, turn: Turn) -> None:
 async def tell_call(chat: ChatHandle, call: Call, *, before: str | None = None) -> None:
     """Tell a call, or what was not told of it, and which other it was ``before`` although that was told already."""
     its = call.as_content()
-    own = with_own(None, before=before)
+    own = add_own_metadata(None, before=before)
     if own is not None:
         its = replace(its, additional_properties={**its.additional_properties, METADATA: own})
     await chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
@@ -200,7 +200,7 @@ async def tell_artefact(run: Run, item: Text) -> None:
 async def tell_file(chat: ChatHandle, item: File) -> None:
     """Tell a file: as an activity, unless a hook knows better."""
     family = item.media_type.partition("/")[0]
-    text = await offload(as_base64, item.data) if len(item.data) > LARGE else as_base64(item.data)
+    text = await offload(encode_base64, item.data) if len(item.data) > LARGE else encode_base64(item.data)
     source = {"type": "data", "value": text, "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
     shown = ActivitySnapshotEvent(message_id=item.message_id, activity_type=MADE_FILE, content=content)

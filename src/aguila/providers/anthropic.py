@@ -35,8 +35,8 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable
+from aguila.chat.media import UnreadablePart
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_object
@@ -322,9 +322,9 @@ def _result(result: FunctionResultContent, view: View, warn: Warn) -> Block:
 def _text_block(content: TextContent | File) -> Block:
     text = content.text if isinstance(content, TextContent) else text_of_file(content)
     if text is None:
-        raise Unusable("only text may stand here")
+        raise UnreadablePart("only text may stand here")
     if text.strip() == "":
-        raise Unusable("it is empty")
+        raise UnreadablePart("it is empty")
     return {"type": "text", "text": text}
 
 
@@ -335,11 +335,11 @@ def _block(content: TextContent | File) -> Block:
     if kind == "image":
         return {"type": "image", "source": _source(content, media_type, IMAGES)}
     if kind != "document":
-        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+        raise UnreadablePart(f"{kind} of type {media_type or 'unknown'!r}")
     if isinstance(content, DataContent) and media_type != PDF:
         return _text_block(content)
     if isinstance(content, UriContent) and media_type not in ("", PDF):
-        raise Unusable(f"a document of type {media_type!r} by address")
+        raise UnreadablePart(f"a document of type {media_type!r} by address")
     return {
         "type": "document",
         "title": filename_of(content, "document"),
@@ -353,7 +353,7 @@ def _source(content: File, media_type: str, allowed: frozenset[str]) -> Block:
     if isinstance(content, HostedFileContent):
         return {"type": "file", "file_id": handle_of(content, "anthropic")}
     if media_type not in allowed:
-        raise Unusable(f"data of type {media_type or 'unknown'!r}")
+        raise UnreadablePart(f"data of type {media_type or 'unknown'!r}")
     return {"type": "base64", "media_type": media_type, "data": base64_of(content)}
 
 

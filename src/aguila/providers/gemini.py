@@ -36,9 +36,9 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.content import OCTET_STREAM
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable
+from aguila.chat.media import UnreadablePart
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.types import OCTET_STREAM
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_object
@@ -319,9 +319,9 @@ def _result(result: FunctionResultContent, view: View, called: dict[str, str], w
 def _text_part(content: TextContent | File) -> Block:
     text = content.text if isinstance(content, TextContent) else text_of_file(content)
     if text is None:
-        raise Unusable("only text may stand here")
+        raise UnreadablePart("only text may stand here")
     if text == "":
-        raise Unusable("it is empty")
+        raise UnreadablePart("it is empty")
     return {"text": text}
 
 
@@ -333,13 +333,13 @@ def _part(content: TextContent | File) -> Block:
         return _text_part(content)
     if isinstance(content, DataContent):
         if content.data == b"":
-            raise Unusable("it is empty")
+            raise UnreadablePart("it is empty")
         return {"inline_data": {"mime_type": media_type, "data": content.data}}
     if media_type == "":
         address = urlsplit(content.uri).path if isinstance(content, UriContent) else filename_of(content, "")
         media_type = guess_type(address)[0] or ""
     if media_type == "":
-        raise Unusable("nobody has said of which type it is, nor does its name")
+        raise UnreadablePart("nobody has said of which type it is, nor does its name")
     if isinstance(content, UriContent):
         return {"file_data": {"mime_type": media_type, "file_uri": address_of(content)}}
     return {"file_data": {"mime_type": media_type, "file_uri": handle_of(content, "google")}}

@@ -31,8 +31,8 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable, read_data_uri
+from aguila.chat.media import UnreadablePart, read_data_uri
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
@@ -272,9 +272,9 @@ def _joined(contents: list[Content], warn: Warn) -> str:
 def _text_part(content: TextContent | File) -> Block:
     text = content.text if isinstance(content, TextContent) else text_of_file(content)
     if text is None:
-        raise Unusable("only text may stand here")
+        raise UnreadablePart("only text may stand here")
     if text == "":
-        raise Unusable("it is empty")
+        raise UnreadablePart("it is empty")
     return {"type": "text", "text": text}
 
 
@@ -298,7 +298,7 @@ def _part(content: TextContent | File) -> Block:
         return {"type": "file", "file": file}
     text = text_of_file(content)
     if text is None or text == "":
-        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+        raise UnreadablePart(f"{kind} of type {media_type or 'unknown'!r}")
     return {"type": "text", "text": text}
 
 
@@ -307,7 +307,7 @@ def _image_url(content: File, media_type: str) -> str:
         return address_of(content)
     if isinstance(content, DataContent) and media_type in IMAGES:
         return data_uri(content)
-    raise Unusable(f"an image of type {media_type or 'unknown'!r}")
+    raise UnreadablePart(f"an image of type {media_type or 'unknown'!r}")
 
 
 # The answer
@@ -420,9 +420,9 @@ class _Reader(Reader):
             url = holder.get("url") if is_object(holder) else None
             try:
                 if not isinstance(url, str) or url[:5].lower() != "data:":
-                    raise Unusable("it is not in the answer itself")
+                    raise UnreadablePart("it is not in the answer itself")
                 data, media_type = read_data_uri(url)
-            except Unusable as reason:
+            except UnreadablePart as reason:
                 self._leave_out("image", f"it is left out: {reason}")
             else:
                 made.append(DataContent(data, "image/png" if media_type is None else media_type))

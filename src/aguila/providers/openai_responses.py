@@ -26,8 +26,8 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.media import Unusable, from_base64
+from aguila.chat.media import UnreadablePart, decode_base64
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
 from aguila.codec.values import is_array, is_object
@@ -258,9 +258,9 @@ def _output(result: FunctionResultContent, view: View, warn: Warn) -> Block:
 def _text_part(content: TextContent | File) -> Block:
     text = content.text if isinstance(content, TextContent) else text_of_file(content)
     if text is None:
-        raise Unusable("only text may stand here")
+        raise UnreadablePart("only text may stand here")
     if text == "":
-        raise Unusable("it is empty")
+        raise UnreadablePart("it is empty")
     return {"type": "input_text", "text": text}
 
 
@@ -271,7 +271,7 @@ def _part(content: TextContent | File) -> Block:
     if kind == "image":
         return {"type": "input_image", "detail": "auto", **_image(content, media_type)}
     if kind != "document":
-        raise Unusable(f"{kind} of type {media_type or 'unknown'!r}")
+        raise UnreadablePart(f"{kind} of type {media_type or 'unknown'!r}")
     if isinstance(content, HostedFileContent):
         return {"type": "input_file", "file_id": handle_of(content, "openai")}
     if isinstance(content, UriContent):
@@ -292,7 +292,7 @@ def _image(content: File, media_type: str) -> Block:
         return {"file_id": handle_of(content, "openai")}
     if media_type in IMAGES:
         return {"image_url": data_uri(content)}
-    raise Unusable(f"an image of type {media_type or 'unknown'!r}")
+    raise UnreadablePart(f"an image of type {media_type or 'unknown'!r}")
 
 
 # The answer
@@ -412,8 +412,8 @@ class _Reader(Reader):
         file: list[Content] = []
         if isinstance(picture, str) and picture != "":
             try:
-                data = from_base64(picture)
-            except Unusable:
+                data = decode_base64(picture)
+            except UnreadablePart:
                 self._leave_out(item.type, "its picture is not base64, and left out")
             else:
                 kind = whole.get("output_format")

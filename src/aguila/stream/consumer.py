@@ -9,7 +9,7 @@ works on raw events, before ``Consumer.feed`` (PROC-7).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -32,13 +32,13 @@ from aguila.stream.chunks import CHUNK_KINDS, ChunkExpander
 from aguila.stream.conversation import Conversation
 from aguila.stream.reducer import HANDLERS, Reducer
 from aguila.stream.rules import RunState
+from aguila.stream.type_errors import EVENT_CLASSES
 from aguila.stream.verifier import Verifier
 from aguila.stream.version import producer_version_notice
 
-_TYPED: Final = frozenset(get_args(Event))
 _BOUNDARIES: Final = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
 _DELTAS: Final = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
-_PLAIN: Final = _TYPED - _BOUNDARIES - {kind.chunk for kind in CHUNK_KINDS}
+_PLAIN: Final = EVENT_CLASSES - _BOUNDARIES - {kind.chunk for kind in CHUNK_KINDS}
 
 Raw = bytes | str | dict[str, Any] | Event
 """One event as it may arrive: JSON text, a decoded JSON object, or a typed event."""
@@ -92,7 +92,7 @@ class Consumer:
         index = self._index
         self._index = index + 1
         try:
-            typed: Any = (raw,) if raw.__class__ in _TYPED else self._decoder.feed(_to_decodable(raw))
+            typed: Any = (raw,) if raw.__class__ in EVENT_CLASSES else self._decoder.feed(_to_decodable(raw))
             for event in typed:
                 if event.__class__ is RunStartedEvent:
                     if self.on_run_started is not None:
@@ -114,7 +114,7 @@ class Consumer:
         For events so large that they are decoded in a thread. Raises ``ProtocolError`` as ``feed`` does.
         """
         try:
-            typed: Any = (raw,) if raw.__class__ in _TYPED else self._decoder.feed(_to_decodable(raw))
+            typed: Any = (raw,) if raw.__class__ in EVENT_CLASSES else self._decoder.feed(_to_decodable(raw))
             return typed
         except ProtocolError as error:
             error.index = self._index

@@ -240,7 +240,7 @@ class EventWriter(RunWriter):
         metadata: Metadata | None = None,
     ) -> Events:
         """Close the open items of an invocation, then the invocation."""
-        return self._end_subagent(
+        return self.end_subagent(
             SubagentFinishedEvent(subagent_run_id=subagent_run_id, result=result, outcome=outcome, metadata=metadata)
         )
 
@@ -248,7 +248,7 @@ class EventWriter(RunWriter):
         self, subagent_run_id: str, message: str, code: str | None = None, *, metadata: Metadata | None = None
     ) -> Events:
         """Close the open items of an invocation, then report its failure. The run continues (SUB-6)."""
-        return self._end_subagent(
+        return self.end_subagent(
             SubagentErrorEvent(subagent_run_id=subagent_run_id, message=message, code=code, metadata=metadata)
         )
 

@@ -352,7 +352,8 @@ class RunWriter:
             event = replace(event, outcome=RunFinishedSuccessOutcome(pending_tool_call_ids=pending))
         return self._finish(event)
 
-    def _end_subagent(self, event: SubagentFinishedEvent | SubagentErrorEvent) -> Events:
+    def end_subagent(self, event: SubagentFinishedEvent | SubagentErrorEvent) -> Events:
+        """Close the open items of a subagent and write its end."""
         ended = event.subagent_run_id
         left: Events = []
         if self._verifier.is_open(SUBAGENT, ended):

@@ -18,8 +18,8 @@ from aguila.chat import (
     event_content,
     provider_history,
 )
-from aguila.chat.keys import SUBAGENT_RUN_ID
-from aguila.chat.pairing import NOT_EXECUTED
+from aguila.chat.history_repair import NOT_EXECUTED
+from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.protocol import CustomEvent, replace
 
 

@@ -1,7 +1,6 @@
-"""Layer: chat. What pydantic knows of a function's types and results, for applications that use it.
+"""Schemas, validation and serialisation of pydantic types.
 
-Below: pydantic, if the application has imported it: no annotation is of pydantic otherwise, so it is never imported for
-its own sake, and the base install does without. Above: ``functions``, and whoever sends what a function returned.
+pydantic is used only if the application has imported it; otherwise no type can be a pydantic type.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from aguila.errors import DecodeError
 
 
 class Default(NamedTuple):
-    """The default that a ``Field`` gives a parameter."""
+    """The default that a ``Field`` gives to a parameter."""
 
     value: Any
 
 
 def is_pydantic(type_: Any) -> bool:
-    """Whether a type has a model of pydantic in it, or a ``Field``."""
-    return "pydantic" in sys.modules and _mentions(type_, set())
+    """Return whether a type contains a pydantic model or a ``Field``."""
+    return "pydantic" in sys.modules and _contains_pydantic(type_, set())
 
 
-def _mentions(type_: Any, seen: set[int]) -> bool:
+def _contains_pydantic(type_: Any, seen: set[int]) -> bool:
     import pydantic
     from pydantic.fields import FieldInfo
 
@@ -42,15 +41,15 @@ def _mentions(type_: Any, seen: set[int]) -> bool:
         if dataclasses.is_dataclass(cls) or hasattr(cls, "__total__") or hasattr(cls, "_fields"):
             try:
                 hints = get_type_hints(cls, include_extras=True)
-            except NameError:  # msgspec will say so
+            except NameError:  # msgspec reports it
                 return False
-            return any(_mentions(hint, seen) for hint in hints.values())
+            return any(_contains_pydantic(hint, seen) for hint in hints.values())
     inside: Any = (*get_args(type_), *getattr(type_, "__metadata__", ()))
-    return any(_mentions(each, seen) for each in inside)
+    return any(_contains_pydantic(each, seen) for each in inside)
 
 
-def with_field(type_: Any, default: Any) -> tuple[Any, Default | None]:
-    """A type with the ``Field`` that a parameter has as its default, and what the ``Field`` has as its default."""
+def apply_field(type_: Any, default: Any) -> tuple[Any, Default | None]:
+    """Return the type with the ``Field`` that is a parameter's default, and the default of that ``Field``."""
     if "pydantic" not in sys.modules:
         return type_, None
     from pydantic.fields import FieldInfo
@@ -65,7 +64,7 @@ def with_field(type_: Any, default: Any) -> tuple[Any, Default | None]:
 
 
 def is_field(value: Any) -> bool:
-    """Whether a default is no value but a ``Field``."""
+    """Return whether a default is a ``Field`` instead of a value."""
     if "pydantic" not in sys.modules:
         return False
     from pydantic.fields import FieldInfo
@@ -73,21 +72,21 @@ def is_field(value: Any) -> bool:
     return isinstance(value, FieldInfo)
 
 
-def schemas_of(types: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The JSON Schemas of some types by name, and what they refer to. Raises ``TypeError`` if one has none."""
+def make_schemas(types: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the JSON Schemas of types by name, and their definitions. Raises ``TypeError`` if a type has none."""
     import pydantic
 
     try:
         adapters = [(name, "validation", pydantic.TypeAdapter(type_)) for name, type_ in types.items()]
         made: Any = pydantic.TypeAdapter.json_schemas(adapters, ref_template="#/$defs/{model}")  # type: ignore[arg-type]
     except pydantic.errors.PydanticUserError as error:
-        raise TypeError(f"no JSON Schema of these types: {error}") from None
+        raise TypeError(f"cannot make a JSON Schema for these types: {error}") from None
     schemas, rest = made
     return {name: schema for (name, _), schema in schemas.items()}, rest.get("$defs", {})
 
 
-def validated(value: Any, type_: Any, name: str) -> Any:
-    """A value as the type wants it. Raises ``DecodeError``, with a pointer, for a wrong one."""
+def convert_value(value: Any, type_: Any, name: str) -> Any:
+    """Convert a value to a type. Raises ``DecodeError``, with a pointer, for a wrong value."""
     import pydantic
 
     try:
@@ -100,7 +99,7 @@ def validated(value: Any, type_: Any, name: str) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """A value with plain JSON for the models in it; itself if pydantic does not know either what it is."""
+    """Convert the pydantic models in a value to JSON. Returns other values unchanged."""
     if "pydantic" not in sys.modules:
         return value
     import pydantic_core

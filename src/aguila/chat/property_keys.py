@@ -1,6 +1,6 @@
-"""Layer: chat. The names under which what chat types have no field for is kept in ``additional_properties``.
+"""Names in ``additional_properties`` for AG-UI data that chat types have no field for.
 
-One spelling for client and server (#3475). Below: nothing. Above: every mapping of this package.
+Client and server use the same names (#3475).
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 THREAD_ID: Final = "ag_ui_thread_id"
-"""The thread: on updates, and on options that continue one."""
+"""The thread id, on updates and on options that continue a thread."""
 RUN_ID: Final = "ag_ui_run_id"
-"""The run."""
+"""The run id."""
 CONTENT_ID: Final = "ag_ui_content_id"
-"""The id of a part, or of an uploaded file that it refers to."""
+"""The id of a part, or of the uploaded file that it refers to."""
 REQUIRES_RESOLUTION: Final = "ag_ui_requires_resolution"
-"""True on a reference that somebody has to turn into bytes: an id that no provider is named for."""
+"""True on a file reference without a provider: it has to be resolved to bytes."""
 FILENAME: Final = "filename"
-"""The name of a file."""
+"""The file name."""
 METADATA: Final = "ag_ui_metadata"
 """The protocol's metadata of a message, part, tool call, event or interrupt, without the file name."""
 PART_KIND: Final = "ag_ui_part_kind"
-"""The kind of a part (``image``, ``document`` ...) where its media type does not tell."""
+"""The kind of a part (``image``, ``document`` ...) if its media type does not determine it."""
 PROVIDER: Final = "ag_ui_provider"
-"""Whose file store a handle belongs to."""
+"""The provider whose file store has the file."""
 ENCRYPTED_VALUE: Final = "ag_ui_encrypted_value"
-"""An opaque artefact of the producer, to be returned unchanged (ENC-1)."""
+"""An opaque value of the producer, to be sent back unchanged (ENC-1)."""
 ENCRYPTED_VALUE_TYPE: Final = "ag_ui_encrypted_value_type"
-"""What kind of artefact it is (ENC-4)."""
+"""The type of the opaque value (ENC-4)."""
 PAYLOAD: Final = "ag_ui_payload"
-"""What the answer to a question for approval said besides: the members of its payload that have no field."""
+"""Members of an approval's payload that have no field."""
 SUBAGENT_RUN_ID: Final = "ag_ui_subagent_run_id"
 """The subagent that a message or update comes from."""
 
@@ -37,12 +37,12 @@ _OLD_THREAD_ID: Final = "agui_thread_id"  # read, never written
 
 
 def thread_id_of(properties: Mapping[str, Any]) -> str | None:
-    """The thread id in some additional properties, in the old spelling if there is no other (#3475)."""
+    """Return the thread id, in the old spelling if there is no other (#3475)."""
     return _text(properties.get(THREAD_ID, properties.get(_OLD_THREAD_ID)))
 
 
 def run_id_of(properties: Mapping[str, Any]) -> str | None:
-    """The run id in some additional properties."""
+    """Return the run id."""
     return _text(properties.get(RUN_ID))
 
 

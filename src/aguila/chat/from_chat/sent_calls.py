@@ -1,14 +1,10 @@
-"""Layer: chat. The tool calls of a thread, as far as a producer has to know them to go on.
-
-Below: the protocol types. Above: ``updates_out``. Answers one question about a call that a provider makes: is it
-new, is it more of one that is being sent, or does the thread have it already?
-"""
+"""The tool calls of a thread: is a provider's call new, a continuation of a streaming one, or already in the thread?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aguila.chat.content import FunctionCallContent
+from aguila.chat.types import FunctionCallContent
 from aguila.protocol import (
     AssistantMessage,
     Message,
@@ -22,7 +18,7 @@ from aguila.protocol import (
 
 
 class SentCall:
-    """A call of this thread: what was sent of it, and under which id."""
+    """A call of this thread: its id in AG-UI, and the part that was sent."""
 
     __slots__ = ("call_id", "is_answered", "is_ended", "is_old", "length", "name", "previewed", "texts")
 
@@ -32,66 +28,66 @@ class SentCall:
         self.texts: list[str] = []
         self.length = 0
         self.previewed = 0
-        """How long the arguments were when they were last shown."""
+        """Length of the arguments at the last preview."""
         self.is_old = is_old
-        """Whether it is of the history, not of this run."""
+        """Whether it is from the history, not from this run."""
         self.is_ended = is_old
         self.is_answered = False
 
     @property
     def arguments(self) -> str:
-        """The argument text so far."""
+        """The arguments so far."""
         return "".join(self.texts)
 
-    def grow(self, text: str) -> None:
-        """Note more of the argument text."""
+    def append(self, text: str) -> None:
+        """Append to the arguments."""
         self.texts.append(text)
         self.length += len(text)
 
 
 class SentCalls:
-    """The calls of a thread, by the ids that the provider and the wire have for them."""
+    """The calls of a thread, by their ids at the provider and in AG-UI."""
 
     def __init__(self) -> None:
         self._calls: dict[str, SentCall] = {}
 
     def get(self, call_id: str) -> SentCall | None:
-        """The call that an id means now."""
+        """Return the call that this id means now."""
         return self._calls.get(call_id)
 
     def is_new(self, content: FunctionCallContent) -> bool:
-        """Whether this is no call that we know: its id is new, or was answered before, or named another tool."""
+        """Return whether the call is new: its id is unknown, was answered before, or belongs to another tool."""
         call = self._calls.get(content.call_id)
         return call is None or call.is_answered or content.name not in ("", call.name)
 
     def add(self, call: SentCall, provider_id: str) -> None:
-        """Note a new call, which the provider may call by another id."""
+        """Add a new call, which may have another id at the provider."""
         self._calls[provider_id] = self._calls[call.call_id] = call
 
-    def note(self, event: Any) -> None:
-        """Note an event that was not made from a content."""
+    def record(self, event: Any) -> None:
+        """Record an event that was not made from a content."""
         match event:
             case ToolCallStartEvent():
                 self._calls.setdefault(event.tool_call_id, SentCall(event.tool_call_id, event.tool_call_name))
             case ToolCallArgsEvent():
-                self._calls[event.tool_call_id].grow(event.delta)
+                self._calls[event.tool_call_id].append(event.delta)
             case ToolCallEndEvent():
                 self._calls[event.tool_call_id].is_ended = True
             case ToolCallResultEvent():
-                self._answer(event.tool_call_id)
+                self._mark_answered(event.tool_call_id)
             case _:
                 pass
 
-    def remember(self, message: Message) -> None:
-        """Note a message of the history."""
+    def add_message(self, message: Message) -> None:
+        """Record a message of the history."""
         if isinstance(message, AssistantMessage):
             for call in message.tool_calls or ():
                 if isinstance(call, ToolCall):
                     self._calls[call.id] = SentCall(call.id, call.function.name, is_old=True)
         elif isinstance(message, ToolMessage):
-            self._answer(message.tool_call_id)
+            self._mark_answered(message.tool_call_id)
 
-    def _answer(self, call_id: str) -> None:
+    def _mark_answered(self, call_id: str) -> None:
         call = self._calls.get(call_id)
         if call is not None:
             call.is_answered = True

@@ -1,14 +1,10 @@
-"""Layer: chat. Python functions as tools: a ``Tool`` from a signature and a docstring, and arguments back to Python.
+"""Python functions as tools: make a ``Tool`` from a signature and docstring, and convert arguments to Python values.
 
-Below: msgspec, which makes schemas of types and values of JSON; ``docstrings``, ``pydantic_types``. Above:
-``client.tools`` (tools that a client offers) and the providers (tools that an agent has). Nothing here calls the
-function.
-
-Types are those that msgspec describes: built-in types, ``Literal``, unions, enums, dates, UUIDs, dataclasses,
-``TypedDict``, ``NamedTuple``, Structs, and ``Annotated`` with ``msgspec.Meta`` or a plain string as description; paths,
-and iterables, which are lists then. A parameter whose type has a model of pydantic anywhere, or a ``Field``, is
-pydantic's matter. A class with ``model_json_schema`` and ``model_validate`` describes itself. A parameter without a
-type takes any JSON.
+Supported are the types that msgspec describes: built-in types, ``Literal``, unions, enums, dates, UUIDs, dataclasses,
+``TypedDict``, ``NamedTuple``, Structs, and ``Annotated`` with ``msgspec.Meta`` or a plain string as description; also
+paths, and iterables, which become lists. If a type contains a pydantic model or ``Field``, pydantic handles the
+parameter. A class with ``model_json_schema`` and ``model_validate`` describes itself. A parameter without a type
+accepts any JSON.
 """
 
 from __future__ import annotations
@@ -23,14 +19,14 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from aguila.chat.docstrings import read_docstring
-from aguila.chat.pydantic_types import Default, is_field, is_pydantic, schemas_of, validated, with_field
+from aguila.chat.tools.docstrings import read_docstring
+from aguila.chat.tools.pydantic_types import Default, apply_field, convert_value, is_field, is_pydantic, make_schemas
 from aguila.codec.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Tool
 
 _DEFINITIONS = "#/$defs/{name}"
-_LARGE = 1 << 63  # a whole number beyond is a measurement, and not a count
+_LARGE = 1 << 63  # larger floats are not converted to integers
 
 
 def function_schema(
@@ -40,28 +36,28 @@ def function_schema(
     description: str | None = None,
     exclude: Collection[str] = (),
 ) -> Tool:
-    """The function as a tool: its name, the summary of its docstring, and its parameters as a JSON Schema.
+    """Describe a function as a tool: its name, the summary of its docstring, and its parameters as a JSON Schema.
 
-    Descriptions of parameters come from the docstring (Google, Sphinx and NumPy style) unless their type has one.
-    ``exclude`` names parameters that the caller fills in, such as a context; so is ``self``. Raises ``TypeError`` for
-    a function that cannot be called by the names of its parameters, and for types that no JSON Schema describes.
+    Parameter descriptions come from the docstring (Google, Sphinx or NumPy style) unless the type has one. ``exclude``
+    names parameters that the caller fills in, such as a context; ``self`` is excluded too. Raises ``TypeError`` for a
+    function that cannot be called with keyword arguments, and for types without a JSON Schema.
     """
-    summary, documented = read_docstring(inspect.getdoc(_inner(function)) or "")
+    summary, documented = read_docstring(inspect.getdoc(_unwrap_partial(function)) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     definitions: dict[str, Any] = {}
     is_open = False
     found = _parameters(function, exclude)
-    models = {parameter.name: _described(type_)[0] for parameter, type_, _ in found if is_pydantic(type_)}
-    modelled, definitions = schemas_of(models) if models else ({}, definitions)
+    models = {parameter.name: _split_description(type_)[0] for parameter, type_, _ in found if is_pydantic(type_)}
+    modelled, definitions = make_schemas(models) if models else ({}, definitions)
     for parameter, type_, given in found:
         if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
             continue
         if parameter.name in modelled:
-            schema = _with_description(modelled[parameter.name], _described(type_)[1])
+            schema = _with_description(modelled[parameter.name], _split_description(type_)[1])
         else:
-            schema = _schema_of(type_, function, parameter, definitions)
+            schema = _make_schema(type_, function, parameter, definitions)
         if parameter.name in documented and "description" not in schema:
             schema = {**schema, "description": documented[parameter.name]}
         if given is None and (parameter.default is parameter.empty or is_field(parameter.default)):
@@ -86,9 +82,9 @@ def function_schema(
 def read_arguments(
     function: Callable[..., Any], arguments: Mapping[str, Any], *, exclude: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Arguments from a model's JSON as the function's types want them, to be passed by name.
+    """Convert arguments from a model's JSON to the function's types, as keyword arguments.
 
-    Raises ``DecodeError``, with a pointer, for a wrong value, a missing argument, and one that the function has not.
+    Raises ``DecodeError``, with a pointer, for a wrong value, a missing argument or an unknown argument.
     """
     left = dict(arguments)
     read: dict[str, Any] = {}
@@ -97,13 +93,13 @@ def read_arguments(
             read |= left
             left = {}
         elif parameter.name in left:
-            read[parameter.name] = _read(left.pop(parameter.name), type_, parameter.name)
+            read[parameter.name] = _convert_value(left.pop(parameter.name), type_, parameter.name)
         elif given is not None:
             read[parameter.name] = given.value
         elif parameter.default is parameter.empty or is_field(parameter.default):
             raise DecodeError("a required argument is missing", rule="TOOL-3", path=f"/{parameter.name}")
     for unknown in left:
-        raise DecodeError("the function has no such argument", rule="TOOL-3", path=f"/{unknown}")
+        raise DecodeError("the function has no such parameter", rule="TOOL-3", path=f"/{unknown}")
     return read
 
 
@@ -111,33 +107,33 @@ _Parameters = list[tuple[inspect.Parameter, Any, Default | None]]
 
 
 def _parameters(function: Callable[..., Any], exclude: Collection[str]) -> _Parameters:
-    """The parameters, their types, and the defaults of those that have a ``Field`` of pydantic."""
-    hints = get_type_hints(inspect.unwrap(_plain(function)), include_extras=True)
+    """List the parameters with their types, and with the defaults of pydantic ``Field``s."""
+    hints = get_type_hints(inspect.unwrap(_annotated_object(function)), include_extras=True)
     found: _Parameters = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in exclude:
             continue
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise TypeError(f"{_name_of(function)}: a tool is called by name, so {parameter} cannot be filled in")
-        found.append((parameter, *with_field(hints.get(parameter.name, Any), parameter.default)))
+            raise TypeError(f"{_name_of(function)}: a tool is called by keyword, but {parameter} is positional-only")
+        found.append((parameter, *apply_field(hints.get(parameter.name, Any), parameter.default)))
     return found
 
 
-def _plain(function: Callable[..., Any]) -> Any:
-    """Where the annotations are: the function of a method, the call of an object, what a partial binds."""
-    inner = _inner(function)
+def _annotated_object(function: Callable[..., Any]) -> Any:
+    """Return the object with the annotations: the function of a method, ``__call__`` of an object."""
+    inner = _unwrap_partial(function)
     if inspect.isroutine(inner) or inspect.isclass(inner):
         return inner
     return type(inner).__call__
 
 
-def _inner(function: Callable[..., Any]) -> Any:
-    """What a partial binds, or the function itself."""
+def _unwrap_partial(function: Callable[..., Any]) -> Any:
+    """Return the function inside a partial, or the function itself."""
     return function.func if isinstance(function, (functools.partial, functools.partialmethod)) else function
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    inner = _inner(function)
+    inner = _unwrap_partial(function)
     name = getattr(inner, "__name__", None)
     return name if isinstance(name, str) else type(inner).__name__
 
@@ -145,17 +141,17 @@ def _name_of(function: Callable[..., Any]) -> str:
 # Types
 
 
-def _schema_of(
+def _make_schema(
     type_: Any, function: Callable[..., Any], parameter: inspect.Parameter, definitions: dict[str, Any]
 ) -> dict[str, Any]:
-    described, description = _described(type_)
+    described, description = _split_description(type_)
     if hasattr(described, "model_json_schema"):
         schema = described.model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(schema.pop("$defs", {}))
     else:
         try:
             (schema,), components = msgspec.json.schema_components(
-                [described], ref_template=_DEFINITIONS, schema_hook=_schema_of_path
+                [described], ref_template=_DEFINITIONS, schema_hook=_make_path_schema
             )
         except TypeError as error:
             reason = str(error).partition("\n")[0]
@@ -164,13 +160,13 @@ def _schema_of(
             ) from None
         for name, component in components.items():
             if definitions.setdefault(name, component) != component:
-                raise TypeError(f"{_name_of(function)}: two types of its parameters are called {name!r}")
+                raise TypeError(f"{_name_of(function)}: two parameter types are called {name!r}; rename one of them")
     return _with_description(schema, description)
 
 
 _SUPPORTED = (
-    "A tool takes built-in types, literals, enums, dates, UUIDs, paths, lists, sets, mappings, dataclasses, "
-    "TypedDicts, named tuples, Structs, models of pydantic, and unions in which at most one type is an object."
+    "Supported are built-in types, literals, enums, dates, UUIDs, paths, lists, sets, mappings, dataclasses, "
+    "TypedDicts, named tuples, Structs, pydantic models, and unions in which at most one type is an object."
 )
 
 
@@ -178,13 +174,13 @@ def _with_description(schema: dict[str, Any], description: str | None) -> dict[s
     return schema if description is None else {**schema, "description": description}
 
 
-def _schema_of_path(type_: Any) -> dict[str, Any]:
+def _make_path_schema(type_: Any) -> dict[str, Any]:
     if type_ in _PATHS:
         return {"type": "string", "format": "path"}
-    raise TypeError(f"{type_} is no type of JSON")
+    raise TypeError(f"{type_} is not a JSON type")
 
 
-def _read_path(type_: Any, value: Any) -> Any:
+def _decode_path(type_: Any, value: Any) -> Any:
     if type_ in _PATHS and isinstance(value, str):
         return type_(value)
     raise ValueError("expected a path")
@@ -193,37 +189,37 @@ def _read_path(type_: Any, value: Any) -> Any:
 _PATHS: tuple[Any, ...] = (Path, PurePath)
 
 
-def _described(type_: Any) -> tuple[Any, str | None]:
-    """A type, and the plain string that ``Annotated`` may give it as description; msgspec reads its own kind."""
+def _split_description(type_: Any) -> tuple[Any, str | None]:
+    """Split a type from the plain string that ``Annotated`` may give it as description. msgspec reads its own notes."""
     if get_origin(type_) is not Annotated:
-        return _with_lists(type_), None
+        return _replace_iterables(type_), None
     inner, *notes = get_args(type_)
     text = next((note for note in notes if isinstance(note, str)), None)
     if is_pydantic(type_):
         bounds = [note for note in notes if isinstance(note, msgspec.Meta)]
         if bounds:
-            raise TypeError(f"{inner} is a matter of pydantic, which does not know msgspec.Meta: use pydantic.Field")
+            raise TypeError(f"{inner} is a pydantic type, which does not support msgspec.Meta; use pydantic.Field")
         kept = [note for note in notes if not isinstance(note, str)]
     else:
         kept = [note for note in notes if isinstance(note, msgspec.Meta)]
-    inner = _with_lists(inner)
+    inner = _replace_iterables(inner)
     return (Annotated[inner, *kept] if kept else inner), text
 
 
-def _with_lists(type_: Any) -> Any:
-    """Lists for iterables, which JSON has no other form for, also as members of a union."""
+def _replace_iterables(type_: Any) -> Any:
+    """Replace iterables by lists, also inside a union, because JSON has no other form for them."""
     origin = get_origin(type_)
     if type_ is Iterable or origin is Iterable:
         return list[get_args(type_) or Any]
     if origin is Union or origin is UnionType:
-        return Union[tuple(_with_lists(each) for each in get_args(type_))]  # noqa: UP007 - of as many as there are
+        return Union[tuple(_replace_iterables(each) for each in get_args(type_))]  # noqa: UP007 - of as many as there are
     return type_
 
 
-def _read(value: Any, type_: Any, name: str) -> Any:
-    described, _ = _described(type_)
+def _convert_value(value: Any, type_: Any, name: str) -> Any:
+    described, _ = _split_description(type_)
     if is_pydantic(described):
-        return validated(value, described, name)
+        return convert_value(value, described, name)
     if hasattr(described, "model_validate"):
         try:
             return described.model_validate(value)
@@ -231,36 +227,36 @@ def _read(value: Any, type_: Any, name: str) -> Any:
             raise DecodeError(f"wrong value: {error}", rule="TOOL-3", path=f"/{name}") from error
     try:
         try:
-            return msgspec.convert(value, described, dec_hook=_read_path)
+            return msgspec.convert(value, described, dec_hook=_decode_path)
         except msgspec.ValidationError:
-            # To a JSON Schema, which is what was advertised, 1.0 is an integer.
-            whole = _with_integers(value)
-            if whole is value:
+            # In JSON Schema, which the tool advertises, 1.0 is an integer.
+            converted = _convert_whole_floats(value)
+            if converted is value:
                 raise
-            return msgspec.convert(whole, described, dec_hook=_read_path)
+            return msgspec.convert(converted, described, dec_hook=_decode_path)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         path = re.sub(r"\.|\[|\]", "/", where.rstrip("`")).replace("//", "/").rstrip("/")
         raise DecodeError(message, rule="TOOL-3", path=f"/{name}{path}") from None
 
 
-def _with_integers(value: Any) -> Any:
-    """The same with integers for whole numbers, the same object if there are none."""
+def _convert_whole_floats(value: Any) -> Any:
+    """Replace converted floats by integers. Returns the same object if there are none."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _LARGE else value
     if is_object(value):
         members: dict[str, Any] = value
-        changed = {name: _with_integers(member) for name, member in members.items()}
+        changed = {name: _convert_whole_floats(member) for name, member in members.items()}
         return changed if any(changed[name] is not member for name, member in members.items()) else members
     if is_array(value):
         elements: list[Any] = value
-        others = [_with_integers(element) for element in elements]
+        others = [_convert_whole_floats(element) for element in elements]
         return others if any(new is not old for new, old in zip(others, elements, strict=True)) else elements
     return value
 
 
 class _NoDefault:
-    """A default that is no JSON, and so is not mentioned."""
+    """Marks a default that is not JSON, and is not part of the schema."""
 
 
 _NO_DEFAULT = _NoDefault()

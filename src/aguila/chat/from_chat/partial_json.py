@@ -1,7 +1,4 @@
-"""Layer: chat. What can be read of a JSON text that is not all there yet.
-
-Below: msgspec. Above: previews of a call's arguments while they are streamed. Sans-IO, no state.
-"""
+"""Parse the beginning of a JSON text, to preview the arguments of a call while they stream."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 import msgspec
 
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*(?:(?P<close>")|\\?\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
-# The beginning of an escape: a backslash, some of a \uXXXX, or the first half of a pair without all of the second.
+# An incomplete escape: a backslash, part of \uXXXX, or the first half of a surrogate pair without the complete second.
 _HEX = "[0-9A-Fa-f]"
 _BEGUN_ESCAPE = re.compile(
     rf"(?<!\\)(?:\\\\)*(\\(?:u{_HEX}{{0,3}}|u[dD][89abAB]{_HEX}{{2}}(?:\\(?:u{_HEX}{{0,3}})?)?)?)\Z"
@@ -20,13 +17,13 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 
 def read_partial(text: str) -> Any:
-    """The value that a JSON text begins with: strings as far as they go, without members that have no value yet.
+    """Parse an incomplete JSON text: strings as far as they go, without members that have no value yet.
 
-    None if nothing can be read, or if what is there is not JSON.
+    Returns None if there is no value yet, or if the text is not JSON.
     """
     closers: list[str] = []
-    end, suffix = 0, ""  # the longest beginning that is whole but for what is open, and what closes it
-    follows = ""  # what the last piece allows: a key's value, or nothing in particular
+    end, suffix = 0, ""  # the longest usable beginning, and the brackets and quotes that close it
+    follows = ""  # the last separator: decides whether a string is a key or a value
     for match in _PIECE.finditer(text):
         piece = match[0]
         is_last = match.end() == len(text)
@@ -48,7 +45,7 @@ def read_partial(text: str) -> Any:
                 end, suffix = match.end() - _begun_escape(piece), '"' + _closing(closers)
         elif not is_last or piece in ("true", "false", "null"):
             end, suffix, follows = match.end(), _closing(closers), ""
-        # else a number or a word that may still grow
+        # otherwise a number or word that may continue
     try:
         return msgspec.json.decode(text[:end] + suffix) if end else None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -60,6 +57,6 @@ def _closing(closers: list[str]) -> str:
 
 
 def _begun_escape(string: str) -> int:
-    """How much of the end of an unfinished string is the beginning of an escape."""
+    """Return the length of the incomplete escape at the end of a string."""
     begun = _BEGUN_ESCAPE.search(string, max(len(string) - 64, 0))
     return 0 if begun is None else len(begun[1])

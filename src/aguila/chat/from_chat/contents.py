@@ -1,17 +1,13 @@
-"""Layer: chat. The contents that make up a conversation, to events: text, reasoning, calls and their results.
+"""Write contents as events: text, reasoning, tool calls and results, in a legal order and with unique ids.
 
-Below: ``EventWriter``, which cannot write an illegal event. Above: ``updates_out``, which asks hooks first and knows
-what else an update may hold. Here are the order and the ids:
-
-* Text of one message goes on under one id: the provider's, or one that is minted when it has none (#3433) or when the
-  thread has that id already. Reasoning and calls end the text; it may go on under its id after them, but not after a
-  result, which stands between.
-* Reasoning is a message with an id of its own, even if the provider shares one with the text (#2619).
-* A call names its parent only if the provider named the message (#2637, #6015), and results never share an id (#3962).
-* A call that the thread has already is not sent again (P21); a call id that was answered before gets a new one.
-* An artefact goes to what it came with, whenever it comes (ENC-1): a call, or the message of a text, a result or the
-  update itself. One that comes before its message is that of an empty reasoning message.
-* The agent itself and each subagent have a lane of their own: who speaks in one ends nothing in another (SUB-12).
+* Text of one message continues under one id: the provider's, or a new one if there is none (#3433) or the thread has it
+  already. Reasoning and calls end the text. It may continue under its id after them, but not after a result.
+* Reasoning is a message with its own id, also if the provider uses one id for both (#2619).
+* A call has a parent only if the provider named the message (#2637, #6015). Results do not share an id (#3962).
+* A call that the thread already has is not sent again (P21). A call id that was answered before gets a new one.
+* An encrypted value belongs to the item that it came with, whenever it comes (ENC-1): a call, or the message of a text,
+  a result or the update. If it comes before its message, it is sent with an empty reasoning message.
+* The agent and each subagent have their own lane. An item in one lane ends nothing in another (SUB-12).
 """
 
 from __future__ import annotations
@@ -19,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from aguila.chat.content import (
+from aguila.chat.from_chat.messages import make_result_content
+from aguila.chat.from_chat.partial_json import read_partial
+from aguila.chat.from_chat.sent_calls import SentCall, SentCalls
+from aguila.chat.hooks import Preview
+from aguila.chat.own_metadata import add_own_metadata
+from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
+from aguila.chat.types import (
+    ChatMessage,
+    ChatUpdate,
     Content,
     FunctionCallContent,
     FunctionResultContent,
@@ -27,13 +31,6 @@ from aguila.chat.content import (
     ReasoningContent,
     TextContent,
 )
-from aguila.chat.hooks import Preview
-from aguila.chat.keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
-from aguila.chat.message import ChatMessage, ChatUpdate
-from aguila.chat.messages_out import result_content
-from aguila.chat.own_metadata import with_own
-from aguila.chat.partial_json import read_partial
-from aguila.chat.sent_calls import SentCall, SentCalls
 from aguila.codec.notice import Notice, Warn
 from aguila.codec.values import is_object
 from aguila.errors import EncodeError
@@ -46,18 +43,18 @@ _Key = tuple[str | None, str]  # the provider's message id, and the role
 
 
 class _Lane:
-    """What is open for one owner, the agent itself or a subagent, and what may go on."""
+    """The open item of one owner (the agent or a subagent), and the messages that it may continue."""
 
     __slots__ = ("named", "reasoning", "text")
 
     def __init__(self) -> None:
         self.text: tuple[_Key, str] | None = None
-        self.reasoning: tuple[str, str | None] | None = None  # our id and the provider's
-        self.named: dict[_Key, str] = {}  # messages that the provider has named
+        self.reasoning: tuple[str, str | None] | None = None  # our id, and the provider's
+        self.named: dict[_Key, str] = {}  # ids of messages that the provider has named
 
 
 class ContentWriter:
-    """Writes contents as events of one run. What is written gathers in ``_out``."""
+    """Write contents as events of one run. The events are collected in ``_out``."""
 
     def __init__(
         self,
@@ -73,22 +70,22 @@ class ContentWriter:
         self._warn = warn
         self._out: list[Event] = []
         self._lanes: dict[str | None, _Lane] = {}
-        self._taken: set[str] = set()  # message ids that mean something already
+        self._used_ids: set[str] = set()  # message ids in use
         self._calls = SentCalls()
-        self._was_told_of_state = False
+        self._has_warned_of_state = False
         self.keeps_names = False
-        """Whether a message may go on after a result: its id is that of an agent which knows what it does."""
-        self._signed: dict[tuple[str, str], str] = {}  # artefacts that were sent, by what has them
-        self._host: str | None = None  # the message that an update with an artefact is in, once there is one
+        """Whether a message may continue after a result, because the agent itself has chosen its id."""
+        self._sent_values: dict[tuple[str, str], str] = {}  # encrypted values, by kind and id of their owner
+        self._current_message: str | None = None  # the message of the current update, once there is one
         for message in messages:
-            self._taken.add(message.id)
-            self._calls.remember(message)
+            self._used_ids.add(message.id)
+            self._calls.add_message(message)
 
     # Text
 
     def _write_text(self, content: TextContent, update: ChatUpdate | ChatMessage) -> None:
-        if content.text == "":  # providers send empty pieces; they say nothing (P21), but may have an artefact
-            self._sign(content.additional_properties, update)
+        if content.text == "":  # providers send empty pieces (P21), which may have an encrypted value
+            self._send_encrypted_value(content.additional_properties, update)
             return
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane = self._lane(subagent)
@@ -96,34 +93,34 @@ class ContentWriter:
         if lane.text is None or lane.text[0] != key:
             self._start_text(lane, key, update.author_name, subagent)
         assert lane.text is not None  # noqa: S101
-        self._out += self._writer.write_text(lane.text[1], content.text, metadata=_metadata(content))
+        self._out += self._writer.write_text(lane.text[1], content.text, metadata=_content_metadata(content))
         if content.additional_properties:
-            self._sign(content.additional_properties, update)
+            self._send_encrypted_value(content.additional_properties, update)
 
     def _start_text(self, lane: _Lane, key: _Key, author_name: str | None, subagent: str | None) -> None:
         if key[1] not in _TEXT_ROLES:
-            raise EncodeError(f"a stream of events cannot carry text of role {key[1]!r}")
-        self._end_lane(lane)
+            raise EncodeError(f"a stream of events cannot carry text with role {key[1]!r}")
+        self._end_item(lane)
         role: Any = None if key[1] == "assistant" else key[1]
         message_id = lane.named.get(key)
         if message_id is None:
-            message_id = self._name(lane, key)
+            message_id = self._name_message(lane, key)
             self._out += self._writer.start_text(message_id, role=role, name=author_name, subagent=subagent)
         else:
             self._out += self._writer.start_text(message_id, role=role, subagent=subagent)
         lane.text = (key, message_id)
-        self._host = message_id
+        self._current_message = message_id
 
-    def _name(self, lane: _Lane, key: _Key) -> str:
-        message_id = self._id(key[0])
+    def _name_message(self, lane: _Lane, key: _Key) -> str:
+        message_id = self._unused_id(key[0])
         if key[0] is not None:
             lane.named[key] = message_id
         return message_id
 
-    def _id(self, given: str | None) -> str:
-        """An id for a new message: the provider's, if it has one that means nothing else in this thread."""
-        message_id = self._new_id() if given is None or given in self._taken else given
-        self._taken.add(message_id)
+    def _unused_id(self, given: str | None) -> str:
+        """Return an id for a new message: the provider's, unless this thread uses it already."""
+        message_id = self._new_id() if given is None or given in self._used_ids else given
+        self._used_ids.add(message_id)
         return message_id
 
     def _lane(self, subagent: str | None) -> _Lane:
@@ -132,12 +129,12 @@ class ContentWriter:
             lane = self._lanes[subagent] = _Lane()
         return lane
 
-    def _end_all(self, metadata: Metadata | None = None) -> None:
+    def _end_all_items(self, metadata: Metadata | None = None) -> None:
         for lane in self._lanes.values():
-            self._end_lane(lane, metadata)
+            self._end_item(lane, metadata)
 
-    def _end_lane(self, lane: _Lane, metadata: Metadata | None = None) -> None:
-        """End what is open in a lane: there is text or reasoning, never both."""
+    def _end_item(self, lane: _Lane, metadata: Metadata | None = None) -> None:
+        """End the open item of a lane, which is text or reasoning."""
         if lane.reasoning is not None:
             message_id, lane.reasoning = lane.reasoning[0], None
             self._out += self._writer.end_reasoning_message(message_id)
@@ -155,39 +152,41 @@ class ContentWriter:
         lane = self._lane(subagent)
         given = content.additional_properties.get(CONTENT_ID)
         if lane.reasoning is None or (given is not None and given != lane.reasoning[1]):
-            self._end_lane(lane)
-            lane.reasoning = (self._id(given), given)
+            self._end_item(lane)
+            lane.reasoning = (self._unused_id(given), given)
             self._out += self._writer.start_reasoning(lane.reasoning[0], subagent=subagent)
             self._out += self._writer.start_reasoning_message(lane.reasoning[0], subagent=subagent)
         message_id = lane.reasoning[0]
         if content.text != "":
-            self._out += self._writer.write_reasoning(message_id, content.text, metadata=_metadata(content))
+            self._out += self._writer.write_reasoning(message_id, content.text, metadata=_content_metadata(content))
         if content.protected_data is not None:
             value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
             self._out += self._writer.encrypted_value(
                 "message", message_id, content.protected_data, value_type=value_type, subagent=subagent
             )
 
-    # Artefacts
+    # Encrypted values
 
-    def _sign(self, properties: Properties, update: ChatUpdate | ChatMessage, host: str | None = None) -> None:
-        """Send the artefact among some properties as that of the message which an update is in, or which is told."""
+    def _send_encrypted_value(
+        self, properties: Properties, update: ChatUpdate | ChatMessage, message_id: str | None = None
+    ) -> None:
+        """Send the encrypted value in some properties, as that of ``message_id`` or of the update's message."""
         value = properties.get(ENCRYPTED_VALUE)
         if value is None:
             return
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane, key = self._lane(subagent), (update.message_id, update.role)
-        if host is None:
-            host = lane.text[1] if lane.text is not None and lane.text[0] == key else lane.named.get(key)
-        if host is not None:
-            self._write_artefact("message", host, value, properties, subagent)
+        if message_id is None:
+            message_id = lane.text[1] if lane.text is not None and lane.text[0] == key else lane.named.get(key)
+        if message_id is not None:
+            self._write_encrypted_value("message", message_id, value, properties, subagent)
             return
-        self._end_lane(lane)
+        self._end_item(lane)
         kind = {name: properties[name] for name in (ENCRYPTED_VALUE_TYPE,) if name in properties}
         self._write_reasoning(ReasoningContent("", value, additional_properties=kind), update.additional_properties)
-        self._end_lane(lane)
+        self._end_item(lane)
 
-    def _write_artefact(
+    def _write_encrypted_value(
         self,
         subtype: ReasoningEncryptedValueSubtype,
         entity_id: str,
@@ -195,13 +194,13 @@ class ContentWriter:
         properties: Properties,
         owner: str | None,
     ) -> None:
-        sent = self._signed.get((subtype, entity_id))
-        if sent is not None:  # what is told again in every piece is told once
+        sent = self._sent_values.get((subtype, entity_id))
+        if sent is not None:  # providers repeat it in every piece
             if sent != value:
-                message = f"left out a second encrypted value of {entity_id!r}, which keeps one"
+                message = f"dropped a second encrypted value of {entity_id!r}, which can have only one"
                 self._warn(Notice(rule="ENC-2", message=message))
             return
-        self._signed[subtype, entity_id] = value
+        self._sent_values[subtype, entity_id] = value
         value_type = properties.get(ENCRYPTED_VALUE_TYPE)
         self._out += self._writer.encrypted_value(subtype, entity_id, value, value_type=value_type, subagent=owner)
 
@@ -215,45 +214,47 @@ class ContentWriter:
         value = content.additional_properties.get(ENCRYPTED_VALUE)
         if value is not None and not call.is_old:
             owner = update.additional_properties.get(SUBAGENT_RUN_ID)
-            self._write_artefact("tool-call", call.call_id, value, content.additional_properties, owner)
+            self._write_encrypted_value("tool-call", call.call_id, value, content.additional_properties, owner)
         if call.is_ended:
-            return  # the thread has it
+            return  # the thread already has it
         if content.is_complete:
             self._write_rest(call, content)
             self._end_call(call)
         elif content.arguments != "":
-            call.grow(content.arguments)
+            call.append(content.arguments)
             self._out += self._writer.write_tool_args(call.call_id, content.arguments)
         if self._previews:
-            self._preview(call)
+            self._send_preview(call)
 
     def _start_call(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> SentCall:
         if content.name == "":
-            raise EncodeError(f"the first piece of call {content.call_id!r} does not name the tool")
+            raise EncodeError(f"the first piece of call {content.call_id!r} has no tool name")
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane = self._lane(subagent)
-        self._end_lane(lane)
+        self._end_item(lane)
         is_taken = self._calls.get(content.call_id) is not None
         call = SentCall(self._new_id() if is_taken else content.call_id, content.name)
         self._calls.add(call, content.call_id)
-        parent = self._parent(lane, (update.message_id, update.role))
-        self._host = call.call_id if parent is None else parent  # a call without one is in a message of its own id
+        parent = self._find_parent(lane, (update.message_id, update.role))
+        self._current_message = (
+            call.call_id if parent is None else parent
+        )  # without a parent the message has the call's id
         self._out += self._writer.start_tool_call(
             content.name,
             call.call_id,
             parent_message_id=parent,
             subagent=subagent,
-            metadata=_metadata(content),
+            metadata=_content_metadata(content),
         )
         return call
 
-    def _parent(self, lane: _Lane, key: _Key) -> str | None:
-        """The message that makes a call, if the provider named it and it is not an id that we made up (#6015)."""
+    def _find_parent(self, lane: _Lane, key: _Key) -> str | None:
+        """Return the parent message of a call, if the provider named it and the id is not ours (#6015)."""
         given = key[0]
         if given is None or key[1] != "assistant":
             return None
-        if key not in lane.named and given not in self._taken:
-            self._name(lane, key)
+        if key not in lane.named and given not in self._used_ids:
+            self._name_message(lane, key)
         return given if lane.named.get(key) == given else None
 
     def _end_call(self, call: SentCall) -> None:
@@ -262,55 +263,55 @@ class ContentWriter:
 
     def _write_rest(self, call: SentCall, content: FunctionCallContent) -> None:
         if not content.arguments.startswith(call.arguments):
-            message = f"call {call.call_id!r} ends with other arguments than it was streamed with; these stand"
+            message = f"call {call.call_id!r} ends with other arguments than were streamed; keeping the streamed ones"
             self._warn(Notice(rule="TOOL-3", message=message))
             return
         rest = content.arguments[call.length :]
         if rest != "":
-            call.grow(rest)
+            call.append(rest)
             self._out += self._writer.write_tool_args(call.call_id, rest)
 
     def _write_result(self, content: FunctionResultContent, update: ChatUpdate | ChatMessage) -> None:
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)
         lane = self._lane(subagent)
-        self._end_lane(lane)
+        self._end_item(lane)
         if not self.keeps_names:
-            lane.named.clear()  # whatever these say next stands after the result
+            lane.named.clear()  # later text comes after the result, so it needs a new message
         call_id = content.call_id
         if (call := self._calls.get(call_id)) is not None:
             call_id = call.call_id
             if not call.is_ended:
                 self._end_call(call)
             call.is_answered = True
-        result, metadata = result_content(content, self._warn), _metadata(content)
+        result, metadata = make_result_content(content, self._warn), _content_metadata(content)
         if content.error is not None:
             result = content.error if result == "" else result
-            metadata = with_own(metadata, error=content.error)
-        message_id = self._id(update.message_id)
+            metadata = add_own_metadata(metadata, error=content.error)
+        message_id = self._unused_id(update.message_id)
         self._out += self._writer.tool_result(
             call_id, result, message_id=message_id, subagent=subagent, metadata=metadata
         )
-        if update.role == "tool" and self._host is None:
-            self._host = message_id  # of several the first
+        if update.role == "tool" and self._current_message is None:
+            self._current_message = message_id  # of several results, the first
         if content.additional_properties:
-            self._sign(content.additional_properties, update, message_id)
+            self._send_encrypted_value(content.additional_properties, update, message_id)
 
-    def _write_gated(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
-        """Show the call that a question is about, unless it was shown in this run or nobody knows it."""
+    def _write_questioned_call(self, content: FunctionCallContent, update: ChatUpdate | ChatMessage) -> None:
+        """Send the call that a question is about, unless it was answered in this run or its name is unknown."""
         call = self._calls.get(content.call_id)
         if content.name != "" and not (call is not None and call.is_answered and not call.is_old):
             self._write_call(content, update)
 
-    def _gating(self, interrupt: Interrupt) -> Interrupt:
-        """The interrupt with the id that its call has on the wire."""
+    def _with_call_id(self, interrupt: Interrupt) -> Interrupt:
+        """Return the interrupt with the AG-UI id of its call."""
         call = None if interrupt.tool_call_id is None else self._calls.get(interrupt.tool_call_id)
         return interrupt if call is None else replace(interrupt, tool_call_id=call.call_id)
 
-    def _preview(self, call: SentCall) -> None:
-        """Show arguments in the state while they grow.
+    def _send_preview(self, call: SentCall) -> None:
+        """Show the arguments in the state while they stream.
 
-        A JSON Patch cannot append to a string, so every preview sends all of it: they come as the text grows by a
-        sixteenth, and the whole costs a multiple of the text and not its square.
+        A JSON Patch cannot append to a string, so every preview sends the whole value. A preview is sent when the text
+        has grown by a sixteenth, which makes the total cost linear in the text.
         """
         previews = [preview for preview in self._previews if preview.tool == call.name]
         if not previews or (not call.is_ended and call.length - call.previewed <= call.previewed // 16):
@@ -320,9 +321,9 @@ class ContentWriter:
         if not is_object(arguments):
             return
         if not is_object(state):
-            if not self._was_told_of_state:
-                self._was_told_of_state = True
-                message = f"the arguments of {call.name!r} are not shown: the state is no object"
+            if not self._has_warned_of_state:
+                self._has_warned_of_state = True
+                message = f"the arguments of {call.name!r} are not previewed, because the state is not an object"
                 self._warn(Notice(rule="left-out", message=message))
             return
         shown = dict(state)
@@ -334,6 +335,6 @@ class ContentWriter:
         self._out += self._writer.set_state(shown)
 
 
-def _metadata(content: Content) -> dict[str, Any] | None:
+def _content_metadata(content: Content) -> dict[str, Any] | None:
     metadata = content.additional_properties.get(METADATA)
     return metadata if is_object(metadata) else None

@@ -1,7 +1,6 @@
-"""Layer: chat. What a docstring says: a summary, and a description of each parameter.
+"""Read a summary and the parameter descriptions from a docstring.
 
-Below: nothing. Above: ``functions``. Reads the styles of Google, Sphinx and NumPy as people write them, mixed or
-misindented; what it does not understand it leaves out.
+Google, Sphinx and NumPy style, also mixed or badly indented. Text that is not understood is skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _NUMPY = re.compile(r"\*{0,2}(\w+)\s*(?::.*)?()\Z")  # count : int
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The text before any section, and the descriptions of parameters by name. ``text`` is as ``inspect.getdoc``."""
+    """Return the text before the first section, and the parameter descriptions by name. For ``inspect.getdoc`` text."""
     lines = text.splitlines()
     begin = next((i for i in range(len(lines)) if _begins_section(lines, i)), len(lines))
     summary = "\n".join(line.strip() for line in lines[:begin]).strip()
@@ -38,9 +37,9 @@ def _is_underlined(lines: list[str], index: int) -> bool:
 
 def _parameters(lines: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    item: re.Pattern[str] | None = None  # what begins a parameter in this section, if it is about parameters
-    words: list[str] | None = None  # of the parameter that is being described
-    depth = 0  # how far its first line is indented
+    item: re.Pattern[str] | None = None  # how a parameter starts in this section, if it is about parameters
+    words: list[str] | None = None  # the description of the current parameter
+    depth = 0  # indentation of its first line
     for index, line in enumerate(lines):
         text, indent = line.strip(), len(line) - len(line.lstrip())
         if (field := _FIELD.match(text)) is not None:

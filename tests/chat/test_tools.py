@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aguila.chat import function_schema, read_arguments
-from aguila.chat.docstrings import read_docstring
+from aguila.chat.tools.docstrings import read_docstring
 from aguila.errors import DecodeError
 
 NOTHING = object()
@@ -284,7 +284,7 @@ def test_a_type_without_a_schema_is_refused_with_what_there_is_instead() -> None
 
     def g(x: complex) -> None: ...
 
-    with pytest.raises(TypeError, match="complex'> is no type of JSON"):
+    with pytest.raises(TypeError, match="complex'> is not a JSON type"):
         function_schema(g)
 
 

@@ -1,0 +1,1 @@
+"""Convert chat messages and updates to AG-UI messages and events."""

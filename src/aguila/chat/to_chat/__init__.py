@@ -1,0 +1,1 @@
+"""Convert AG-UI messages and events to chat messages and updates."""
