@@ -32,8 +32,8 @@ _ENCODE_BUDGET = 64
 _COST_OF_FAILURE = 1024
 """What a failed attempt to encode a value takes from the budget."""
 
-# Bytes of an operation besides its path and value, with the comma after it.
-_COST_WITH_VALUE = len('{"op":"replace","path":"","value":},')
+# Bytes of an operation besides its path and value, with the comma after it (``size`` counts it if there is a value).
+_COST_WITH_VALUE = len('{"op":"replace","path":"","value":}')
 _COST_OF_REMOVE = len('{"op":"remove","path":""},')
 
 # MessagePack instead of JSON: it is faster, and does not encode NaN as null.
@@ -245,7 +245,7 @@ class _Diff:
                 total -= self.at_least[id(node)]
             else:
                 break
-            total += 3 + len(node)  # before visiting them: an element takes at least one byte
+            total += 2 + len(node) + (not node)  # before visiting them: an element takes at least one byte
             if total >= limit:
                 break
             if isinstance(node, OBJECT):
