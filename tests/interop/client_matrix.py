@@ -119,15 +119,6 @@ def check_state(seen: Seen) -> Iterator[str]:
     yield from ()
 
 
-def check_state_in_node(seen: Seen) -> Iterator[str]:
-    succeeded(seen, "Now with thyme.")
-    if seen["state"] != SOUP:
-        yield (
-            "changes of the state: Node's own ES module loader does not find the patch functions of this version."
-            " A bundler does, and so does `require`"
-        )
-
-
 def check_reasoning(seen: Seen) -> Iterator[str]:
     succeeded(seen, "The answer is 42.")
     thoughts = messages(seen, "reasoning")
@@ -264,7 +255,7 @@ FEATURES: dict[str, tuple[str, Callable[[Seen], Iterator[str]]]] = {
     "tools": ("tools of the agent, in parallel", check_tools),
     "frontend": ("tools of the front end", check_frontend),
     "state": ("shared state", check_state),
-    "state in Node": ("shared state, in Node's ES modules", check_state_in_node),
+    "state in Node": ("shared state, in Node's ES modules", check_state),
     "reasoning": ("reasoning", check_reasoning),
     "activity": ("activities", check_activity),
     "steps": ("steps", check_steps),
