@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pydantic.fields  # noqa: F401 - typer imports it on first use, which fails while sys.modules is replaced
 import pytest
 import uvicorn
 from commands import Command, aguila_serve
@@ -28,6 +29,7 @@ from aguila.cli.demo import FEATURES
 from aguila.cli.serve_options import APP_OPTIONS
 from aguila.cli.serve_options import serve as serve_command
 from aguila.server import App, Limits
+from aguila.server.copilotkit.mount import DEFAULT_PATH
 from aguila.store import MemoryStore, Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -105,6 +107,22 @@ def test_an_app_is_served_as_it_is(folder: Path) -> None:
     assert not (folder / "aguila.db").exists()
 
 
+def test_a_dict_of_agents_is_served_by_name(folder: Path) -> None:
+    (folder / "several.py").write_text("import mine\nagents = {'default': mine.agent, 'second': mine.other}\n")
+    with aguila_serve(folder, "several:agents") as server:
+        assert text_of(server.events(thread_id="t1")) == "Hello from here"
+        assert text_of(server.events(path="/agents/second", thread_id="t2")) == "Another one"
+
+
+def test_a_copilotkit_page_is_served_and_told_how(folder: Path) -> None:
+    with aguila_serve(folder, "mine:agent", "--copilotkit-path", "/kit") as server:
+        assert list(server.get("/kit/info").json()["agents"]) == ["default"]
+        assert server.post("/kit", json={"method": "info"}).json()["singleRoute"]["threadEndpoints"]["list"] is True
+        assert f'<CopilotKit runtimeUrl="{server.url}/kit">' in server.log
+    with aguila_serve(folder, "mine:agent", "--copilotkit") as server:
+        assert server.get("/copilotkit/info").status_code == 200
+
+
 GIVEN: dict[str, tuple[str, Any]] = {
     "store": ("x.db", None),
     "name": ("eagle", "eagle"),
@@ -123,6 +141,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "echo_input": ("", True),
     "undeclared_peers": ("subagents", "subagents"),
     "one_text_at_a_time": ("", True),
+    "copilotkit": ("", True),
+    "copilotkit_path": ("/kit", "/kit"),
     "max_body": ("1001", 1001),
     "max_upload": ("1002", 1002),
     "max_runs": ("1003", 1003),
@@ -186,6 +206,8 @@ def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
         name = APP_OPTIONS.get(option, "store")
         if name.startswith("limits."):
             assert one.default == getattr(limits, name.removeprefix("limits.")), option
+        elif option == "copilotkit_path":
+            assert one.default == DEFAULT_PATH  # that of copilotkit=True
         elif name != "store" and "." not in name:
             assert one.default == (of_app[name] or None) or one.default == of_app[name], option
 
@@ -445,7 +467,9 @@ def test_what_cannot_be_called_with_a_run_is_refused_at_the_start(folder: Path, 
     done = aguila("serve", f"mine:{name}", "--port", "0", folder=folder)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"aguila serve: mine:{name} is no agent: an agent is called with a run")
+    assert line.startswith(
+        f"aguila serve: mine:{name} is neither an agent nor a dict of agents: an agent is called with"
+    )
     assert line.endswith(reason)
 
 

@@ -221,6 +221,10 @@ def welcome(serving: Serving, app: App, port: int) -> str:
         lines += [f"  curl {url}/healthz"]
     if lists_threads:
         lines += ["List the threads:", f"  curl {url}/threads"]
+    if app.copilotkit is not None:
+        lines += ["For a CopilotKit page:", f'  <CopilotKit runtimeUrl="{url}{app.copilotkit.path}">']
+        if not serving.options.get("cors_origins") and serving.options.get("copilotkit"):
+            lines += ["A page of another origin needs --cors-origin, such as --cors-origin http://localhost:5173"]
     return "\n".join([*lines, "", "Ctrl-C stops it."])
 
 

@@ -28,6 +28,8 @@ APP_OPTIONS: Final = {
     "echo_input": "echo_input",
     "undeclared_peers": "undeclared_peers",
     "one_text_at_a_time": "one_text_at_a_time",
+    "copilotkit": "copilotkit",
+    "copilotkit_path": "copilotkit",
     "max_body": "limits.body",
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
@@ -121,6 +123,10 @@ def serve(
         Literal["flatten", "subagents"],
         _option(_ACCESS, "Subagents for clients without a protocol version; only 0.0.59 and later read them."),
     ] = "flatten",
+    copilotkit: Annotated[bool, _option(_ACCESS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
+    copilotkit_path: Annotated[
+        str, _option(_ACCESS, "Where --copilotkit is served; implies it.", metavar="PATH")
+    ] = "/copilotkit",
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS
@@ -23,6 +23,8 @@ from aguila.server.agents import named_agents
 from aguila.server.auth import ANONYMOUS, Authenticate, Hosts, Origins, Request, identify
 from aguila.server.beginning import new_id
 from aguila.server.capabilities import derive_capabilities
+from aguila.server.copilotkit.mount import CopilotKit, refusal_body
+from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.exchange import Exchange, Service
 from aguila.server.limits import Limits
 from aguila.server.projection import History
@@ -57,7 +59,8 @@ class App:
     are written at the same time one after the other, for front ends that would mix them. ``undeclared_peers`` says
     what a client that declares no protocol version gets of subagents: ``"flatten"`` makes their output the agent's own,
     ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse. ``capabilities`` is merged
-    over what is derived. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
+    over what is derived. ``copilotkit`` serves CopilotKit's runtime contract at this path, or at ``/copilotkit`` if it is
+    True. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
     the drain (see ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was
     tolerated.
 
@@ -94,6 +97,7 @@ class App:
         debug: bool = False,
         handle_signals: bool = True,
         name: str | None = None,
+        copilotkit: str | bool = False,
         warn: Warn = log_notice,
     ) -> None:
         agents = named_agents(agent)
@@ -120,6 +124,8 @@ class App:
             if isinstance(names, str):  # which would be taken letter by letter
                 raise ValueError(f"{option} is a list: [{names!r}]")
         self.name = name
+        self.copilotkit = CopilotKit(copilotkit) if copilotkit else None
+        """Where CopilotKit's routes are; None if they are not served."""
         self._is_memory = store is None
         if store is None:
             store = MemoryStore()
@@ -348,22 +354,37 @@ class App:
         except Disconnected:
             return None
         except Rejected as refusal:
-            return _refused(refusal, headers)
+            return self._refused(scope, refusal, headers)
         except NotFound as error:
-            return _refused(Rejected(404, "not_found", str(error)), headers)
+            return self._refused(scope, Rejected(404, "not_found", str(error)), headers)
         except CursorExpired as error:
-            return _refused(Rejected(410, "cursor_expired", str(error)), headers)
+            return self._refused(scope, Rejected(410, "cursor_expired", str(error)), headers)
         except StoreUnavailable as error:
             if self._service is not None:
                 self._service.runs.outage.began(error)
             else:
                 _log.warning("the app cannot start: %s", error)
             again = {"retry-after": "1"}
-            return _refused(Rejected(503, "store_unavailable", "the store cannot work now", headers=again), headers)
+            return self._refused(
+                scope, Rejected(503, "store_unavailable", "the store cannot work now", headers=again), headers
+            )
         except Exception as error:  # noqa: BLE001 - its text is for the log, not for the client
             reference = new_id()
             tell(_log, logging.ERROR, f"{scope['method']} {scope['path']} failed", error=error, reference=reference)
-            return _refused(Rejected(500, "internal", f"The request failed. Reference: {reference}"), headers)
+            return self._refused(
+                scope, Rejected(500, "internal", f"The request failed. Reference: {reference}"), headers
+            )
+
+    def _refused(
+        self, scope: MutableMapping[str, Any], refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]
+    ) -> Document:
+        """Answer with a refusal, in the form that errors have at this path."""
+        status, body = refusal.status, refusal.body()
+        if self.copilotkit is not None:
+            with suppress(NotFound):  # a path that is none
+                if self.copilotkit.below(path_segments(scope)) is not None:
+                    status, body = refusal_body(refusal)
+        return Document(status=status, body=body, headers=[*header_list(refusal.headers), *headers])
 
     async def _answer(
         self, scope: MutableMapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
@@ -376,8 +397,13 @@ class App:
         is_from_page = "origin" in request.headers
         if is_from_page:
             headers += self._origins.headers(request)
-        agent, below = split_agent(segments, service.agents)
-        route, params = find_route(below)
+        copilotkit = None if self.copilotkit is None else self.copilotkit.below(segments)
+        if copilotkit is not None:
+            agent = None
+            route, params = find_route(copilotkit, COPILOTKIT_ROUTES)
+        else:
+            agent, below = split_agent(segments, service.agents)
+            route, params = find_route(below)
         if not route.is_open:
             self._hosts.check(request)
         method = "GET" if request.method == "HEAD" and not route.is_stream else request.method
@@ -393,9 +419,8 @@ class App:
         principal, found = None, ANONYMOUS
         if self._authenticate is not None and not route.is_open:
             principal, found = await identify(self._authenticate, request)
-        if method in route.needs_owner and self._authenticate is None and not self._allow_anonymous:
-            message = "this needs an authenticate hook, or allow_anonymous=True"
-            raise Rejected(403, "anonymous_not_allowed", message)
+        is_owner = self._authenticate is not None or self._allow_anonymous
+        route.check_owner(method, is_owner=is_owner)
         exchange = Exchange(
             request=request,
             receive=receive,
@@ -404,12 +429,9 @@ class App:
             headers=headers,
             params=params,
             agent=agent,
+            is_owner=is_owner,
         )
         return await handler(service, exchange)
-
-
-def _refused(refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]) -> Document:
-    return Document(status=refusal.status, body=refusal.body(), headers=[*header_list(refusal.headers), *headers])
 
 
 class _At:

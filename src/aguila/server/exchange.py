@@ -45,6 +45,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     params: Sequence[str]
     agent: str | None = None
     """The agent that the path names. Only its threads are visible then."""
+    is_owner: bool = True
+    """Whether the caller may list, change and delete threads, and use files."""
 
 
 class Service:

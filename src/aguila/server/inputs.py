@@ -72,7 +72,7 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     Raises ``Rejected`` for another media type, or too many bytes.
     """
     request = exchange.request
-    _check_media_type(request, "a RunAgentInput")
+    check_media_type(request, "a RunAgentInput")
     data = await read_body(request, exchange.receive, service.limits.body, share)
     if len(data) > LARGE:
         return await offload(_large, data)
@@ -80,7 +80,8 @@ async def read_outline(service: Service, exchange: Exchange, share: Share) -> Bo
     return Body(data, _outline(data) if exactly is None else exactly)
 
 
-def _check_media_type(request: Request, what: str) -> None:
+def check_media_type(request: Request, what: str) -> None:
+    """Raise ``Rejected`` (415) unless the body is JSON that is not compressed."""
     media_type = request.headers.get("content-type", "")
     if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
         raise Rejected(415, "unsupported_media_type", f"send {what} as application/json")
@@ -89,11 +90,13 @@ def _check_media_type(request: Request, what: str) -> None:
         raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
 
 
-async def read_object(service: Service, exchange: Exchange) -> dict[str, Any]:
-    """Read a body that is a small JSON object. Raises ``Rejected``."""
-    _check_media_type(exchange.request, "a JSON object")
+async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
+    """Read a body that is a small JSON object; with ``may_be_empty``, no body is an empty one. Raises ``Rejected``."""
     with Share(service.admission) as share:
         data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _SOON), share)
+    if may_be_empty and not data.strip():
+        return {}
+    check_media_type(exchange.request, "a JSON object")
     try:
         value = load(data, strict=True, warn=service.warn)
     except DecodeError as error:

@@ -15,7 +15,7 @@ import msgspec
 from aguila.errors import NotFound
 from aguila.server import file_routes, run_routes, tanstack_routes, thread_routes
 from aguila.server.exchange import Exchange, Service
-from aguila.server.rejection import draining
+from aguila.server.rejection import Rejected, draining
 from aguila.server.responses import Document, Reply, json_document
 
 
@@ -51,6 +51,12 @@ class Route(msgspec.Struct, frozen=True):
     """Answers GET with a stream, of which there is no head without a body."""
     needs_owner: frozenset[str] = frozenset()
     """Methods that are refused while everybody is anonymous: they show or remove what others left."""
+
+    def check_owner(self, method: str, *, is_owner: bool) -> None:
+        """Raise ``Rejected`` (403) if a method needs rights that an anonymous caller does not have."""
+        if method in self.needs_owner and not is_owner:
+            message = "this needs an authenticate hook, or allow_anonymous=True"
+            raise Rejected(403, "anonymous_not_allowed", message)
 
     @property
     def methods(self) -> list[str]:
@@ -97,11 +103,11 @@ def split_agent(segments: Sequence[str], agents: Container[str]) -> tuple[str | 
     return segments[1], segments[2:]
 
 
-def find_route(segments: Sequence[str]) -> tuple[Route, list[str]]:
+def find_route(segments: Sequence[str], table: Sequence[Route] = ROUTES) -> tuple[Route, list[str]]:
     """The route of a path and the ids in it. Raises ``NotFound``."""
     if not segments:
-        return ROUTES[0], []
-    for route in ROUTES:
+        return table[0], []
+    for route in table:
         if len(route.path) == len(segments) and all(
             (wanted is None and given != "") or wanted == given
             for wanted, given in zip(route.path, segments, strict=True)

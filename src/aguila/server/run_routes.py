@@ -196,8 +196,18 @@ async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
 
 async def connect(service: Service, exchange: Exchange) -> Reply:
     """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
+    return await connect_to(service, exchange, await read_input(service, exchange))
+
+
+async def read_input(service: Service, exchange: Exchange) -> RunAgentInput:
+    """Read the input of a request that starts nothing. Raises ``Rejected``."""
     with Share(service.admission) as share:
         input, _ = await decode_input(service, await read_outline(service, exchange, share))  # noqa: A001
+    return input
+
+
+async def connect_to(service: Service, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
+    """Answer with the thread that an input names, then the live tail."""
     run_id = input.run_id
     try:
         await service.store.run(exchange.scope, input.thread_id, run_id)

@@ -1,0 +1,105 @@
+"""The JSON documents that a CopilotKit page reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from aguila.protocol import AssistantMessage, Message, ToolCall, ToolMessage
+from aguila.protocol.parts import TextPart
+from aguila.server.exchange import Exchange, Service
+from aguila.store import ThreadSummary
+
+VERSION: Final = "1.75.0"
+"""The version of CopilotKit whose contract this is."""
+
+
+def info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, Any]:
+    """Describe the runtime: its agents, and what this caller may do.
+
+    Over the single endpoint the routes of threads are reached in envelopes, so they are announced as ``singleRoute``.
+    """
+    agents: dict[str, Any] = {}
+    with_a2ui: list[str] = []
+    for name in service.agents:
+        capabilities = msgspec.json.decode(service.capabilities[name])
+        agents[name] = {
+            "name": name,
+            "description": capabilities.get("identity", {}).get("description", ""),
+            "className": "Aguila",
+            "capabilities": capabilities,
+        }
+        custom: dict[str, Any] = capabilities.get("custom") or {}
+        if custom.get("a2ui"):
+            with_a2ui.append(name)
+    threads = {
+        "list": exchange.is_owner,
+        "inspect": True,
+        "mutations": exchange.is_owner,
+        "realtimeMetadata": False,
+    }
+    found: dict[str, Any] = {
+        "version": VERSION,
+        "agents": agents,
+        "mode": "sse",
+        "audioFileTranscriptionEnabled": False,
+        "threadEndpoints": dict.fromkeys(threads, False) if is_single else threads,
+        "suggestions": True,
+        "a2uiEnabled": bool(with_a2ui),
+        "openGenerativeUIEnabled": False,
+        "telemetryDisabled": True,
+    }
+    if with_a2ui:
+        found["a2ui"] = {"enabled": True, "agents": with_a2ui}
+    if is_single:
+        found["singleRoute"] = {"resourceOperations": True, "threadEndpoints": threads}
+    return found
+
+
+def thread_record(thread: ThreadSummary) -> dict[str, Any]:
+    """A thread as CopilotKit's lists have it."""
+    return {
+        "id": thread.thread_id,
+        "name": thread.title,
+        "agentId": thread.agent,
+        "organizationId": "",
+        "createdById": "",
+        "archived": thread.archived,
+        "createdAt": _iso(thread.created_at),
+        "updatedAt": _iso(thread.updated_at),
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_list(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages as CopilotKit's inspector reads them: the calls of a message have ``name`` and ``args``."""
+    return [_message(message) for message in messages]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": message.id, "role": message.role}
+    content: Any = getattr(message, "content", None)
+    if isinstance(message, ToolMessage):
+        return {**found, "content": _text(content), "toolCallId": message.tool_call_id}
+    if content is not None:
+        found["content"] = content
+    if isinstance(message, AssistantMessage) and message.tool_calls:
+        found["toolCalls"] = [
+            {"id": call.id, "name": call.function.name, "args": call.function.arguments}
+            for call in message.tool_calls
+            if isinstance(call, ToolCall)
+        ]
+    return found
+
+
+def _text(content: Any) -> str:
+    """The text of a tool's result. Losses: images and files, which this document has no place for."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))

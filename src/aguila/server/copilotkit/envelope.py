@@ -1,0 +1,129 @@
+"""The single endpoint: requests in an envelope ``{"method", "params", "body"}``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+from msgspec.structs import replace
+
+from aguila.codec.text import load
+from aguila.codec.values import is_object
+from aguila.errors import DecodeError, NotFound
+from aguila.server.admission import Share
+from aguila.server.auth import Request
+from aguila.server.copilotkit.mount import CopilotKitRejected
+from aguila.server.exchange import Exchange, Service
+from aguila.server.inputs import check_media_type, read_body
+from aguila.server.responses import Message, Receive
+
+_AGENT_METHODS: Final = {"agent/run": "run", "agent/suggest": "suggest", "agent/connect": "connect"}
+
+
+class Envelope(msgspec.Struct):
+    """What a single-endpoint client posts."""
+
+    method: Any = None
+    params: Any = None
+    body: msgspec.Raw = msgspec.Raw()
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A request out of its envelope: the path of the route, and an exchange with its method, query and body."""
+
+    segments: Sequence[str]
+    exchange: Exchange
+    is_info: bool = False
+
+
+async def open_envelope(service: Service, exchange: Exchange) -> Opened:
+    """Read an envelope. Raises ``Rejected`` or ``NotFound``."""
+    check_media_type(exchange.request, "an envelope")
+    with Share(service.admission) as share:
+        data = await read_body(exchange.request, exchange.receive, service.limits.body, share)
+    try:
+        envelope = _decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise _invalid("Invalid JSON payload") from None
+    method, body = envelope.method, bytes(envelope.body)
+    if not method:
+        raise _invalid("Missing method field")
+    if not isinstance(method, str):
+        raise _invalid(f"Unsupported method of type {type(method).__name__}")
+    if method == "info":
+        return Opened(segments=["info"], exchange=exchange, is_info=True)
+    if method == "transcribe":
+        return Opened(segments=["transcribe"], exchange=exchange)
+    if method in _AGENT_METHODS:
+        if body in (b"", b"null"):
+            raise _invalid("Missing request body for JSON handler")
+        segments = ["agent", _text(envelope.params, "agentId"), _AGENT_METHODS[method]]
+        return Opened(segments=segments, exchange=_with_body(exchange, body))
+    if method == "agent/stop":
+        segments = ["agent", _text(envelope.params, "agentId"), "stop", _text(envelope.params, "threadId")]
+        return Opened(segments=segments, exchange=_with_body(exchange, body))
+    if method == "resource/request":
+        return _resource(exchange, envelope.params, body)
+    raise _invalid(f"Unsupported method '{method}'")
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+def _resource(exchange: Exchange, params: Any, body: bytes) -> Opened:
+    """A request for a thread. The path stays below the runtime: only the routes of threads can be reached."""
+    path, _, query = _text(params, "path").partition("?")
+    if not path.startswith("/") or path.startswith("//"):
+        raise _invalid("Resource path must be Runtime-relative")
+    method = _text(params, "httpMethod").upper()
+    try:
+        segments = [unquote(piece, errors="strict") for piece in path.rstrip("/").split("/")[1:]]
+    except UnicodeDecodeError:
+        raise NotFound("the path is not UTF-8") from None
+    if segments[:1] != ["threads"]:
+        raise NotFound("there is nothing at this path")
+    asgi = {**exchange.request.asgi, "method": method, "query_string": query.encode()}
+    inner = replace(exchange, request=Request(asgi, exchange.request.path + path))
+    return Opened(segments=segments, exchange=_with_body(inner, body))
+
+
+def _with_body(exchange: Exchange, body: bytes) -> Exchange:
+    if body == b"null":
+        body = b""
+    elif body.startswith(b'"'):  # a body that was text stays text
+        try:
+            body = str(load(body, strict=True, warn=_ignore)).encode()
+        except (DecodeError, UnicodeError):
+            raise _invalid("Invalid JSON payload") from None
+    return replace(exchange, receive=_Body(body, exchange.receive))
+
+
+class _Body:
+    """An ASGI ``receive`` that gives this body first, then whatever the connection has to say."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _text(params: Any, name: str) -> str:
+    value = params.get(name) if is_object(params) else None
+    if not isinstance(value, str) or not value.strip():
+        raise _invalid(f"Missing or invalid parameter '{name}'")
+    return value
+
+
+def _invalid(message: str) -> CopilotKitRejected:
+    return CopilotKitRejected(400, "invalid_request", message)
+
+
+def _ignore(_: Any) -> None:
+    """Strict reading reports nothing."""

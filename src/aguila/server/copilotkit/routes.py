@@ -1,0 +1,279 @@
+"""CopilotKit's routes and their handlers, on the handlers of the app."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from aguila.agent.apart import apart, has_large_content, is_large
+from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.errors import NotFound, ThreadBusy
+from aguila.server import run_routes, thread_routes
+from aguila.server.copilotkit import documents
+from aguila.server.copilotkit.envelope import open_envelope
+from aguila.server.copilotkit.mount import CopilotKitRejected
+from aguila.server.derived_runs import latest_derived
+from aguila.server.exchange import Exchange, Service
+from aguila.server.inputs import read_object
+from aguila.server.projection import Projection
+from aguila.server.rejection import Rejected
+from aguila.server.responses import Document, Receive, Reply, Send, json_document
+from aguila.server.routes import Route, find_route
+from aguila.store import RunRecord, Store
+
+_PAGE: Final = 200
+
+
+# Agents
+
+
+async def info(service: Service, exchange: Exchange) -> Reply:
+    """``GET /info``."""
+    return json_document(documents.info(service, exchange, is_single=False), exchange.headers)
+
+
+def _of_agent(service: Service, exchange: Exchange) -> Exchange:
+    """Return the exchange for the agent that the path names first. Raises ``Rejected``."""
+    name, *params = exchange.params
+    if name not in service.agents:
+        raise CopilotKitRejected(404, "Agent not found", f"Agent '{name}' does not exist")
+    return replace(exchange, agent=name, params=params)
+
+
+async def run(service: Service, exchange: Exchange) -> Reply:
+    """``POST /agent/{id}/run``."""
+    return await run_routes.run(service, _of_agent(service, exchange))
+
+
+async def suggest(service: Service, exchange: Exchange) -> Reply:
+    """``POST /agent/{id}/suggest``: a run that is not stored."""
+    return await run_routes.run_unstored(service, _of_agent(service, exchange))
+
+
+async def connect(service: Service, exchange: Exchange) -> Reply:
+    """``POST /agent/{id}/connect``: the thread, then the run that is on; nothing for a thread this agent has not."""
+    exchange = _of_agent(service, exchange)
+    input = await run_routes.read_input(service, exchange)  # noqa: A001 - the protocol's word for it
+    try:
+        is_known = (await service.store.thread(exchange.scope, input.thread_id)).agent == exchange.agent
+    except NotFound:
+        is_known = False
+    if not is_known:
+        headers = [(b"cache-control", b"no-cache"), *exchange.headers]
+        return Document(body=b":\n\n", media_type=SSE_MEDIA_TYPE.encode(), headers=headers)
+    return await run_routes.connect_to(service, exchange, input)
+
+
+async def stop(service: Service, exchange: Exchange) -> Reply:
+    """``POST /agent/{id}/stop/{threadId}``: cancel the run that is on, or only the run that the body names."""
+    exchange = _of_agent(service, exchange)
+    (thread_id,) = exchange.params
+    body = await read_object(service, exchange, may_be_empty=True)
+    run_id = body.get("runId")
+    if body.keys() - {"runId"}:
+        raise CopilotKitRejected(400, "Invalid stop request", "the body is empty or has a runId")
+    if "runId" in body and not (isinstance(run_id, str) and run_id.strip()):
+        raise CopilotKitRejected(400, "Invalid runId", "runId is a string that is not empty")
+    if await _stop(service, exchange, thread_id, run_id):
+        interrupt = {"type": "RUN_ERROR", "message": "Run stopped by user", "code": "STOPPED"}
+        return json_document({"stopped": True, "interrupt": interrupt}, exchange.headers)
+    if run_id is None:
+        message = f"No active run for thread '{thread_id}'."
+    else:
+        message = f"Run '{run_id}' is not the active run for thread '{thread_id}'."
+    return json_document({"stopped": False, "message": message}, exchange.headers)
+
+
+async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: str | None) -> bool:
+    """Cancel the open run of a thread, if it is ``run_id`` or was derived from it; return whether there was one."""
+    runs, scope = service.runs, exchange.scope
+    if run_id is not None and runs.withdraw(scope, thread_id, run_id):
+        return True
+    try:
+        summary = await service.store.thread(scope, thread_id)
+        if summary.agent != exchange.agent or summary.running is None:
+            return False
+        if run_id not in (None, summary.running):
+            derived = await latest_derived(service.store, scope, thread_id, str(run_id))
+            if derived is None or derived.run_id != summary.running:
+                return False
+        return (await runs.cancel(scope, thread_id, summary.running)).is_running
+    except NotFound:
+        return False
+
+
+# Threads
+
+
+async def threads(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads``: records of an agent, or of all, last updated first."""
+    query = exchange.request.query
+    archived = None if query.get("includeArchived") == "true" else False
+    found, more = await thread_routes.thread_page(
+        service, exchange, cursor="cursor", agent=query.get("agentId"), archived=archived
+    )
+    records = [documents.thread_record(one) for one in found]
+    return json_document({"threads": records, "nextCursor": more}, exchange.headers)
+
+
+async def _change(service: Service, exchange: Exchange) -> tuple[str, dict[str, Any]]:
+    """Read the body of a change, and check that the thread belongs to the agent it names.
+
+    Raises ``Rejected`` or ``NotFound``.
+    """
+    (thread_id,) = exchange.params
+    body = await read_object(service, exchange, may_be_empty=True)
+    agent = body.get("agentId")
+    if not (agent is None or isinstance(agent, str)):
+        raise CopilotKitRejected(400, "Valid agentId is required", "agentId is a string")
+    await service.check_agent(replace(exchange, agent=agent), thread_id)
+    return thread_id, body
+
+
+async def update_thread(service: Service, exchange: Exchange) -> Reply:
+    """``PATCH /threads/{id}``: rename, archive or unarchive."""
+    thread_id, body = await _change(service, exchange)
+    update = thread_routes.thread_update(body.get("name", UNSET), body.get("archived", UNSET), title_at="/name")
+    summary = await service.store.update_thread(exchange.scope, thread_id, update)
+    return json_document(documents.thread_record(summary), exchange.headers)
+
+
+async def archive_thread(service: Service, exchange: Exchange) -> Reply:
+    """``POST /threads/{id}/archive``."""
+    thread_id, _ = await _change(service, exchange)
+    update = thread_routes.thread_update(UNSET, True, title_at="")
+    await service.store.update_thread(exchange.scope, thread_id, update)
+    return json_document({"threadId": thread_id, "archived": True}, exchange.headers)
+
+
+async def delete_thread(service: Service, exchange: Exchange) -> Reply:
+    """``DELETE /threads/{id}``."""
+    thread_id, _ = await _change(service, exchange)
+    await thread_routes.delete_thread(service, replace(exchange, params=[thread_id]))
+    return json_document({"threadId": thread_id, "deleted": True}, exchange.headers)
+
+
+async def clear_threads(service: Service, exchange: Exchange) -> Reply:
+    """``POST /threads/clear``: delete the threads of the scope on which no run is on."""
+    before: int | None = None
+    while found := await service.store.threads(exchange.scope, limit=_PAGE, before=before):
+        before = found[-1].position
+        for one in found:
+            try:
+                await service.store.delete_thread(exchange.scope, one.thread_id)
+            except (NotFound, ThreadBusy):
+                continue
+    return Document(status=204, headers=exchange.headers)
+
+
+async def _view(service: Service, exchange: Exchange) -> Projection | None:
+    """Return the thread as it stands; None if there is none, which is how CopilotKit sees a new one."""
+    try:
+        return await service.runs.projections.of(exchange.scope, exchange.params[0])
+    except NotFound:
+        return None
+
+
+async def messages(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/messages``."""
+    view = await _view(service, exchange)
+    found = [] if view is None else view.conversation.messages
+    answer = {"messages": documents.message_list(found)}
+    if any(map(has_large_content, found)):
+        return await apart(json_document, answer, exchange.headers, is_large=True)
+    return json_document(answer, exchange.headers)
+
+
+async def state(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/state``."""
+    view = await _view(service, exchange)
+    answer = {"state": None if view is None else view.conversation.state}
+    if is_large(answer["state"]):
+        return await apart(json_document, answer, exchange.headers, is_large=True)
+    return json_document(answer, exchange.headers)
+
+
+async def events(service: Service, exchange: Exchange) -> Reply:
+    """``GET /threads/{id}/events``: the whole log."""
+    (thread_id,) = exchange.params
+    return EventList(service.store, exchange, await service.store.runs(exchange.scope, thread_id))
+
+
+class EventList:
+    """The log of a thread as one JSON document, sent as it is read."""
+
+    def __init__(self, store: Store, exchange: Exchange, runs: Any) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._runs: list[RunRecord] = list(runs)
+
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        """Send it."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            *self._exchange.headers,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        piece = b'{"events":['
+        if self._runs:
+            after, last = self._runs[0].first - 1, self._runs[-1].last
+            thread_id = self._runs[0].thread_id
+            while after < last:
+                batches = await self._store.read(self._exchange.scope, thread_id, after, until=last)
+                if not batches:
+                    break
+                for batch in batches:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    piece = b"," if after >= self._runs[0].first else b""
+                    piece += b",".join(batch.events)
+                    after = batch.last
+        await send({"type": "http.response.body", "body": piece + b"]}"})
+
+
+async def transcribe(service: Service, exchange: Exchange) -> Reply:
+    """``POST /transcribe``: there is no transcriber."""
+    message = "Transcription service is not configured"
+    answer = {"error": "service_not_configured", "message": message, "retryable": False}
+    return json_document(answer, exchange.headers, 503)
+
+
+# The single endpoint
+
+
+async def single(service: Service, exchange: Exchange) -> Reply:
+    """``POST {url}``: a request in an envelope ``{"method", "params", "body"}``."""
+    opened = await open_envelope(service, exchange)
+    if opened.is_info:
+        return json_document(documents.info(service, opened.exchange, is_single=True), exchange.headers)
+    route, params = find_route(opened.segments, ROUTES)
+    method = opened.exchange.request.method
+    handler = route.handlers.get(method)
+    if handler is None or route.path == ():
+        allow = {"allow": ", ".join(route.methods)}
+        raise Rejected(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+    route.check_owner(method, is_owner=exchange.is_owner)
+    return await handler(service, replace(opened.exchange, params=params))
+
+
+_OWNERS: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
+
+ROUTES: Final = (
+    Route((), {"POST": single}),
+    Route(("info",), {"GET": info}),
+    Route(("agent", None, "run"), {"POST": run}),
+    Route(("agent", None, "suggest"), {"POST": suggest}),
+    Route(("agent", None, "connect"), {"POST": connect}),
+    Route(("agent", None, "stop", None), {"POST": stop}),
+    Route(("threads",), {"GET": threads}, needs_owner=_OWNERS),
+    Route(("threads", "clear"), {"POST": clear_threads}, needs_owner=_OWNERS),
+    Route(("threads", None), {"PATCH": update_thread, "DELETE": delete_thread}, needs_owner=_OWNERS),
+    Route(("threads", None, "archive"), {"POST": archive_thread}, needs_owner=_OWNERS),
+    Route(("threads", None, "messages"), {"GET": messages}),
+    Route(("threads", None, "events"), {"GET": events}),
+    Route(("threads", None, "state"), {"GET": state}),
+    Route(("transcribe",), {"POST": transcribe}),
+)
