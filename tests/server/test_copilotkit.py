@@ -36,7 +36,8 @@ async def other(run: Any) -> str:
 
 def make(agent: Any = None, **options: Any) -> App:
     agents = {"default": echo if agent is None else agent, "research": other}
-    return App(agents, copilotkit=True, **{"allow_anonymous": True, **options})
+    options = {"allow_anonymous": True, **options}
+    return App(agents, copilotkit=True, **options)
 
 
 def page_input(thread_id: str = "t", run_id: str = "r", **members: Any) -> dict[str, Any]:

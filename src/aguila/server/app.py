@@ -59,8 +59,8 @@ class App:
     are written at the same time one after the other, for front ends that would mix them. ``undeclared_peers`` says
     what a client that declares no protocol version gets of subagents: ``"flatten"`` makes their output the agent's own,
     ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse. ``capabilities`` is merged
-    over what is derived. ``copilotkit`` serves CopilotKit's runtime contract at this path, or at ``/copilotkit`` if it is
-    True. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
+    over what is derived. ``copilotkit`` serves CopilotKit's runtime contract at this path, or at ``/copilotkit``
+    if it is True. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
     the drain (see ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was
     tolerated.
 

@@ -94,7 +94,7 @@ async def begin_unstored(asked: Asked, projections: Projections, settings: Setti
         seen.run_id,
         owner="",
         lease_seconds=settings.lease,
-        input=b"",
+        input=asked.body,  # a reader that needs a state to begin with finds it there
         fingerprint="",
         events=lines,
     )

@@ -7,9 +7,9 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from aguila.agent.apart import apart, has_large_content, is_large
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import NotFound, ThreadBusy
+from aguila.offload import is_large, offload
 from aguila.server import run_routes, thread_routes
 from aguila.server.copilotkit import documents
 from aguila.server.copilotkit.envelope import open_envelope
@@ -181,8 +181,8 @@ async def messages(service: Service, exchange: Exchange) -> Reply:
     view = await _view(service, exchange)
     found = [] if view is None else view.conversation.messages
     answer = {"messages": documents.message_list(found)}
-    if any(map(has_large_content, found)):
-        return await apart(json_document, answer, exchange.headers, is_large=True)
+    if is_large(found):
+        return await offload(json_document, answer, exchange.headers, is_large=True)
     return json_document(answer, exchange.headers)
 
 
@@ -191,7 +191,7 @@ async def state(service: Service, exchange: Exchange) -> Reply:
     view = await _view(service, exchange)
     answer = {"state": None if view is None else view.conversation.state}
     if is_large(answer["state"]):
-        return await apart(json_document, answer, exchange.headers, is_large=True)
+        return await offload(json_document, answer, exchange.headers, is_large=True)
     return json_document(answer, exchange.headers)
 
 
