@@ -143,6 +143,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "one_text_at_a_time": ("", True),
     "copilotkit": ("", True),
     "copilotkit_path": ("/kit", "/kit"),
+    "langgraph_interrupts": ("", True),
     "max_body": ("1001", 1001),
     "max_upload": ("1002", 1002),
     "max_runs": ("1003", 1003),

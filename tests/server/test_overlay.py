@@ -248,6 +248,21 @@ class Model:
 
     def __init__(self) -> None:
         self.ends: dict[str, list[tuple[Message, str | None]]] = {}
+        self.results: dict[str, dict[str, Message]] = {}  # on the path to each run, by call
+
+    def keep_results(self, run_id: str | None, sent: list[Message]) -> list[Message]:
+        """Put the server's result in the place of a tool message that a client sent for the same call."""
+        results = self.results.get(run_id or "", {})
+        there = {one.id for one in sent}
+        kept: list[Message] = []
+        for one in sent:
+            result = results.get(one.tool_call_id) if isinstance(one, ToolMessage) else None
+            if result is None:
+                kept.append(one)
+            elif one.id == result.id or result.id not in there:
+                kept.append(result)
+                there.add(result.id)
+        return kept
 
     def begin(self, base: list[tuple[Message, str | None]], sent: list[Message]) -> list[tuple[Message, str | None]]:
         by_id = {one.id: one for one in sent}
@@ -308,6 +323,10 @@ class Play:
         for one in sent:
             if rng.random() < 0.1 and isinstance(one.content, str):
                 one = replace(one, content=f"{one.content}!")
+            if rng.random() < 0.2 and isinstance(one, ToolMessage):  # a front end's own, beside the server's or not
+                edited.append(replace(one, id=self.new_id("own"), content="approved"))
+                if rng.random() < 0.5:
+                    continue
             edited.append(one)
             if rng.random() < 0.05:
                 edited.append(user(self.new_id("n"), "yes"))
@@ -362,7 +381,11 @@ def test_every_view_is_what_a_list_made_anew_each_time_says(seed: int, runs: int
             sent = decode(encode(request(run_id, *sent)), RunAgentInput).messages  # as it is read
             events, made = play.says()
             await write(store, request(run_id, *sent, parent_run_id=parent), events)
-            model.ends[run_id] = [*model.begin(base, sent), *((one, run_id) for one in made)]
+            before = parent or latest
+            kept = model.keep_results(before, sent)
+            model.ends[run_id] = [*model.begin(base, kept), *((one, run_id) for one in made)]
+            own = {one.tool_call_id: one for one in made if isinstance(one, ToolMessage)}
+            model.results[run_id] = {**model.results.get(before or "", {}), **own}
             latest = run_id
             if play.rng.random() < 0.5:
                 assert await _view(warm) == [message for message, _ in model.ends[run_id]]

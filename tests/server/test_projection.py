@@ -19,6 +19,7 @@ from aguila.protocol import (
     AssistantMessage,
     DeveloperMessage,
     Event,
+    Message,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedEvent,
@@ -30,6 +31,7 @@ from aguila.protocol import (
     TextMessageContentEvent,
     TextMessageStartEvent,
     ToolCallStartEvent,
+    ToolMessage,
     replace,
 )
 from aguila.server.projection import KEPT_ENDS, Projections
@@ -271,6 +273,11 @@ def ignore(notice: Any) -> None:
     pass
 
 
+def front_end(messages: list[Message]) -> list[Message]:
+    """Let tool messages answer calls of the front end: for other calls the server's own result counts."""
+    return [replace(one, tool_call_id=f"front-{one.id}") if isinstance(one, ToolMessage) else one for one in messages]
+
+
 async def record(store: Store, log: list[Event], inputs: random.Random) -> list[Event]:
     """Write a stream to a store as the runs of a thread; gives the log that a reducer has to be shown for the same."""
     shown: list[Event] = []
@@ -279,7 +286,7 @@ async def record(store: Store, log: list[Event], inputs: random.Random) -> list[
         if isinstance(event, RunStartedEvent):
             given = request(event.run_id) if event.input is None else replace(event.input, protocol_version="1.1")
             state: Any = inputs.choice((None, {}, {"list": [1], "a": 1}, {"a": {"b": 2}}))
-            given = replace(given, state=state, parent_run_id=event.parent_run_id)
+            given = replace(given, state=state, parent_run_id=event.parent_run_id, messages=front_end(given.messages))
             lease = await begin(store, given, started=replace(event, input=None))
             given = decode(encode(given), RunAgentInput)  # a lone text part has become a string
             shown += [replace(event, input=given), StateSnapshotEvent(snapshot={} if state is None else state)]

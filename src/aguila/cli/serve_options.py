@@ -30,6 +30,7 @@ APP_OPTIONS: Final = {
     "one_text_at_a_time": "one_text_at_a_time",
     "copilotkit": "copilotkit",
     "copilotkit_path": "copilotkit",
+    "langgraph_interrupts": "langgraph_interrupts",
     "max_body": "limits.body",
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
@@ -127,6 +128,9 @@ def serve(
     copilotkit_path: Annotated[
         str, _option(_ACCESS, "Where --copilotkit is served; implies it.", metavar="PATH")
     ] = "/copilotkit",
+    langgraph_interrupts: Annotated[
+        bool, _option(_ACCESS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
+    ] = False,
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,

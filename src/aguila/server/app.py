@@ -92,6 +92,7 @@ class App:
         echo_input: bool = False,
         one_text_at_a_time: bool = False,
         undeclared_peers: UndeclaredPeers = "flatten",
+        langgraph_interrupts: bool = False,
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
         retention: Retention | None = None,
         debug: bool = False,
@@ -151,6 +152,7 @@ class App:
             allow_system_messages=allow_system_messages,
             echo_input=echo_input,
             one_text_at_a_time=one_text_at_a_time,
+            langgraph_interrupts=langgraph_interrupts,
             retention=retention,
             debug=debug,
         )

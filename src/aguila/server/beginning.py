@@ -14,7 +14,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
-from aguila.protocol import Event, RunAgentInput, replace
+from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, replace
 from aguila.server.attempts import take_back
 from aguila.server.interrupts import ResumePlan
 from aguila.server.live import LiveRun
@@ -39,6 +39,8 @@ class Beginning(msgspec.Struct):
     headers: Mapping[str, str]
     max_state: int
     debug: bool
+    restates_messages: bool = False
+    """Whether the client holds tool messages that are not in the thread, and gets a snapshot without them."""
 
     async def load(self) -> RunContext:
         """What the agent's execution needs to know.
@@ -51,13 +53,16 @@ class Beginning(msgspec.Struct):
         writer = EventWriter(thread_id, run_id, new_id=new_id, parent_run_id=seen.parent_run_id, state=state)
         for event in self.prelude:
             writer.emit(event)
-        brought = seen
+        brought, snapshot = seen, None
         if plan.after is not None:
             back, snapshot = await take_back(plan.after, self.projections, scope, thread_id, run_id)
             brought = replace(seen, messages=back.rest_of(seen.messages))
-            if snapshot is not None:
-                live.put(writer.emit(snapshot))
-                await live.room()
+        if snapshot is None and self.restates_messages:
+            view = await self.projections.of(scope, thread_id, run_id)
+            snapshot = MessagesSnapshotEvent(messages=view.conversation.messages)
+        if snapshot is not None:
+            live.put(writer.emit(snapshot))
+            await live.room()
         if plan.is_given_up:
             live.cancel()  # before it began
         # Not before the run has begun: the run before it may still have been writing its session.

@@ -39,6 +39,7 @@ from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotE
 from aguila.server.overlay import INSTRUCTING_ROLES, says_the_same
 from aguila.server.projection import History, Projection, Projections
 from aguila.server.rejection import Rejected
+from aguila.server.tool_results import NO_CALLS, keep_results
 from aguila.server.unnamed import BY_PLACE, has_unnamed, named
 from aguila.store import Store
 from aguila.stream.json_values import json_equal
@@ -47,7 +48,8 @@ from aguila.stream.json_values import json_equal
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """``input`` is what the agent sees, ``sent`` what the client sent, each message with its id in the thread.
 
-    ``prelude`` belongs right after RUN_STARTED.
+    ``prelude`` belongs right after RUN_STARTED. ``aside`` are the ids of tool messages that were kept aside, since the
+    result of their call is the server's.
     """
 
     input: RunAgentInput
@@ -55,6 +57,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[Notice]
     is_hydration: bool
     prelude: list[Event]
+    aside: Sequence[str] = ()
 
 
 async def prepare(
@@ -113,7 +116,7 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
     seen: set[str] = set()
     for message in input.messages:
         message_id = message.id
-        if message_id in seen or message_id.startswith(BY_PLACE):
+        if message_id in seen or message_id.startswith(BY_PLACE) or message.role == "tool":
             return False
         if message.role in INSTRUCTING_ROLES and not allow_system_messages:
             return False
@@ -124,7 +127,8 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
 def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # noqa: A002
     if input.state is None and input.resume is not None and input.resume != []:
         return True
-    if has_unnamed(input.messages) or has_translated(input):
+    has_results = any(message.role == "tool" for message in input.messages)
+    if has_results or has_unnamed(input.messages) or has_translated(input):
         return True
     return not allow_system_messages and has_instructions(input.messages)
 
@@ -151,50 +155,74 @@ def combine(
     A replay asks again for what the first run of its chain saw.
     """
     notices: list[Notice] = []
-    input = named(input, [] if view is None else view.conversation.messages)  # noqa: A001
-    held = {} if view is None else {message.id: message for message in view.conversation.messages}
-    has_resume = input.resume is not None and input.resume != []
+    known = [] if view is None else view.conversation.messages
+    held = {message.id: message for message in known}
+    input = named(input, known)  # noqa: A001
+    kept = keep_results(input.messages, NO_CALLS if view is None else view.server_calls)
+    if kept.aside:
+        notices.append(_kept_aside(kept.aside))
+    messages = kept.messages
     if history == "server":
-        known = [] if view is None else view.conversation.messages
-        messages: Sequence[Message] = [*known, *_unknown(input.messages, held, notices)]
+        messages = [*known, *_unknown(messages, held, notices)]
         messages = [message for message in messages if message.role != "activity"]
     else:
-        messages = _restored(input, held)
+        messages = _restored(messages, input, held)
         if len({message.id for message in messages}) < len(messages):
             notices.append(_doubled(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _without_instructions(messages, held, view, notices)
-
-    state = input.state
-    if view is not None and (history == "server" or has_resume):
-        # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
-        is_new_here = history == "server" and not any(message.id in held for message in input.messages)
-        if state is None or (is_new_here and json_equal(state, {})):
-            state = view.conversation.state
-    sent: State = {} if input.state is None else input.state
-    prelude: list[Event] = []
-    if state is not None and not json_equal(state, sent):
-        prelude.append(StateSnapshotEvent(snapshot=state))
+    state = _state(input, view, history)
     is_same = messages is input.messages and state is input.state
     return Prepared(
         input=input if is_same else replace(input, messages=list(messages), state=state),
         sent=input,
         notices=notices,
-        is_hydration=history == "server" and not has_resume and not input.messages,
-        prelude=prelude,
+        is_hydration=history == "server" and not input.resume and not input.messages,
+        prelude=_state_prelude(state, input.state),
+        aside=kept.aside,
     )
 
 
-def _restored(input: RunAgentInput, held: dict[str, Message]) -> list[Message]:  # noqa: A002
+def _restored(
+    messages: Sequence[Message],
+    input: RunAgentInput,  # noqa: A002
+    held: dict[str, Message],
+) -> Sequence[Message]:
     """Return the messages of an older client, with the thread's own where it sent back what a dialect made of it."""
     if not has_translated(input):
-        return input.messages
+        return messages
     return [
         held[message.id]
         if message.id in held and may_be_translated(message) and says_the_same(message, held[message.id])
         else message
-        for message in input.messages
+        for message in messages
     ]
+
+
+def _state(input: RunAgentInput, view: Projection | None, history: History) -> State:  # noqa: A002
+    """Return the state that the agent starts with: the client's, or the one that the log holds."""
+    if view is None or not (history == "server" or input.resume):
+        return input.state
+    # Absent and {} are the same to the protocol (IN-11); only a client that knows the thread can mean {}.
+    if input.state is None:
+        return view.conversation.state
+    if history == "server" and json_equal(input.state, {}):
+        held = {message.id for message in view.conversation.messages}
+        if not any(message.id in held for message in input.messages):
+            return view.conversation.state
+    return input.state
+
+
+def _state_prelude(state: State, sent: State) -> list[Event]:
+    """Return the STATE_SNAPSHOT for a client that does not hold the state that the agent starts with."""
+    if state is None or json_equal(state, {} if sent is None else sent):
+        return []
+    return [StateSnapshotEvent(snapshot=state)]
+
+
+def _kept_aside(ids: Sequence[str]) -> Notice:
+    text = f"the server has the results of these calls; tool messages of the client are kept aside: {list_ids(ids)}"
+    return Notice(rule="tool-results", message=text, path="/messages")
 
 
 def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: list[Notice]) -> list[Message]:

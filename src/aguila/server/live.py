@@ -29,6 +29,7 @@ from aguila.offload import offload
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.checked import DELTAS, checked, checked_deltas, checked_large, is_large_event
 from aguila.server.files import resolve_file
+from aguila.server.langgraph_pages import on_interrupt_events
 from aguila.server.outage import Outage
 from aguila.server.rejection import Rejected
 from aguila.server.viewers import HANG_UP, Viewer, Viewers
@@ -78,6 +79,7 @@ class LiveRun:
         "_pending",
         "_refusal",
         "_room",
+        "_sends_on_interrupt",
         "_sequencer",
         "_store",
         "_terminal",
@@ -108,6 +110,7 @@ class LiveRun:
         claims: Sequence[str] = (),
         max_event: int = MAX_SIZE,
         max_held: int | None = None,
+        sends_on_interrupt: bool = False,
         outage: Outage | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -123,6 +126,7 @@ class LiveRun:
         self._store = store
         self._max_event = max_event
         self._sequencer = None if max_held is None else TextSequencer(max_held, self._size_of)
+        self._sends_on_interrupt = sends_on_interrupt
         self.session: bytes | None = None
         """The thread's session before this run."""
         self._window = self._wait = window
@@ -181,6 +185,8 @@ class LiveRun:
             self._settle_deltas()
             if events[-1].__class__ in _TERMINAL:
                 self._terminal = lines.pop()  # appended when the executor has returned what belongs to it
+                if self._sends_on_interrupt:
+                    lines += [checked(event, self._max_event) for event in on_interrupt_events(events[-1])]
             self._pending += lines
         if len(self._pending) + len(self._deltas) >= self._crowd:
             self.is_full = self._count() >= AHEAD

@@ -60,6 +60,7 @@ from aguila.protocol import (
 )
 from aguila.server.limits import STORED
 from aguila.server.overlay import INSTRUCTING_ROLES, UNSENT_ROLES, Held, lay_over
+from aguila.server.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, keep_results
 from aguila.server.unnamed import has_unnamed, named
 from aguila.store import RunRecord, Store
 from aguila.stream import Conversation, Reducer
@@ -92,6 +93,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 
     ``instructions`` are the ids of system and developer messages that came from clients, not from the agent.
     ``has_state`` says whether anybody ever spoke of a state: ``{}`` may be one, or the lack of one (IN-11).
+    ``server_calls`` are the tool calls whose results come from the server.
     """
 
     thread_id: str
@@ -101,6 +103,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     run: LastRun | None
     instructions: frozenset[str]
     has_state: bool = False
+    server_calls: ServerCalls = NO_CALLS
 
     @property
     def is_running(self) -> bool:
@@ -202,7 +205,7 @@ class _Line:
     """One path through the tree, reduced event by event."""
 
     __slots__ = ("_calls", "_ended", "_has_state", "_instructions", "_makers", "_opened", "_path", "_reducer",
-                 "_started", "_subagents", "_warn", "last", "tip")  # fmt: skip
+                 "_server_calls", "_started", "_subagents", "_warn", "last", "tip")  # fmt: skip
 
     def __init__(self, start: Projection | None, makers: _Makers, warn: Warn) -> None:
         self._makers = makers
@@ -215,6 +218,7 @@ class _Line:
         )
         self._instructions = frozenset[str]() if start is None else start.instructions
         self._has_state = start is not None and start.has_state
+        self._server_calls = ServerCallTracker(NO_CALLS if start is None else start.server_calls)
         self._started: RunStartedEvent | None = None
         self._begin(None)
 
@@ -230,10 +234,11 @@ class _Line:
         reducer = self._reducer
         given = named(given, reducer.messages) if has_unnamed(given.messages) else given
         reducer.feed(replace(event, input=None))
+        messages = keep_results(given.messages, self._server_calls.calls()).messages
         if history == "client":
-            self._lay_over(given.messages)
+            self._lay_over(messages)
         else:
-            self._add(given.messages)
+            self._add(messages)
         reducer.feed(StateSnapshotEvent(snapshot={} if given.state is None else given.state))
         self._has_state = self._has_state or (given.state is not None and not json_equal(given.state, {}))
         self._begin(event)
@@ -297,6 +302,7 @@ class _Line:
             run=run,
             instructions=self._instructions,
             has_state=self._has_state,
+            server_calls=self._server_calls.calls(),
         )
 
     def _note_state(self, _: Any) -> None:
@@ -310,6 +316,15 @@ class _Line:
     def _make_all(self, event: MessagesSnapshotEvent) -> None:
         for message in event.messages:
             self._make(message.id, message.role)
+        self._server_calls.messages_restated(event.messages)
+
+    def _answer(self, event: ToolCallResultEvent) -> None:
+        self._make(event.message_id, "tool")
+        self._server_calls.call_answered(event)
+
+    def _finish(self, event: RunFinishedEvent) -> None:
+        self._end(event)
+        self._server_calls.run_finished(event)
 
     def _end(self, event: Any) -> None:
         self._ended = event
@@ -328,6 +343,7 @@ def _opens(item: Item) -> Callable[[_Line, Any], None]:
         line._opened[_key(item, event)] = event
         if item is TOOL_CALL:
             line._calls.setdefault(event.tool_call_id, event)
+            line._server_calls.call_started(event.tool_call_id)
             parent = event.parent_message_id
             line._make(event.tool_call_id if parent is None or parent == "" else parent, "assistant")
         elif item is TEXT:
@@ -353,11 +369,11 @@ def _closes(item: Item) -> Callable[[_Line, Any], None]:
 _TRACKED: dict[type[Any], Callable[[_Line, Any], None]] = {
     **{item.opener: _opens(item) for item in ITEMS},
     **{closer: _closes(item) for item in ITEMS for closer in item.closers},
-    RunFinishedEvent: _Line._end,
+    RunFinishedEvent: _Line._finish,
     RunErrorEvent: _Line._end,
     StateSnapshotEvent: _Line._note_state,
     StateDeltaEvent: _Line._note_state,
-    ToolCallResultEvent: lambda line, event: line._make(event.message_id, "tool"),
+    ToolCallResultEvent: _Line._answer,
     ActivitySnapshotEvent: lambda line, event: line._make(event.message_id, "activity"),
     MessagesSnapshotEvent: _Line._make_all,
 }

@@ -23,6 +23,7 @@ from aguila.server.exchange import Exchange, Service
 from aguila.server.history import check_parent
 from aguila.server.inputs import Body, decode_input, read_outline
 from aguila.server.join import join, withdrawn
+from aguila.server.langgraph_pages import on_interrupt_events
 from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
 from aguila.server.responses import Framing, Receive, Reply, WithoutIds, json_document
@@ -234,9 +235,11 @@ async def _join(
     projections = service.runs.projections
     joined = await join(store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id)
 
-    is_large = any(map(is_large_event, joined.events))
-    frames = partial(framing.events, joined.events, joined.after)
-    opening = await offload(frames) if is_large else frames()
+    events = joined.events
+    if service.runs.sends_on_interrupt:
+        events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
+    frames = partial(framing.events, events, joined.after)
+    opening = await offload(frames) if any(map(is_large_event, events)) else frames()
     watched = service.runs.watchable(running) if running is not None and joined.is_live else None
     return service.stream(
         exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched

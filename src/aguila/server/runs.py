@@ -52,6 +52,7 @@ from aguila.server.derived_runs import latest_derived, resolve_run
 from aguila.server.history import Prepared, prepare
 from aguila.server.interrupts import ResumePlan, ordinary_plan, plan_resume
 from aguila.server.keeper import Keeper
+from aguila.server.langgraph_pages import has_command_answer, with_resume
 from aguila.server.live import LiveRun
 from aguila.server.outage import Outage
 from aguila.server.projection import Projections
@@ -87,6 +88,8 @@ class Runs:
         self.is_draining = False
         self.has_queue = settings.busy == "queue"
         """Whether a request may have to wait for its turn."""
+        self.sends_on_interrupt = settings.langgraph_interrupts
+        """Whether an interrupt is also sent as CUSTOM ``on_interrupt``."""
         self.live: dict[Key, LiveRun] = {}
         self._unstored: set[LiveRun] = set()
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 each of these is a system call
@@ -241,13 +244,14 @@ class Runs:
     async def _start(self, asked: Asked) -> Started:
         # Without answers, on a thread where none are awaited, there is nothing to plan; and ``begin`` tells if some
         # are. So the first try is made without reading anything, and everything is looked at only if it fails.
-        is_guess = not asked.input.resume
+        has_answers = bool(asked.input.resume) or has_command_answer(asked.input)
+        is_guess = not has_answers
         while True:
             if self.is_draining:
                 raise draining()
             request = asked
-            if asked.input.resume:
-                resolved = await resolve_run(asked, self.store)
+            if has_answers:
+                resolved = await self._resolve(asked)
                 if isinstance(resolved, RunRecord):
                     return Started(record=resolved)
                 request = resolved
@@ -274,7 +278,8 @@ class Runs:
                 record = error.run
                 if asked.is_same(record):
                     return Started(record=record)
-                if not is_guess and request is asked:  # else another request has just begun a derived run
+                is_derived = request.input.run_id != asked.input.run_id  # then look again: it has just begun
+                if not is_guess and not is_derived:
                     message = "this run id was used on this thread for another request"
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
@@ -304,8 +309,17 @@ class Runs:
 
     async def _found(self, asked: Asked) -> Started | None:
         """Find the run that this request started before, if it did."""
-        resolved = await resolve_run(asked, self.store)
+        resolved = await self._resolve(asked)
         return Started(record=resolved) if isinstance(resolved, RunRecord) else None
+
+    async def _resolve(self, asked: Asked) -> RunRecord | Asked:
+        """Find the run that this request started before; else return the request with its answers and stored id."""
+        if has_command_answer(asked.input):
+            found = await with_resume(asked, self.store)
+            if isinstance(found, RunRecord):
+                return found
+            asked = found
+        return await resolve_run(asked, self.store)
 
     async def _plan(self, asked: Asked, is_guess: bool) -> tuple[Prepared, ResumePlan | None]:
         """What the agent will see, and what the run may begin with. A guess tells no notices: it may not come true."""
@@ -379,6 +393,7 @@ class Runs:
             claims=claims,
             max_event=settings.limits.event,
             max_held=settings.max_held,
+            sends_on_interrupt=self.sends_on_interrupt,
             outage=self.outage,
             loop=self._loop,
         )
@@ -393,6 +408,7 @@ class Runs:
             asked.headers,
             settings.limits.state,
             settings.debug,
+            restates_messages=bool(seen.resume and prepared.aside),
         )
         key = (scope, thread_id, run_id)
         self.live[key] = live

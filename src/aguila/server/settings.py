@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_system_messages: bool = False
     echo_input: bool = False
     one_text_at_a_time: bool = False
+    langgraph_interrupts: bool = False
     retention: Retention | None = None
     debug: bool = False
 
