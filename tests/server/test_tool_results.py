@@ -11,13 +11,14 @@ from serving import Server, check_valid, serving, text_of, types
 
 from aguila import App
 from aguila.chat import as_chat_messages, provider_history
-from aguila.protocol import ToolCallEndEvent, ToolCallStartEvent
+from aguila.protocol import DataSource, ImagePart, TextPart, ToolCallEndEvent, ToolCallStartEvent
 from aguila.store import MemoryStore, SQLiteStore
 
 Events = list[dict[str, Any]]
 Messages = list[dict[str, Any]]
 
 HELLO = [{"id": "u1", "role": "user", "content": "Pay"}]
+IMAGE = DataSource(value="AA==", mime_type="image/png")
 AGAIN = {"id": "u2", "role": "user", "content": "And now?"}
 
 
@@ -231,3 +232,25 @@ def test_a_view_that_is_read_anew_is_the_same(tmp_path: Path, history: Any) -> N
     assert threads[0] == threads[1] == threads[2]
     assert results(threads[0]) == [(question["toolCallId"], "paid")]
     assert "approved" not in json.dumps([one for one in threads[0] if one["role"] == "tool"])
+
+
+def test_a_result_that_a_dialect_wrote_as_text_reaches_the_agent_as_it_was(store: Any, history: Any) -> None:
+    seen: list[Any] = []
+    notices: list[Any] = []
+
+    async def agent(run: Any) -> Any:
+        seen.append([one.content for one in run.messages if one.role == "tool"])
+        if len(seen) == 1:
+            call = await run.tool_call("draw", {})
+            await call.result([TextPart(text="here"), ImagePart(source=IMAGE)])
+        yield "ok"
+
+    with serving(App(agent, store=store, history=history, warn=notices.append)) as server:
+        events = server.events(run_id="r1", messages=HELLO, protocolVersion=...)
+        (result,) = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+        assert isinstance(result["content"], str)
+        sent = [{**one, "content": result["content"]} if one["role"] == "tool" else one for one in thread_of(server)]
+        server.events(run_id="r2", messages=[*sent, AGAIN], protocolVersion=...)
+        assert isinstance(results(thread_of(server))[0][1], list)
+    assert seen[1] == [[TextPart(text="here"), ImagePart(source=IMAGE)]]
+    assert "tool-results" not in [one.rule for one in notices]
