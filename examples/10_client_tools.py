@@ -7,8 +7,7 @@ python examples/10_client_tools.py
 import os
 from typing import Literal
 
-from aguila import Client
-from aguila.client import ToolError, tool
+from aguila import Client, ToolError, tool
 
 URL = os.environ.get("AGUILA_URL", "http://127.0.0.1:8000")
 

@@ -17,8 +17,8 @@ import os
 import uvicorn
 from openai import AsyncOpenAI
 
-from aguila import App
-from aguila.providers import ToolError, openai
+from aguila import App, ToolError
+from aguila.providers import openai
 
 TEMPERATURES = {"Lisbon": 24, "Oslo": 11}
 

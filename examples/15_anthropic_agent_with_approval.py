@@ -19,8 +19,8 @@ import os
 import uvicorn
 from anthropic import AsyncAnthropic
 
-from aguila import App
-from aguila.providers import anthropic, tool
+from aguila import App, tool
+from aguila.providers import anthropic
 
 TRANSFERS: list[dict] = []
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aguila.agent import Run
+    from aguila.chat import ToolError, tool
     from aguila.client import AsyncClient, ChatClient, Client
     from aguila.server import App
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "AsyncClient", "ChatClient", "Client", "Run", "__version__"]
+__all__ = ["App", "AsyncClient", "ChatClient", "Client", "Run", "ToolError", "__version__", "tool"]
 
 _HOMES = {
     "App": ("aguila.server", "server"),
@@ -21,6 +22,8 @@ _HOMES = {
     "ChatClient": ("aguila.client", "client"),
     "Client": ("aguila.client", "client"),
     "Run": ("aguila.agent", None),
+    "ToolError": ("aguila.chat", None),
+    "tool": ("aguila.chat", None),
 }
 
 

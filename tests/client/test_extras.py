@@ -23,7 +23,7 @@ def run_without(blocked: list[str], code: str) -> str:
         (["h2"], "from aguila import AsyncClient; AsyncClient('http://x', options={'http2': True})", "http2"),
         (["aiohttp"], "import aguila.client.transports.aiohttp", "aiohttp"),
         (["google", "google.protobuf"], "from aguila import Client; Client('http://x', protobuf=True)", "protobuf"),
-        (["jsonschema_rs"], "from aguila.client.schema import problem_with; problem_with(1, {})", "client"),
+        (["jsonschema_rs"], "from aguila.chat.json_schema import problem_with; problem_with(1, {})", "client"),
     ],
 )
 def test_a_missing_extra_is_an_error_that_names_it(blocked, code, extra):

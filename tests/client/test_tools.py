@@ -11,8 +11,9 @@ import pytest
 from scripted import ScriptedServer, call, run_of, text
 from typing_checks import judged, revealed
 
+from aguila.chat.tools import FunctionTool, Toolbox
 from aguila.client import ToolError, part, tool
-from aguila.client.tools import FunctionTool, Toolbox
+from aguila.client.tools import plan_call
 from aguila.errors import HTTPRejected, IllegalStep, ToolRoundsExceeded
 from aguila.protocol import FunctionCall, Tool, ToolCall, ToolMessage
 
@@ -123,13 +124,13 @@ def test_a_signature_that_cannot_be_advertised_is_refused():
     [("text", "text"), (None, ""), ({"a": [1, None]}, '{"a":[1,null]}'), (5, "5"), (False, "false"), ([], "[]")],
 )
 def test_results_are_text_or_json(value, content):
-    planned = Toolbox([tool(name="f", parameters={})(lambda: value)]).plan(_call("f", "{}"), "m")
+    planned = plan_call(Toolbox([tool(name="f", parameters={})(lambda: value)]), _call("f", "{}"), "m")
     assert planned.answer(value) == ToolMessage(id="m", tool_call_id="c", content=content)
 
 
 def test_results_may_be_parts_and_a_result_without_a_json_form_is_an_error():
     picture = part(b"\x89PNG\r\n\x1a\n")
-    planned = Toolbox([tool(name="f", parameters={})(lambda: 1)]).plan(_call("f", "{}"), "m")
+    planned = plan_call(Toolbox([tool(name="f", parameters={})(lambda: 1)]), _call("f", "{}"), "m")
     assert planned.answer(picture).content == [picture]
     assert planned.answer([picture, picture]).content == [picture, picture]
     assert planned.answer(object()).error is not None

@@ -98,6 +98,7 @@ def test_files() -> None:
         ('run.state["count"]', "Counted."),
         ("run.emit(", "Hello"),
         ("run.result =", "It is 2.40."),
+        ("run.call_tool(", "paid 50"),
     ],
 )
 def test_what_is_said(word: str, expected: str) -> None:
@@ -197,4 +198,4 @@ def test_an_agent_in_a_thread() -> None:
 
 
 def test_no_snippet_is_left_out() -> None:
-    assert len(BLOCKS) == 21  # each of which is run above
+    assert len(BLOCKS) == 22  # each of which is run above

@@ -221,7 +221,7 @@ def test_pictures_of_tools_and_models_are_never_worked_on_by_the_event_loop(
         monkeypatch.setattr(owner, name, watched)
 
     places = [
-        "aguila.providers._tools.make_result_content",  # what a tool gave becomes parts
+        "aguila.chat.tools.function_tool.make_result_content",  # what a tool gave becomes parts
         "aguila.agent.questions.encode",  # and is put on record
         "aguila.agent.questions.load",  # and read again
         "aguila.chat.media.encode_base64",

@@ -17,6 +17,7 @@ from provider_checkers import check_gemini
 from serving import serving, until
 
 from aguila import App
+from aguila.agent.tool_calls import ToolResult, call_function
 from aguila.chat import (
     ChatMessage,
     ChatUpdate,
@@ -49,7 +50,6 @@ from aguila.providers._failure import failure_of
 from aguila.providers._loop import make_agent
 from aguila.providers._prompt import View
 from aguila.providers._schema import gemini_schema, standard_schema
-from aguila.providers._tools import Result
 
 REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "openai chat": openai_chat.request,
@@ -321,7 +321,7 @@ def test_two_tools_of_one_name_and_no_rounds_are_refused() -> None:
     def f() -> None: ...
 
     model: Any = None
-    with pytest.raises(ValueError, match="same name"):
+    with pytest.raises(ValueError, match="two are called"):
         make_agent(model, tools=[f, tool(f)], instructions=None, max_rounds=1)
     with pytest.raises(ValueError, match="round"):
         make_agent(model, tools=[], instructions=None, max_rounds=0)
@@ -345,9 +345,9 @@ def test_what_a_tool_raises_stays_here_but_a_tool_error_is_told() -> None:
         raise ToolError("Ask for another city.")
 
     run: Any = None
-    assert asyncio.run(FunctionTool(leaks).call({}, run)).error == "The tool failed."
-    assert asyncio.run(FunctionTool(tells).call({}, run)).error == "Ask for another city."
-    assert "do not fit" in str(asyncio.run(FunctionTool(leaks).call({"a": 1}, run)).error)
+    assert asyncio.run(call_function(FunctionTool(leaks), {}, run)).error == "The tool failed."
+    assert asyncio.run(call_function(FunctionTool(tells), {}, run)).error == "Ask for another city."
+    assert "do not fit" in str(asyncio.run(call_function(FunctionTool(leaks), {"a": 1}, run)).error)
 
 
 def test_a_front_end_cannot_take_a_tool_of_the_agent_over() -> None:
@@ -486,7 +486,7 @@ def test_a_tool_may_give_models_of_pydantic() -> None:
     class Trip:
         city: City
 
-    assert Result.of(City(name="Oslo")).content == '{"name":"Oslo"}'
-    assert Result.of([City(name="Oslo")]).content == '[{"name":"Oslo"}]'
-    assert Result.of({"a": Trip(City(name="Oslo"))}).content == '{"a":{"city":{"name":"Oslo"}}}'
-    assert Result.of(object()).error == "The tool gave a result that cannot be sent."
+    assert ToolResult.of(City(name="Oslo")).content == '{"name":"Oslo"}'
+    assert ToolResult.of([City(name="Oslo")]).content == '[{"name":"Oslo"}]'
+    assert ToolResult.of({"a": Trip(City(name="Oslo"))}).content == '{"a":{"city":{"name":"Oslo"}}}'
+    assert ToolResult.of(object()).error == "The tool gave a result that cannot be sent."

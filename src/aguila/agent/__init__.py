@@ -10,6 +10,7 @@ from aguila.agent.executor import execute
 from aguila.agent.interrupts import Interrupt
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question, is_replayed
 from aguila.agent.run import Run
+from aguila.agent.tool_calls import ToolResult
 
 __all__ = [
     "Approval",
@@ -24,6 +25,7 @@ __all__ = [
     "RunContext",
     "Services",
     "Sink",
+    "ToolResult",
     "execute",
     "is_replayed",
 ]

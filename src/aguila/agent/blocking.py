@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
+
+import msgspec
 
 from aguila.agent.blocking_handles import (
     BlockingActivity,
@@ -30,8 +31,10 @@ from aguila.agent.bridge import Bridge
 from aguila.agent.handles import ToolCallHandle
 from aguila.agent.questions import Approval, ProposedCall, Question, within_itself
 from aguila.agent.run import Run
+from aguila.agent.tool_calls import ToolResult, failed_call
 from aguila.agent.writing import SubagentHandle, Writing
 from aguila.chat.hooks import Hooks
+from aguila.chat.tools import FunctionTool
 from aguila.chat.types import ChatMessage
 from aguila.protocol import (
     Context,
@@ -46,6 +49,7 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import FileSource, MediaPart, TextPart
+from aguila.stream.json_values import copy_json
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,7 +101,7 @@ class BlockingWriting(ABC):
 
     def tool_call(
         self,
-        name: str,
+        name: str | FunctionTool[..., Any],
         args: dict[str, Any] | str | None = None,
         *,
         tool_call_id: str | None = None,
@@ -119,9 +123,49 @@ class BlockingWriting(ABC):
         )
         return BlockingToolCall(call, self._bridge)
 
+    def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
+        """Show a call of a function tool, ask for approval if it needs one, call it and send its result.
+
+        A plain function is called in this thread, an async one on the event loop.
+        """
+        if tool.is_async:
+            return self._bridge.call(partial(self._writing.call_tool, tool, args))
+        arguments: dict[str, Any] = {} if args is None else copy_json(args)
+        key = self._made(self._writing._questions.new_key, f"tool {tool.name}")
+        call, arguments, known = self._bridge.call(partial(self._writing._begin_call, tool, arguments))
+
+        def effect() -> Any:
+            try:
+                result = ToolResult.of(tool.function(**tool.check(arguments)))
+            except Exception as error:  # noqa: BLE001 - whatever the function raises, the call gets a result
+                result = failed_call(tool, error)
+            return msgspec.to_builtins(result)
+
+        if known is None:
+            known = msgspec.convert(self._once(key, effect), ToolResult)
+        self._bridge.call(partial(call.result, known.content))
+        return known
+
+    def _once(self, key: str, effect: Callable[[], Any]) -> Any:
+        """Give the recorded result of an effect, or call it in this thread and record its result."""
+        questions, bridge = self._writing._questions, self._bridge
+        doing = (threading.get_ident(), key)
+        if doing in bridge.active_effects:
+            raise RuntimeError(within_itself(key))
+        with bridge.effect_locks[key]:
+            known, value = bridge.call(partial(questions.find, key))
+            if known:
+                return value
+            bridge.active_effects.add(doing)
+            try:
+                value = effect()
+            finally:
+                bridge.active_effects.discard(doing)
+            return bridge.call(partial(questions.record, key, value))
+
     def stream_tool_call(
         self,
-        name: str,
+        name: str | FunctionTool[..., Any],
         *,
         tool_call_id: str | None = None,
         parent_message_id: str | None = None,
@@ -226,7 +270,7 @@ class BlockingWriting(ABC):
 
     def approve(
         self,
-        tool_name: str,
+        tool: str | FunctionTool[..., Any],
         args: dict[str, Any],
         *,
         message: str | None = None,
@@ -238,7 +282,7 @@ class BlockingWriting(ABC):
         approval = self._bridge.call(
             partial(
                 self._writing.approve,
-                tool_name,
+                tool,
                 args,
                 message=message,
                 key=key,
@@ -318,8 +362,6 @@ class BlockingRun(BlockingWriting):
         self.parent_run_id = run.parent_run_id
         self.principal: Any = run.principal
         self.headers: Mapping[str, str] = run.headers
-        self._recording: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._doing: set[tuple[int, str]] = set()  # the threads that are in an effect, and its key
 
     @property
     def _writing(self) -> Run:
@@ -420,20 +462,7 @@ class BlockingRun(BlockingWriting):
 
     def once(self, key: str, effect: Callable[[], Any]) -> Any:
         """Do something once, however often the agent is replayed. ``effect`` is called in this thread."""
-        questions = self._run._questions
-        doing = (threading.get_ident(), key)
-        if doing in self._doing:
-            raise RuntimeError(within_itself(key))
-        with self._recording[key]:
-            known, value = self._bridge.call(partial(questions.find, key))
-            if known:
-                return value
-            self._doing.add(doing)
-            try:
-                value = effect()
-            finally:
-                self._doing.discard(doing)
-            return self._bridge.call(partial(questions.record, key, value))
+        return self._once(key, effect)
 
     @contextmanager
     def retelling(self) -> Generator[None]:

@@ -14,7 +14,7 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
@@ -73,6 +73,10 @@ class Bridge:
         self._changed = threading.Condition()
         self._is_closed = False
         self._own = 0
+        self.effect_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        """A lock for each effect that is recorded, by its key."""
+        self.active_effects: set[tuple[int, str]] = set()
+        """The threads that are in an effect, with its key."""
         self.ended = asyncio.Event()
         """Set when the thread has nothing more to do."""
 

@@ -158,6 +158,8 @@ class Questions:
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._times: dict[str, tuple[int, Branch]] = {}  # how often questions without keys were asked, and where last
         self._top = _Place(self, None)
+        self.run: Any = None
+        """The run that these are the questions of, for tools that take it."""
         self.raised: dict[str, protocol.Interrupt] = {}
         """The questions this run asked and has no answer to, by id."""
 

@@ -76,6 +76,7 @@ class Run(Writing):
         super().__init__(
             output, Questions(context, output, services), frozenset(tool.name for tool in self.tools), owner=None
         )
+        self._questions.run = self
 
     @property
     def state(self) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+import msgspec
+
 from aguila.agent.handles import (
     ActivityHandle,
     BranchScope,
@@ -22,6 +24,8 @@ from aguila.agent.handles import (
 )
 from aguila.agent.output import Output
 from aguila.agent.questions import APPROVAL_SCHEMA, Approval, ProposedCall, Question, Questions, read_approval
+from aguila.agent.tool_calls import ToolResult, call_function
+from aguila.chat.tools import FunctionTool, ToolError
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.json_values import copy_json
 from aguila.stream.rules import SUBAGENT
@@ -75,7 +79,7 @@ class Writing:
 
     async def tool_call(
         self,
-        name: str,
+        name: str | FunctionTool[..., Any],
         args: dict[str, Any] | str | None = None,
         *,
         tool_call_id: str | None = None,
@@ -100,15 +104,54 @@ class Writing:
 
     def stream_tool_call(
         self,
-        name: str,
+        name: str | FunctionTool[..., Any],
         *,
         tool_call_id: str | None = None,
         parent_message_id: str | None = None,
         metadata: Metadata | None = None,
     ) -> ToolCallHandle:
         """A call whose arguments are written piece by piece while it is entered."""
+        name = _name_of(name)
         is_frontend = name in self._frontend_tools
         return ToolCallHandle(self._out, self._owner, name, tool_call_id, parent_message_id, is_frontend, metadata)
+
+    async def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
+        """Show a call of a function tool, ask for approval if it needs one, call it and send its result.
+
+        The result is recorded: a replay does not call the function again. Arguments that do not fit, an exception and a
+        refusal of the user are results too; ``error`` of the result tells that the call failed.
+        """
+        arguments: dict[str, Any] = {} if args is None else copy_json(args)
+        key = self._questions.new_key(f"tool {tool.name}")
+        call, arguments, known = await self._begin_call(tool, arguments)
+
+        async def effect() -> Any:
+            return msgspec.to_builtins(await call_function(tool, arguments, self._questions.run))
+
+        if known is None:
+            once = self._questions.once_in_run if tool.takes_run else self._questions.once
+            known = msgspec.convert(await once(key, effect), ToolResult)
+        await call.result(known.content)
+        return known
+
+    async def _begin_call(
+        self, tool: FunctionTool[..., Any], arguments: dict[str, Any]
+    ) -> tuple[ToolCallHandle, dict[str, Any], ToolResult | None]:
+        """Show a call and ask for approval. Gives the result if the function is not to be called."""
+        refused: ToolResult | None = None
+        try:
+            tool.check(arguments)
+            needs_approval = tool.needs_approval(arguments)
+        except ToolError as error:
+            refused, needs_approval = ToolResult.failed(str(error)), False
+        if not needs_approval:
+            call = await self.tool_call(tool, arguments)
+            call.is_frontend = False
+            return call, arguments, refused
+        approval = await self.approve(tool, arguments)
+        if not approval.approved:
+            refused = ToolResult.refused(approval.reason)
+        return approval.call, approval.arguments, refused
 
     # Structure
 
@@ -220,7 +263,7 @@ class Writing:
 
     async def approve(
         self,
-        tool_name: str,
+        tool: str | FunctionTool[..., Any],
         args: dict[str, Any],
         *,
         message: str | None = None,
@@ -235,7 +278,7 @@ class Writing:
         refusal. Other arguments are another question.
         """
         proposed: ProposedCall[ToolCallHandle] = ProposedCall(
-            tool_name=tool_name, args=args, message=message, key=key, expires_at=expires_at, metadata=metadata
+            tool_name=_name_of(tool), args=args, message=message, key=key, expires_at=expires_at, metadata=metadata
         )
         return (await self.approve_all([proposed]))[0]
 
@@ -282,6 +325,10 @@ class Writing:
     def new_call_id(self, given: str) -> str:
         """An id for a call that a model named: that one, unless it is empty or the thread has such a call (P21)."""
         return self._out.claim_call_id(given)
+
+
+def _name_of(tool: str | FunctionTool[..., Any]) -> str:
+    return tool if isinstance(tool, str) else tool.name
 
 
 async def _call_in(

@@ -29,7 +29,7 @@ from aguila.chat.interrupts import as_response_contents, as_resume_entries
 from aguila.chat.to_chat.messages import as_chat_messages
 from aguila.chat.to_chat.stream import as_chat_updates
 from aguila.chat.to_chat.updates import UpdateReader
-from aguila.chat.tools import function_schema, read_arguments
+from aguila.chat.tools import FunctionTool, ToolError, function_schema, read_arguments, tool
 from aguila.chat.types import (
     ApprovalRequestContent,
     ApprovalResponseContent,
@@ -59,6 +59,7 @@ __all__ = [
     "ErrorContent",
     "FunctionCallContent",
     "FunctionResultContent",
+    "FunctionTool",
     "Hooks",
     "HostedFileContent",
     "InterruptRequestContent",
@@ -67,6 +68,7 @@ __all__ = [
     "ReasoningContent",
     "Repair",
     "TextContent",
+    "ToolError",
     "UpdateReader",
     "UpdateWriter",
     "UriContent",
@@ -81,4 +83,5 @@ __all__ = [
     "function_schema",
     "provider_history",
     "read_arguments",
+    "tool",
 ]

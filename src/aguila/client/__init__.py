@@ -3,6 +3,7 @@
 Below: ``aguila.stream`` says what events mean. All logic is written once, without I/O; the twins only drive it.
 """
 
+from aguila.chat.tools import FunctionTool, ToolError, tool
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.files import part
@@ -11,7 +12,6 @@ from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, o
 from aguila.client.reconnect import Reconnect
 from aguila.client.run import RunResult
 from aguila.client.sync import Client, Run, Thread
-from aguila.client.tools import FunctionTool, ToolError, tool
 from aguila.client.transports.base import Timeouts
 
 __all__ = [

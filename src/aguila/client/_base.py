@@ -20,13 +20,14 @@ from weakref import WeakSet
 
 import msgspec
 
+from aguila.chat.tools import AnyTool, Confirm, Toolbox
 from aguila.client.arguments import expect, is_async_transport, listed
 from aguila.client.effects import Program
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
 from aguila.client.reconnect import Reconnect
 from aguila.client.requests import fetch, join_url, merge_headers
-from aguila.client.tools import AnyTool, Confirm, Toolbox
+from aguila.client.tools import check_tools
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
@@ -169,7 +170,7 @@ class ClientBase(ABC, Generic[TransportT]):
             protobuf=protobuf,
             peer_version=peer_version,
             compat=compat,
-            tools=Toolbox(tools),
+            tools=check_tools(Toolbox(tools)),
             confirm=confirm,
             middleware=tuple(stages),
             max_rounds=max_rounds,

@@ -31,6 +31,7 @@ from aguila.chat.interrupts import write_answer, write_interrupt
 from aguila.chat.property_keys import RUN_ID, THREAD_ID, thread_id_of
 from aguila.chat.to_chat.messages import as_chat_messages
 from aguila.chat.to_chat.updates import UpdateReader
+from aguila.chat.tools import AnyTool
 from aguila.chat.types import (
     ApprovalRequestContent,
     ApprovalResponseContent,
@@ -46,7 +47,6 @@ from aguila.chat.types import (
 from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.restated import Key, restated
 from aguila.client.run import RunResult
-from aguila.client.tools import AnyTool
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.offload import is_large, offload
 from aguila.protocol import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aguila.client.schema import problem_with
+from aguila.chat.json_schema import problem_with
 from aguila.codec.notice import Warn, log_notice
 from aguila.errors import IllegalStep
 from aguila.protocol import Interrupt, ResumeEntry

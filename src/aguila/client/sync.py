@@ -16,13 +16,14 @@ from types import GeneratorType
 from typing import Any, Self, TypeVar
 from weakref import ref
 
+from aguila.chat.tools import AnyTool
 from aguila.client._base import ClientBase, auth_headers
 from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.files import FileLike
 from aguila.client.outgoing import Content
 from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
-from aguila.client.tools import AnyTool, PlannedCall
+from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import Response, Transport
 from aguila.errors import AuthFailed
 from aguila.protocol import AgentCapabilities, Context, Event, Message, State, ToolMessage

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from aguila.chat.tools import AnyTool, Toolbox
 from aguila.client._base import Settings, json_headers
 from aguila.client.arguments import expect, listed
 from aguila.client.effects import CallTools, Compute, Program
@@ -22,7 +23,7 @@ from aguila.client.middleware import Chain
 from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of, says_the_same
 from aguila.client.requests import fetch, merge_headers
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
-from aguila.client.tools import AnyTool, PlannedCall, Toolbox
+from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
 from aguila.codec.notice import Notice
 from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
@@ -75,7 +76,7 @@ class ThreadBase:
     ) -> None:
         self.id = settings.new_id() if id is None else id
         self._settings = settings
-        self._tools = Toolbox(tools, base=settings.tools)
+        self._tools = check_tools(Toolbox(tools, base=settings.tools))
         self._advertised: frozenset[str] = frozenset()  # in the last run
         self._is_stale = False
         self._begun: dict[str, PlannedCall] = {}  # calls of runs that were left while they were made
@@ -163,7 +164,7 @@ class ThreadBase:
         return Ask(
             messages=messages_of(content, self._settings),
             answers=answers,
-            tools=Toolbox(tools, base=self._tools),
+            tools=check_tools(Toolbox(tools, base=self._tools)),
             context=context_of(context, self._settings),
             forwarded_props=forwarded_props,
             parent_run_id=parent_run_id,
@@ -377,7 +378,7 @@ class ThreadBase:
             if begun is not None:
                 planned.append(begun)
             elif name in ask.tools.functions or (is_refusing_unknown and not ask.tools.is_manual(name)):
-                planned.append(ask.tools.plan(call, self._settings.new_id(), self._settings.confirm))
+                planned.append(plan_call(ask.tools, call, self._settings.new_id(), self._settings.confirm))
                 if why_not is not None:
                     planned[-1].tool, planned[-1].problem = None, why_not
         if not planned:

@@ -8,7 +8,7 @@ Each module has the same three functions: ``request`` makes the arguments of the
 ``updates`` makes chat updates of what the SDK streams, and ``agent`` puts them into a loop with tools.
 """
 
+from aguila.chat.tools import FunctionTool, ToolError, tool
 from aguila.providers._prompt import Prompt, prompt_of
-from aguila.providers._tools import FunctionTool, ToolError, tool
 
 __all__ = ["FunctionTool", "Prompt", "ToolError", "prompt_of", "tool"]

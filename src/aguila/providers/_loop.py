@@ -27,9 +27,12 @@ from aguila.agent.handles import ChatHandle
 from aguila.agent.interrupts import Interrupt
 from aguila.agent.questions import ProposedCall
 from aguila.agent.run import Run
+from aguila.agent.tool_calls import ToolResult, call_function
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import METADATA
+from aguila.chat.tools import AnyTool, FunctionTool, Toolbox, ToolError
+from aguila.chat.types import FunctionCallContent
 from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
 from aguila.errors import RunFailed, ToolRoundsExceeded
@@ -37,7 +40,6 @@ from aguila.protocol import replace
 from aguila.providers._failure import FinishProblem, failure_of, truncated
 from aguila.providers._prompt import Prompt, prompt_of
 from aguila.providers._teller import Teller
-from aguila.providers._tools import AnyTool, FunctionTool, Result, Toolbox
 from aguila.providers._turn import Call, Text, Turn, retell, tell_artefact, tell_call
 
 _log = logging.getLogger("aguila")
@@ -76,6 +78,9 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
     if max_rounds < 1:
         raise ValueError("an agent needs at least one round")
     toolbox = Toolbox(tools)
+    declared = [name for name in toolbox.declared if toolbox.is_manual(name)]
+    if declared:
+        raise TypeError(f"tools: {declared[0]!r} is only declared; an agent of a provider needs the function")
 
     async def agent(run: Run) -> None:
         """A model with tools."""
@@ -214,11 +219,11 @@ class _Rounds:
         """Answer the calls of an answer that is not to be acted upon. Nobody hears of those that were held back."""
         for call in turn.calls:
             if not call.is_held:
-                await self._tell_result(call, Result.failed(NOT_MADE), {})
+                await self._tell_result(call, ToolResult.failed(NOT_MADE), {})
 
     async def _make_calls(self, turn: Turn, messages: list[ChatMessage]) -> bool:
         """Make the calls of a turn and add their results; gives whether the model is to be asked again."""
-        results: dict[str, Result] = {}
+        results: dict[str, ToolResult] = {}
         ready: list[Planned] = []
         gated: list[Planned] = []
         left: list[Call] = []
@@ -226,8 +231,8 @@ class _Rounds:
             if call.name in self._frontend:
                 left.append(call)
                 continue
-            plan = self._toolbox.plan(call.as_content())
-            if isinstance(plan, Result):
+            plan = _plan(self._toolbox, call.as_content())
+            if isinstance(plan, ToolResult):
                 await self._tell_result(call, plan, results)
             else:
                 (gated if self._needs_approval(*plan) else ready).append((call, *plan))
@@ -276,26 +281,26 @@ class _Rounds:
             raise Interrupt(*questions)
 
     def _in_branch(
-        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, Result]
+        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, ToolResult]
     ) -> Awaitable[None]:
         """Make a call in a branch of its own, so that tools which run at once may each ask."""
         return self._run.branch(f"call {call.call_id}", self._call, call, tool, arguments, results)
 
     async def _call(
-        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, Result]
+        self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, ToolResult]
     ) -> None:
         if self._remembers:
             recorded = await self._run.once(
                 f"{self._key} call {call.call_id}",
-                lambda: _recorded(tool.call(arguments, self._run)),
+                lambda: _recorded(call_function(tool, arguments, self._run)),
                 uses_run=tool.takes_run,
             )
-            result = msgspec.convert(recorded, Result)
+            result = msgspec.convert(recorded, ToolResult)
         else:
-            result = await tool.call(arguments, self._run)
+            result = await call_function(tool, arguments, self._run)
         await self._tell_result(call, result, results)
 
-    async def _tell_result(self, call: Call, result: Result, results: dict[str, Result]) -> None:
+    async def _tell_result(self, call: Call, result: ToolResult, results: dict[str, ToolResult]) -> None:
         results[call.call_id] = result
         content = result.as_content(call.call_id)
         if call.call_id in self._edited:
@@ -303,7 +308,7 @@ class _Rounds:
             content = replace(content, additional_properties={METADATA: own})
         await self._chat.tell(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
 
-    async def _ask(self, gated: list[Planned], results: dict[str, Result]) -> None:
+    async def _ask(self, gated: list[Planned], results: dict[str, ToolResult]) -> None:
         """Ask about all of these calls at once, and make those that may be made."""
         approvals = await self._run.approve_all(
             [
@@ -323,12 +328,26 @@ class _Rounds:
                     self._edited[call.call_id] = approval.call.edited
                 jobs.append(self._in_branch(call, tool, approval.arguments, results))
             else:
-                why = "" if approval.reason is None else f" Reason: {approval.reason}"
-                await self._tell_result(call, Result(f"The user did not allow this call.{why}"), results)
+                await self._tell_result(call, ToolResult.refused(approval.reason), results)
         await self._at_once(jobs)
 
 
-async def _recorded(result: Awaitable[Result]) -> Any:
+def _plan(toolbox: Toolbox, call: FunctionCallContent) -> tuple[FunctionTool[..., Any], dict[str, Any]] | ToolResult:
+    """Give the tool and the arguments of a call that can be made, or the result of one that cannot."""
+    found = toolbox.get(call.name)
+    if found is None:
+        return ToolResult.failed(f"there is no tool {call.name!r}")
+    arguments = call.parsed_arguments
+    if arguments is None:
+        return ToolResult.failed("the arguments do not fit: expected a JSON object")
+    try:
+        found.check(arguments)
+    except ToolError as error:
+        return ToolResult.failed(str(error))
+    return found, arguments
+
+
+async def _recorded(result: Awaitable[ToolResult]) -> Any:
     return msgspec.to_builtins(await result)
 
 

@@ -38,6 +38,7 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
+from aguila.chat.tools import AnyTool
 from aguila.chat.types import OCTET_STREAM
 from aguila.codec.json import encode
 from aguila.codec.notice import Warn, log_notice
@@ -62,7 +63,6 @@ from aguila.providers._media import (
 from aguila.providers._prompt import BEGIN, GO_ON, Prompt, Rules, View, made_of, object_arguments, with_options
 from aguila.providers._reading import Reader, known_finish, read_stream
 from aguila.providers._schema import gemini_schema
-from aguila.providers._tools import AnyTool
 from aguila.providers._usage import added, count, token_usage
 
 RULES = Rules(call_id=r"[a-zA-Z0-9_-]+", tool_name=r"[a-zA-Z_][a-zA-Z0-9_.-]*")

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any, Literal
 
 from aguila.chat import ChatUpdate
+from aguila.chat.tools import AnyTool
 from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
 from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
 from aguila.providers._prompt import Prompt, Rules, View, made_of, with_options
-from aguila.providers._tools import AnyTool
 
 
 def agent(

@@ -42,15 +42,13 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-import jsonschema_rs
 import msgspec
 
 from aguila.agent.context import Replay
 from aguila.agent.questions import is_replayed
+from aguila.chat.json_schema import find_problem
 from aguila.codec import decode
 from aguila.codec.notice import Notice, list_ids
-from aguila.codec.pointer import escape_token
-from aguila.codec.text import without_surrogates
 from aguila.errors import NotFound
 from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput, replace
 from aguila.server.history import combine
@@ -369,18 +367,14 @@ class _Judge:
         if interrupt.response_schema is None:
             return
         try:
-            # Offline: a schema that refers to an address must not make the server fetch it.
-            validator = jsonschema_rs.validator_for(interrupt.response_schema, offline=True)
-        except (ValueError, RecursionError) as error:
+            problem = find_problem(entry.payload, interrupt.response_schema)
+        except ValueError as error:
             message = f"the responseSchema of the interrupt {interrupt.id!r} is broken, any answer is taken: {error}"
             self.notices.append(Notice(rule="INT-4", message=message))
             return
-        try:
-            validator.validate(without_surrogates(entry.payload))
-        except jsonschema_rs.ValidationError as error:
-            place = "".join(f"/{escape_token(str(step))}" for step in error.instance_path)
-            message = f"the answer to the interrupt {interrupt.id!r} is not what was asked for: {error.message}"
-            raise Rejected(422, "interrupt_answer_invalid", message, f"{path}/payload{place}") from None
+        if problem is not None:
+            message = f"the answer to the interrupt {interrupt.id!r} is not what was asked for: {problem.message}"
+            raise Rejected(422, "interrupt_answer_invalid", message, f"{path}/payload{problem.path}")
 
 
 def _is_past(expires_at: str, now: float) -> bool:

@@ -1,0 +1,118 @@
+"""Call function tools in an agent, and turn whatever happens into a result that a model can read."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aguila.agent.interrupts import interrupts_in
+from aguila.chat.tools import RUN, FunctionTool, ToolError, content_of
+from aguila.chat.types import FunctionResultContent
+from aguila.codec.records import members
+from aguila.errors import EncodeError
+from aguila.offload import is_large, offload
+from aguila.protocol import ContentPart
+
+if TYPE_CHECKING:
+    from aguila.agent.run import Run
+
+_log = logging.getLogger("aguila")
+
+FAILED = "The tool failed."
+"""The result of a function that raised. The exception is only logged: a stream must not show internals."""
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """The result of a tool call, as it is sent and as it is recorded. ``error`` is None if the call succeeded."""
+
+    content: str | list[ContentPart] = ""
+    error: str | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> ToolResult:
+        """Make a result of what a function returned: text, parts and contents as they are, anything else as JSON."""
+        try:
+            return cls(content_of(value))
+        except EncodeError as error:
+            _log.warning("the result of a tool has no JSON form", exc_info=error, extra=members())
+            return cls.failed("The tool gave a result that cannot be sent.")
+
+    @classmethod
+    def failed(cls, error: str) -> ToolResult:
+        """Make the result of a call that failed. The content has the error too: most models are shown only that."""
+        return cls(error, error)
+
+    @classmethod
+    def refused(cls, reason: str | None) -> ToolResult:
+        """Make the result of a call that the user did not approve."""
+        return cls("The user did not allow this call." + ("" if reason is None else f" Reason: {reason}"))
+
+    def as_content(self, call_id: str) -> FunctionResultContent:
+        """Give the result as a chat content."""
+        return FunctionResultContent(call_id, self.content, self.error)
+
+
+async def call_function(tool: FunctionTool[..., Any], arguments: dict[str, Any], run: Run) -> ToolResult:
+    """Call the function of a tool. A plain function is called in a thread.
+
+    Arguments that do not fit and exceptions become an error in the result. Questions of the function are raised.
+    """
+    task = asyncio.current_task()
+    try:
+        bound = tool.check(arguments)
+        if tool.takes_run:
+            bound[RUN] = run
+        function: Callable[..., Any] = tool.function
+        value = function(**bound) if tool.is_async else await _call_in_thread(function, bound)
+        if inspect.isawaitable(value):
+            value = await value
+        return await offload(ToolResult.of, value) if is_large(value) else ToolResult.of(value)
+    except ToolError as error:
+        return ToolResult.failed(str(error))
+    except BaseException as error:
+        if not _is_failure_of_function(error, task):
+            raise
+        # SystemExit, with which command line parsers refuse their arguments, would end the event loop.
+        return failed_call(tool, error)
+
+
+def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResult:
+    """Log what a function raised, and give the result for it."""
+    if isinstance(error, ToolError):
+        return ToolResult.failed(str(error))
+    _log.warning("the tool %r failed", tool.name, exc_info=error, extra=members())
+    return ToolResult.failed(FAILED)
+
+
+async def _call_in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a function that may block. A future cannot carry StopIteration, so what it raises is returned."""
+
+    def call() -> tuple[Any, BaseException | None]:
+        try:
+            return function(**arguments), None
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            return None, error
+
+    value, error = await asyncio.to_thread(call)
+    if error is not None:
+        raise error
+    return value
+
+
+def _is_failure_of_function(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Whether the function failed by itself: it did not ask, and its caller was not cancelled or closed."""
+    if interrupts_in(error):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        return task is not None and task.cancelling() == 0  # it awaited something that was cancelled
+    if isinstance(error, GeneratorExit):
+        try:
+            return asyncio.current_task() is task
+        except RuntimeError:  # the loop is closed
+            return False
+    return True

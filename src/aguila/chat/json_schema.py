@@ -1,0 +1,62 @@
+"""Check values against JSON Schemas: arguments of tools, answers to interrupts (INT-4), schemas of questions.
+
+A schema comes from the other side and is data: an address in it is never fetched. jsonschema-rs does the work (extras
+``client`` and ``server``), and is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.pointer import escape_token
+from aguila.codec.text import without_surrogates
+from aguila.errors import MissingExtra
+
+
+class Problem(NamedTuple):
+    """Why a value does not match a schema, and where, as a JSON pointer."""
+
+    message: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.message} at {self.path!r}" if self.path else self.message
+
+
+def find_problem(value: Any, schema: Any) -> Problem | None:
+    """Give the first problem of a value, or None. Raises ``ValueError`` for a schema that is not usable."""
+    validator = _validator_for(schema)
+    found = next(iter(validator.iter_errors(without_surrogates(value))), None)
+    if found is None:
+        return None
+    return Problem(found.message, "".join(f"/{escape_token(str(step))}" for step in found.instance_path))
+
+
+def problem_with(value: Any, schema: Any, *, warn: Warn = log_notice) -> str | None:
+    """Describe the first problem of a value. A schema that is not usable checks nothing, with a notice."""
+    try:
+        problem = find_problem(value, schema)
+    except ValueError as error:
+        warn(Notice(rule="INT-4", message=f"a schema is not usable and checks nothing: {error}"))
+        return None
+    return None if problem is None else str(problem)
+
+
+def check_schema(schema: Any) -> None:
+    """Raise ``ValueError`` for a schema that is not usable. Checks nothing if jsonschema-rs is not installed."""
+    try:
+        _validator_for(schema)
+    except MissingExtra:
+        return
+
+
+def _validator_for(schema: Any) -> Any:
+    try:
+        import jsonschema_rs
+    except ModuleNotFoundError as error:
+        raise MissingExtra("client", "jsonschema-rs") from error
+    try:
+        return jsonschema_rs.validator_for(schema, offline=True)
+    except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
+        raise ValueError(str(error).partition("\n")[0]) from error

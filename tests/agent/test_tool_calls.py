@@ -1,0 +1,148 @@
+"""``run.call_tool``: show a call of a function tool, ask if it needs approval, call it once, send its result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from agents import Thread
+
+from aguila import ToolError, tool
+from aguila.protocol import ToolCallResultEvent, ToolCallStartEvent
+
+
+class Till:
+    """A tool that pays, and what it has paid."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+        @tool(needs_approval=True)
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        self.pay = pay
+
+
+def results(outcome: Any) -> list[Any]:
+    return [event.content for event in outcome.of(ToolCallResultEvent)]
+
+
+def agents_that(use: Any, use_in_thread: Any) -> Any:
+    return pytest.mark.parametrize("agent", [use, use_in_thread], ids=["async", "thread"])
+
+
+till = Till()
+
+
+async def pays(run: Any) -> None:
+    done = await run.call_tool(till.pay, {"amount": 5})
+    run.state["content"] = done.content
+    await run.ask("Anything else?")
+
+
+def pays_in_a_thread(run: Any) -> None:
+    done = run.call_tool(till.pay, {"amount": 5})
+    run.state["content"] = done.content
+    run.ask("Anything else?")
+
+
+@agents_that(pays, pays_in_a_thread)
+def test_a_call_is_approved_and_made_once(agent: Any) -> None:
+    till.paid.clear()
+
+    async def main() -> list[Any]:
+        thread = Thread()
+        first = await thread.run(agent)
+        assert [each.reason for each in first.ending.interrupts] == ["tool_call"]
+        assert till.paid == []
+        second = await thread.resume(agent, {"approved": True})
+        third = await thread.resume(agent, "no")
+        return [first, second, third, thread.conversation.state]
+
+    first, second, third, state = asyncio.run(main())
+    assert till.paid == [5]
+    assert [len(each.of(ToolCallStartEvent)) for each in (first, second, third)] == [1, 0, 0]
+    assert [results(each) for each in (first, second, third)] == [[], ["paid 5"], []]
+    assert state == {"content": "paid 5"}
+
+
+@agents_that(pays, pays_in_a_thread)
+def test_a_refused_call_is_not_made(agent: Any) -> None:
+    till.paid.clear()
+
+    async def main() -> Any:
+        thread = Thread()
+        await thread.run(agent)
+        return await thread.resume(agent, {"approved": False, "reason": "too much"})
+
+    assert results(asyncio.run(main())) == ["The user did not allow this call. Reason: too much"]
+    assert till.paid == []
+
+
+@tool
+def breaks(how: str) -> str:
+    """Break."""
+    if how == "tool error":
+        raise ToolError("Try another way.")
+    raise RuntimeError("password")
+
+
+async def breaks_things(run: Any) -> None:
+    for arguments in ({"how": "tool error"}, {"how": "else"}, {"what": 1}):
+        done = await run.call_tool(breaks, arguments)
+        assert done.error == done.content
+
+
+def breaks_things_in_a_thread(run: Any) -> None:
+    for arguments in ({"how": "tool error"}, {"how": "else"}, {"what": 1}):
+        done = run.call_tool(breaks, arguments)
+        assert done.error == done.content
+
+
+@agents_that(breaks_things, breaks_things_in_a_thread)
+def test_failures_are_results_that_show_no_internals(agent: Any) -> None:
+    outcome = asyncio.run(Thread().run(agent))
+    assert outcome.ending.outcome == "success"
+    told, failed, unfit = results(outcome)
+    assert (told, failed) == ("Try another way.", "The tool failed.")
+    assert "do not fit" in unfit
+
+
+def test_functions_are_called_in_the_right_thread() -> None:
+    seen: dict[str, int] = {}
+
+    @tool
+    def plain() -> None:
+        """Plain."""
+        seen["plain"] = threading.get_ident()
+
+    @tool
+    async def on_loop(run: Any) -> None:
+        """On the loop, with the run."""
+        seen["on_loop"] = threading.get_ident()
+        await run.say("from the tool")
+
+    def agent(run: Any) -> None:
+        seen["agent"] = threading.get_ident()
+        run.call_tool(plain)
+        run.call_tool(on_loop)
+
+    outcome = asyncio.run(Thread().run(agent))
+    assert outcome.text == "from the tool"
+    assert seen["plain"] == seen["agent"]
+    assert seen["on_loop"] == threading.get_ident()
+
+
+def test_a_tool_may_stand_for_its_name() -> None:
+    async def agent(run: Any) -> None:
+        call = await run.tool_call(till.pay, {"amount": 1})
+        await call.result("done")
+        await run.approve(till.pay, {"amount": 2})
+
+    outcome = asyncio.run(Thread().run(agent))
+    assert [event.tool_call_name for event in outcome.of(ToolCallStartEvent)] == ["pay", "pay"]
