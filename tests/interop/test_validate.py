@@ -74,7 +74,12 @@ def asking(feature: str, **members: Any) -> dict[str, Any]:
 def test_nothing_is_found_in_a_run_of_the_demo(
     recorded: dict[tuple[str, Any], Stream], feature: str, version: Any
 ) -> None:
-    assert findings(recorded[feature, version]) == []
+    found = findings(recorded[feature, version])
+    if feature == "state" and version is ...:
+        # Undeclared clients get the final state as well: in Node, 0.0.45 to 0.0.50 apply no delta.
+        assert found == ["AGUI304 STATE_SNAPSHOT: STATE_SNAPSHOT replaces state previously built from 3 delta(s)"]
+    else:
+        assert found == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
-from aguila.codec.dialects.translator import untouched_types
+from aguila.codec.dialects.translator import translated_types
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
@@ -113,9 +113,9 @@ def head_only(send: Send) -> Send:
 
 
 @cache
-def _untouched_prefixes(dialect: Dialect) -> tuple[bytes, ...]:
-    """Return how stored events begin that the dialect never changes, the commonest first."""
-    return tuple([b'{"type":"%b"' % type_.encode() for type_ in untouched_types(dialect)])
+def _touched(dialect: Dialect) -> re.Pattern[bytes]:
+    """Return what finds the types of events that a dialect may change. It begins with fixed text, which is fast."""
+    return re.compile(b'\\{"type":"(?:' + "|".join(translated_types(dialect)).encode() + b')"')
 
 
 class Framing(ABC):
@@ -132,7 +132,7 @@ class Framing(ABC):
         self.translator = (
             None if dialect.is_current else Translator(dialect, link=link, apply_patch=apply_patch, warn=self._warn)
         )
-        self._untouched = _untouched_prefixes(dialect)
+        self._touched = None if dialect.is_current else _touched(dialect)
         self._warned: set[str] = set()
 
     @abstractmethod
@@ -159,28 +159,29 @@ class Framing(ABC):
         """Return whether this event can only be written after ``translator.supply_state``."""
         return event.startswith(_STATE_DELTA) and self.translator is not None and self.translator.needs_state
 
-    def may_need_state(self, events: Sequence[bytes]) -> bool:
-        """Return whether ``needs_state`` may hold for one of these events when its turn comes."""
-        translator = self.translator
-        if translator is None or not self.dialect.state_baseline:
+    def try_batch(self, first: int, events: Sequence[bytes]) -> bytes | None:
+        """Write events of the log; None if ``needs_state`` may hold for one of them when its turn comes."""
+        return None if self._may_need_state(events) else self.batch(first, events)
+
+    def _may_need_state(self, events: Sequence[bytes]) -> bool:
+        if self.translator is None or not self.dialect.state_baseline:
             return False
-        if not translator.needs_state and not any([event.startswith(_STARTED) for event in events]):  # noqa: C419
+        # Lists, because a generator takes twice as long.
+        if not self.translator.needs_state and not any([event.startswith(_STARTED) for event in events]):  # noqa: C419
             return False
-        return any([event.startswith(_STATE_DELTA) for event in events])  # noqa: C419 - a generator takes twice as long
+        return any([event.startswith(_STATE_DELTA) for event in events])  # noqa: C419
 
     def _translate(self, events: Sequence[Event]) -> list[Any]:
         translator = self.translator
         return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
 
-    def _are_untouched(self, events: Sequence[bytes], body: bytes) -> bool:
-        """Return whether the reader gets stored events as they are. Their first bytes decide, and a few markers."""
-        dialect = self.dialect
-        if dialect.protocol_version == "1.0":
+    def _is_untouched(self, body: bytes) -> bool:
+        """Return whether the reader gets stored events, framed or not, as they are."""
+        if self._touched is None:
+            return True
+        if self.dialect.protocol_version == "1.0":
             return _VERSION not in body and _ENCRYPTED not in body
-        if not dialect.subagents and _ATTRIBUTION in body:
-            return False
-        untouched = self._untouched
-        return all([event.startswith(untouched) for event in events])  # noqa: C419 - as above
+        return (self.dialect.subagents or _ATTRIBUTION not in body) and self._touched.search(body) is None
 
     def _warn(self, notice: Notice) -> None:
         if notice.rule + notice.message not in self._warned:  # once per stream, not once per token
@@ -200,10 +201,8 @@ class SSEFraming(Framing):
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
-        if len(events) == 1 and self.translator is not None:
-            return _joined(self._written(events[0]), first)
         body = b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(events, first)])
-        if self.translator is None or self._are_untouched(events, body):
+        if self._is_untouched(body):
             return body
         return b"".join([_joined(self._written(event), number) for number, event in enumerate(events, first)])
 
@@ -224,7 +223,7 @@ class SSEFraming(Framing):
 
     def _written(self, data: bytes) -> list[bytes]:
         """Return a stored event as the reader gets it: one document, several, or none."""
-        if self.translator is None or self._are_untouched([data], data):
+        if self._is_untouched(data):
             return [data]
         if self.dialect.protocol_version == "1.0" and data.startswith(_STARTED) and not _is_rich(data):
             # Almost always all there is to say in 1.0, so it need not be taken apart. No string can hold these bytes:
@@ -478,12 +477,13 @@ class EventStream:
                     batch: Batch
                     async for batch in tail:
                         is_last = is_terminal(batch.events[-1])
-                        if any(len(event) > LARGE for event in batch.events) or self.framing.may_need_state(
-                            batch.events
-                        ):
+                        body = None
+                        if not any(len(event) > LARGE for event in batch.events):
+                            body = self.framing.try_batch(batch.first, batch.events)
+                        if body is None:
                             await self._write_singly(batch, last=is_last)
                         else:
-                            await self.write(self.framing.batch(batch.first, batch.events), last=is_last)
+                            await self.write(body, last=is_last)
                         batch = _NOTHING  # which may be large, and the next one long in coming
                         if is_last:
                             break
@@ -536,15 +536,20 @@ class EventStream:
                 return
             self.after = batches[-1].last
             is_last = not self.is_live and self.until is not None and self.after >= self.until
-            if any(
-                self.framing.may_need_state(batch.events) or any(len(event) > LARGE for event in batch.events)
-                for batch in batches
-            ):
-                for batch in batches:
+            written: list[bytes] = []
+            for batch in batches:
+                body = None
+                if not any(len(event) > LARGE for event in batch.events):
+                    body = self.framing.try_batch(batch.first, batch.events)
+                if body is None:
+                    if written:
+                        await self.write(b"".join(written))
+                        written.clear()
                     await self._write_singly(batch, last=is_last and batch is batches[-1])
-            else:
-                body = b"".join([self.framing.batch(batch.first, batch.events) for batch in batches])
-                await self.write(body, last=is_last)
+                else:
+                    written.append(body)
+            if written:
+                await self.write(b"".join(written), last=is_last)
 
     def _failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):

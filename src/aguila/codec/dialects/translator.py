@@ -417,11 +417,9 @@ _REWRITES: Final[dict[type[Any], _Rewrite]] = {
 _REASONING: Final = frozenset(type_ for type_ in EventType if type_.startswith("REASONING_"))
 
 
-def untouched_types(dialect: Dialect) -> list[str]:
-    """Return the event types that a dialect never changes, except for ``subagentRunId``, the commonest first."""
-    types = ["TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT"]
-    types += [type_ for type_ in EventType if type_ not in types]
-    changed: set[str] = {
+def translated_types(dialect: Dialect) -> list[str]:
+    """Return the event types that a dialect may change, drop or has to see, other than for their ``subagentRunId``."""
+    types: set[str] = {
         EventType.RUN_STARTED,
         EventType.RUN_FINISHED,
         EventType.STATE_SNAPSHOT,
@@ -431,15 +429,15 @@ def untouched_types(dialect: Dialect) -> list[str]:
         EventType.REASONING_ENCRYPTED_VALUE,
     }
     if not dialect.subagents:
-        changed |= {type_ for type_ in EventType if type_.startswith("SUBAGENT_")}
+        types |= {type_ for type_ in EventType if type_.startswith("SUBAGENT_")}
     if not dialect.activities or not dialect.patches:
-        changed |= {EventType.ACTIVITY_SNAPSHOT, EventType.ACTIVITY_DELTA}
+        types |= {EventType.ACTIVITY_SNAPSHOT, EventType.ACTIVITY_DELTA}
     if not dialect.empty_deltas:
-        changed |= {EventType.TEXT_MESSAGE_CONTENT, EventType.REASONING_MESSAGE_CONTENT}
+        types |= {EventType.TEXT_MESSAGE_CONTENT, EventType.REASONING_MESSAGE_CONTENT}
     if not dialect.text_roles:
-        changed |= {type_ for type_ in EventType if type_.startswith("TEXT_MESSAGE_")}
+        types |= {type_ for type_ in EventType if type_.startswith("TEXT_MESSAGE_")}
     if dialect.final_state or dialect.reasoning != "reasoning":
-        changed |= {EventType.RUN_ERROR}
+        types |= {EventType.RUN_ERROR}
     if dialect.reasoning != "reasoning":
-        changed |= _REASONING
-    return [str(type_) for type_ in types if type_ not in changed]
+        types |= _REASONING
+    return sorted(str(type_) for type_ in types)
