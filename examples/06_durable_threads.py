@@ -5,7 +5,7 @@ With `history="server"` a client sends only what is new. Start a run, cut it off
     python examples/06_durable_threads.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
         -d '{"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Count to 20"}]}'
-    curl -N http://127.0.0.1:8000/threads/t1/events -H 'last-event-id: 3'
+    curl -N 'http://127.0.0.1:8000/threads/t1/events?protocolVersion=1.1' -H 'last-event-id: 3'
 
 Go on, and from the first run once more in another direction; look at both branches:
 
