@@ -19,9 +19,10 @@ from aguila.server.tanstack import canonical_json
 FOLDER = INTEROP / "tanstack"
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    with aguila_serve(tmp_path_factory.mktemp("tanstack"), "aguila.cli.demo:agent") as server:
+@pytest.fixture(scope="module", params=["client", "server"])
+def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    options = ("aguila.cli.demo:agent", "--history", request.param)
+    with aguila_serve(tmp_path_factory.mktemp("tanstack"), *options) as server:
         yield json.loads(run_node("client.mjs", json.dumps({"url": server.url}), folder=FOLDER))
 
 
@@ -107,6 +108,22 @@ def test_a_call_is_approved_with_edited_arguments(answers: dict[str, Any]) -> No
     (call,) = parts(answers["approval"]["answered"], "tool-call")
     assert call["output"] == {"sent": True, "to": "bob@example.com", "subject": "Owls"}
     assert last_words(answers["approval"]["answered"]) == "Sent to bob@example.com."
+
+
+def test_the_thread_keeps_its_own_messages_however_the_client_sends_them_back(answers: dict[str, Any]) -> None:
+    before, after = answers["approval"]["before"]["messages"], answers["approval"]["after"]["messages"]
+    assert after[: len(before)] == before
+    ids = [call["id"] for message in after for call in message.get("toolCalls", ())]
+    assert len(ids) == len(set(ids)) == 3
+    assert sorted(message["toolCallId"] for message in after if message["role"] == "tool") == sorted(ids)
+    roles = " ".join(message["role"] for message in after[len(before) :])
+    assert [sorted(turn.split()) for turn in roles.split("user")[1:]] == [
+        ["assistant", "assistant", "assistant", "tool", "tool"],
+        ["assistant", "reasoning"],
+        ["assistant", "assistant", "assistant"],
+        ["assistant"],
+    ]
+    assert answers["approval"]["errors"] == []
 
 
 def test_another_tab_shows_the_same_messages_and_can_answer(answers: dict[str, Any]) -> None:

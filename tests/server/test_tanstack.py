@@ -238,38 +238,62 @@ def test_messages_become_ui_messages() -> None:
         ReasoningMessage(id="r2", content="Hm"),
     ]
     shown = json.loads(json.dumps(ui_messages(messages), default=lambda one: {"type": one.type}))
-    assert [(one["id"], one["role"]) for one in shown] == [
-        ("s", "system"),
-        ("u", "user"),
-        ("m1", "assistant"),
-        ("t0", "assistant"),
-        ("r2", "assistant"),
-    ]
+    assert [(one["id"], one["role"]) for one in shown] == [("s", "system"), ("u", "user"), ("m1", "assistant")]
     assert shown[1]["parts"] == [{"type": "text", "content": "Look"}, {"type": "image"}]
-    assert shown[2]["parts"] == [
-        {"type": "thinking", "content": "So", "signature": "x"},
-        {"type": "text", "content": "I look"},
-        {
-            "type": "tool-call",
-            "id": "c1",
-            "name": "look",
-            "arguments": '{"at": 1}',
-            "input": {"at": 1},
-            "state": "complete",
-            "output": {"seen": True},
-        },
-        {
-            "type": "tool-call",
-            "id": "c2",
-            "name": "wait",
-            "arguments": "not json",
-            "input": "not json",
-            "state": "input-complete",
-        },
-        {"type": "tool-result", "id": "t1", "toolCallId": "c1", "content": '{"seen": true}', "state": "complete"},
+    thought, text, closed, waiting, result, stray, later = shown[2]["parts"]
+    assert thought == {"type": "thinking", "content": "So", "signature": "x"}
+    assert text == {"type": "text", "content": "I look"}
+    assert closed == {
+        "type": "tool-call",
+        "id": "c1",
+        "name": "look",
+        "arguments": '{"at": 1}',
+        "input": {"at": 1},
+        "state": "complete",
+        "output": {"seen": True},
+    }
+    assert waiting == {
+        "type": "tool-call",
+        "id": "c2",
+        "name": "wait",
+        "arguments": "not json",
+        "input": "not json",
+        "state": "input-complete",
+    }
+    assert result == {
+        "type": "tool-result",
+        "id": "t1",
+        "toolCallId": "c1",
+        "content": '{"seen": true}',
+        "state": "complete",
+    }
+    assert (stray["toolCallId"], stray["error"], stray["state"]) == ("unknown", "late", "error")
+    assert later == {"type": "thinking", "content": "Hm"}
+
+
+def test_messages_are_grouped_as_the_client_groups_them() -> None:
+    def call(call_id: str) -> AssistantMessage:
+        return AssistantMessage(
+            id=f"of {call_id}", tool_calls=[ToolCall(id=call_id, function=FunctionCall(name="look", arguments="{}"))]
+        )
+
+    messages: list[Message] = [
+        UserMessage(id="u1", content="Look"),
+        call("c1"),
+        ToolMessage(id="t1", tool_call_id="c1", content="1"),
+        AssistantMessage(id="m1", content="One"),
+        call("c2"),
+        AssistantMessage(id="m2", content="Two"),
+        UserMessage(id="u2", content="Again"),
+        call("c3"),
     ]
-    assert shown[3]["parts"][0]["error"] == "late"
-    assert shown[4]["parts"] == [{"type": "thinking", "content": "Hm"}]
+    assert [(one["id"], [part["type"] for part in one["parts"]]) for one in ui_messages(messages)] == [
+        ("u1", ["text"]),
+        ("m1", ["tool-call", "tool-result", "text", "tool-call"]),
+        ("m2", ["text"]),
+        ("u2", ["text"]),
+        ("of c3", ["tool-call"]),
+    ]
 
 
 def test_canonical_json_is_sorted_and_written_as_javascript_writes_it() -> None:

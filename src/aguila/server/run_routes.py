@@ -28,6 +28,7 @@ from aguila.server.rejection import Rejected
 from aguila.server.replay import compacted, is_compact
 from aguila.server.responses import Framing, Receive, Reply, WithoutIds, json_document
 from aguila.server.tanstack import TanStackFraming, is_tanstack
+from aguila.server.tanstack_history import ungrouped
 from aguila.store import RunRecord
 
 
@@ -152,6 +153,8 @@ async def _decode_and_start(
     if share.size:
         share.lend()
     asked = _asked(service, exchange, body, input, digest)
+    if input.protocol_version is None and is_tanstack(exchange.request):
+        asked = await ungrouped(asked, service.runs.projections)
     if not service.runs.has_queue:
         return input, await service.runs.start(asked)
     with Hearing(exchange.receive) as hearing:

@@ -118,52 +118,52 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
 
 
 def ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Convert messages to TanStack's ``UIMessage``, as its client converts a MESSAGES_SNAPSHOT.
+    """Convert messages to TanStack's ``UIMessage``, in the groups that its client makes of the events.
 
-    Reasoning becomes a part of the assistant message that follows it, a tool result a part of the message with the
-    call. Activities have no counterpart and are left out.
+    Reasoning, tool calls and their results are parts of the text message before them, or else of the one after them. A
+    second text begins another message. Activities have no counterpart and are left out.
     """
     found: list[dict[str, Any]] = []
-    thoughts: list[dict[str, Any]] = []
-    calls: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    group: dict[str, Any] | None = None
+    has_text = False
+    owners: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for message in messages:
-        if isinstance(message, ReasoningMessage):
-            thoughts.append({"id": message.id, "role": "assistant", "parts": [_thinking(message)]})
-        elif isinstance(message, AssistantMessage):
-            shown: dict[str, Any] = {"id": message.id, "role": "assistant", "parts": []}
-            parts: list[dict[str, Any]] = shown["parts"]
-            parts += [part for thought in thoughts for part in thought["parts"]]
-            thoughts.clear()
-            if message.content:
-                parts.append({"type": "text", "content": message.content})
-            for call in message.tool_calls or ():
-                if not isinstance(call, ToolCall):
-                    continue
-                part = _call_part(call)
-                parts.append(part)
-                calls[call.id] = (shown, part)
-            found.append(shown)
-        elif isinstance(message, ToolMessage):
-            owner, part = calls.get(message.tool_call_id, (None, None))
+        if isinstance(message, ActivityMessage):
+            continue
+        if isinstance(message, ToolMessage) and message.tool_call_id in owners:
+            owner, call_part = owners[message.tool_call_id]
             result = _result_part(message)
-            if owner is None or part is None:
-                found.append({"id": message.id, "role": "assistant", "parts": [result]})
-            else:
-                part["state"] = "error" if message.error is not None else "complete"
-                part["output"] = parsed(result["content"])
-                owner["parts"].append(result)
-        elif not isinstance(message, ActivityMessage):
-            found += thoughts
-            thoughts.clear()
-            is_user = isinstance(message, UserMessage)
-            found.append(
-                {
-                    "id": message.id,
-                    "role": "user" if is_user else "system",
-                    "parts": [_content_part(part) for part in parts_of(message.content)],
-                }
-            )
-    return [*found, *thoughts]
+            call_part["state"] = "error" if message.error is not None else "complete"
+            call_part["output"] = parsed(result["content"])
+            owner["parts"].append(result)
+            continue
+        if isinstance(message, ReasoningMessage | AssistantMessage | ToolMessage):
+            is_text = isinstance(message, AssistantMessage) and bool(message.content)
+            if group is None or (is_text and has_text):
+                new: dict[str, Any] = {"id": message.id, "role": "assistant", "parts": []}
+                group, has_text = new, False
+                found.append(group)
+            if is_text:
+                group["id"], has_text = message.id, True
+            for part in _parts(message):
+                group["parts"].append(part)
+                if part["type"] == "tool-call":
+                    owners[part["id"]] = (group, part)
+            continue
+        group = None
+        parts = [_content_part(part) for part in parts_of(message.content)]
+        role = "user" if isinstance(message, UserMessage) else "system"
+        found.append({"id": message.id, "role": role, "parts": parts})
+    return found
+
+
+def _parts(message: ReasoningMessage | AssistantMessage | ToolMessage) -> list[dict[str, Any]]:
+    if isinstance(message, ReasoningMessage):
+        return [_thinking(message)]
+    if isinstance(message, ToolMessage):
+        return [_result_part(message)]
+    text: list[dict[str, Any]] = [{"type": "text", "content": message.content}] if message.content else []
+    return text + [_call_part(call) for call in message.tool_calls or () if isinstance(call, ToolCall)]
 
 
 def _thinking(message: ReasoningMessage) -> dict[str, Any]:

@@ -42,6 +42,8 @@ function cutting(cuts, seen) {
   };
 }
 
+const thread = async (threadId) => (await fetch(`${url}/threads/${threadId}`)).json();
+
 function chat(threadId, { fetchClient, ...options } = {}) {
   const chunks = [];
   const errors = [];
@@ -138,7 +140,13 @@ for (const [name, resolve] of [
   const asked = client.shown();
   client.getInterrupts()[0].resolveInterrupt({ approved: true, editedArgs: { to: "bob@example.com", subject: "Owls" } });
   await until(() => client.getInterrupts().length === 0 && client.getStatus() === "ready", "approval");
-  answers.approval = { asked, answered: client.shown() };
+  const answered = client.shown();
+  const before = await thread("approval");
+  await client.sendMessage("show tools");
+  await client.sendMessage("show reasoning");
+  await client.sendMessage("show state");
+  await client.sendMessage("show text");
+  answers.approval = { asked, answered, before, after: await thread("approval"), errors: client.shown().errors };
 }
 
 {
