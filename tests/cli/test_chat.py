@@ -30,7 +30,7 @@ from aguila.protocol import (
     TextMessageStartEvent,
     ToolCallEndEvent,
 )
-from aguila.testing.stored import read_streams
+from aguila.testing.recordings import read_streams
 
 DIM = "\x1b[2m"
 

@@ -22,7 +22,7 @@ from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import RunFailed
 from aguila.protocol import RunFinishedEvent, RunStartedEvent
 from aguila.testing import sync_client_for
-from aguila.testing.judging import judge
+from aguila.testing.checker import judge
 
 Raw = dict[str, Any]
 START = started("r", "t")

@@ -14,7 +14,7 @@ from aguila.codec.formats import FORMATS, Format, detect
 from aguila.codec.notice import Notice
 from aguila.stream import compact, reduce
 from aguila.stream.chunks import expand_chunks
-from aguila.testing.stored import read_streams
+from aguila.testing.recordings import read_streams
 
 
 def ignored(notice: Notice) -> None:

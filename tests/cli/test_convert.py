@@ -15,7 +15,7 @@ from aguila.codec import decode_event, encode_event
 from aguila.codec.formats import FORMATS, Format, detect, format_of
 from aguila.codec.notice import Notice
 from aguila.errors import AguilaError
-from aguila.testing.stored import read_streams
+from aguila.testing.recordings import read_streams
 
 SUFFIXES: dict[Format, str] = {"sse": ".sse", "jsonl": ".jsonl", "json": ".json", "protobuf": ".pb"}
 

@@ -15,7 +15,7 @@ from aguila.cli.convert import written
 from aguila.client.transports.recorded import read_recording
 from aguila.codec import decode_event
 from aguila.codec.formats import detect, format_of
-from aguila.testing.stored import read_streams
+from aguila.testing.recordings import read_streams
 
 PROTO = "application/vnd.ag-ui.event+proto"
 

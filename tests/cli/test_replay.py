@@ -24,7 +24,7 @@ from aguila.codec import decode_event
 from aguila.codec.notice import Notice
 from aguila.errors import HTTPRejected, RunFailed
 from aguila.stream import consume
-from aguila.testing.stored import StoredEvent, StoredStream, read_streams
+from aguila.testing.recordings import RecordedEvent, RecordedStream, read_streams
 
 
 def ignored(notice: Notice) -> None:
@@ -181,7 +181,7 @@ def test_what_is_no_run_is_refused() -> None:
 
 
 def test_a_broken_stream_is_served_as_broken_as_it_was() -> None:
-    stream = StoredStream(events=[StoredEvent(0, b"[DONE]"), StoredEvent(1, b'{"type":"RUN_STARTED"')])
+    stream = RecordedStream(events=[RecordedEvent(0, b"[DONE]"), RecordedEvent(1, b'{"type":"RUN_STARTED"')])
     from aguila.errors import ProtocolError
 
     async def steps(client: AsyncClient) -> None:

@@ -12,7 +12,7 @@ from scripted import ScriptedServer, call, run_of, text
 from aguila import ChatClient
 from aguila.chat import ApprovalRequestContent, ChatMessage
 from aguila.client import ChatOptions
-from aguila.client.restated import restated
+from aguila.client.requests.message_id_map import restated
 from aguila.protocol import AssistantMessage, Message, UserMessage
 
 

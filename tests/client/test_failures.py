@@ -8,7 +8,7 @@ import pytest
 from scripted import Answer, ScriptedServer, frame, started
 
 from aguila.client import Timeouts
-from aguila.client.requests import address
+from aguila.client.requests.http_requests import address
 from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 

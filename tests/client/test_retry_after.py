@@ -6,7 +6,7 @@ import pytest
 from scripted import Answer, ScriptedServer, frame, run_of, started, text
 
 from aguila.client import Reconnect
-from aguila.client.requests import seconds_of
+from aguila.client.requests.http_requests import seconds_of
 from aguila.errors import HTTPRejected, StreamTruncated
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)

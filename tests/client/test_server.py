@@ -22,8 +22,8 @@ def served(agent, **options):
 
 
 def test_the_names_are_exported_lazily():
-    assert AsyncClient.__module__ == "aguila.client.asyncio"
-    assert Client.__module__ == "aguila.client.sync"
+    assert AsyncClient.__module__ == "aguila.client.async_client"
+    assert Client.__module__ == "aguila.client.sync_client"
 
 
 @pytest.mark.parametrize("protobuf", [False, True], ids=["sse", "protobuf"])

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from aguila.cli.calling import CannotRun, headers_of
+from aguila.cli.http_caller import CannotRun, headers_of
 from aguila.cli.record import refuse_existing
 from aguila.cli.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP, Client, Record, Run, Thread, approve, deny

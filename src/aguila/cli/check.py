@@ -1,7 +1,7 @@
 """Layer: cli. ``aguila check``: runs an agent, or reads a stream that was kept, and reports every violation.
 
-Above: ``stream_commands``. Below: ``calling`` brings the bytes, ``aguila.testing.stored`` takes them apart,
-``aguila.testing.judging`` judges, ``report`` says it.
+Above: ``stream_commands``. Below: ``calling`` brings the bytes, ``aguila.testing.recordings`` takes them apart,
+``aguila.testing.checker`` judges, ``report`` says it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.cli.calling import Caller, CannotRun, headers_of, is_url, make_input, read_stream
+from aguila.cli.http_caller import Caller, CannotRun, headers_of, is_url, make_input, read_stream
 from aguila.cli.report import Checked
 from aguila.codec import decode
 from aguila.codec.formats import Format, detect
@@ -20,8 +20,8 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_proto
 from aguila.codec.notice import Notice
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
-from aguila.testing.judging import Finding, Judge
-from aguila.testing.stored import StoredStream, read_streams
+from aguila.testing.checker import Finding, StreamChecker
+from aguila.testing.recordings import RecordedStream, read_streams
 
 
 def check_url(
@@ -69,7 +69,7 @@ def _about_type(status: int, content_type: str) -> list[Finding]:
 
 
 def check_file(path: str, *, format_: Format | None, input_file: Path | None) -> Checked:
-    """Judge a stream that was kept; ``-`` is the standard input. Raises ``CannotRun``."""
+    """StreamChecker a stream that was kept; ``-`` is the standard input. Raises ``CannotRun``."""
     data = read_stream(path)
     found = format_ or detect(data, path)
     streams = read_streams(data, found)
@@ -78,7 +78,7 @@ def check_file(path: str, *, format_: Format | None, input_file: Path | None) ->
     return _checked("the standard input" if path == "-" else path, found, streams, [])
 
 
-def _checked(target: str, format_: Format, streams: list[StoredStream], findings: list[Finding]) -> Checked:
+def _checked(target: str, format_: Format, streams: list[RecordedStream], findings: list[Finding]) -> Checked:
     for number, stream in enumerate(streams):
         found = judged(stream)
         findings += [msgspec.structs.replace(finding, stream=number) for finding in found] if number else found
@@ -91,11 +91,11 @@ def _checked(target: str, format_: Format, streams: list[StoredStream], findings
     )
 
 
-def judged(stream: StoredStream) -> list[Finding]:
+def judged(stream: RecordedStream) -> list[Finding]:
     """All that is wrong with one stream, its framing first."""
     findings = list(stream.findings)
     start = _started_from(stream.input, findings)
-    judge = Judge(messages=start.messages, state=start.state) if start is not None else Judge()
+    judge = StreamChecker(messages=start.messages, state=start.state) if start is not None else StreamChecker()
     for event in stream.events:
         judge.feed(event.data, event.index)
     return findings + judge.close(is_cut=stream.is_cut)

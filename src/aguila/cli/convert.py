@@ -1,6 +1,6 @@
 """Layer: cli. ``aguila convert`` and ``aguila compact``: streams from one form of file to another, and shorter.
 
-Above: ``stream_commands``. Below: ``aguila.testing.stored`` reads, the codec writes.
+Above: ``stream_commands``. Below: ``aguila.testing.recordings`` reads, the codec writes.
 
 Between SSE, JSON lines and a JSON array events are handed on as they are, unknown members and broken orders included.
 What is lost otherwise:
@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.cli.calling import CannotRun
+from aguila.cli.http_caller import CannotRun
 from aguila.codec import EventDecoder, decode, encode, encode_event
 from aguila.codec.formats import Format
 from aguila.codec.notice import Notice, Warn
@@ -31,7 +31,7 @@ from aguila.codec.sse import SSEEncoder
 from aguila.errors import AguilaError, DecodeError, EncodeError, ProtocolError
 from aguila.protocol import Event, RunAgentInput
 from aguila.stream import compact
-from aguila.testing.stored import StoredStream, read_streams
+from aguila.testing.recordings import RecordedStream, read_streams
 
 
 class CannotConvert(AguilaError):
@@ -77,7 +77,7 @@ def written(events: Iterable[Event], target: Format, warn: Warn) -> bytes:
     return _as_lines(lines) if target == "jsonl" else _as_array(lines)
 
 
-def _read(data: bytes, source: Format) -> list[StoredStream]:
+def _read(data: bytes, source: Format) -> list[RecordedStream]:
     streams = read_streams(data, source)
     for stream in streams:
         for finding in stream.findings:
@@ -89,7 +89,7 @@ def _read(data: bytes, source: Format) -> list[StoredStream]:
     return streams
 
 
-def _typed(streams: list[StoredStream], warn: Warn) -> Iterator[Event]:
+def _typed(streams: list[RecordedStream], warn: Warn) -> Iterator[Event]:
     for stream in streams:
         decoder = EventDecoder(warn=warn)
         for event in stream.events:

@@ -1,8 +1,7 @@
-"""Layer: cli. ``aguila record``: one run of an agent, kept in a file in the form that its name says.
+"""``aguila record``: run an agent once and record the response in the format that the file name says.
 
-Above: ``stream_commands``. Below: ``calling``. Everything that comes is kept, also what breaks the protocol: it is
-evidence. ``.sse`` and ``.pb`` are the bytes as they came, if they came in that form, and the same events otherwise;
-``.json`` is an array of the events; anything else is a recording, with input and timing (``aguila.testing.stored``).
+Invalid events are recorded, too. ``.sse`` and ``.pb`` keep the bytes of a response of that format. ``.json`` is an
+array of the events. Any other name gives a recording with input and timing (``aguila.testing.recordings``).
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from aguila.cli.calling import Answer, Caller, CannotRun, headers_of, make_input
-from aguila.client.incoming import Reader, is_vague, reader_for
+from aguila.cli.http_caller import Answer, Caller, CannotRun, headers_of, make_input
+from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf

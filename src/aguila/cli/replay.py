@@ -1,10 +1,7 @@
-"""Layer: cli. ``aguila replay``: a recording served as an agent, for building and testing front ends without one.
+"""``aguila replay``: serve a recording as an agent, to build and test front ends without one.
 
-Above: ``stream_commands``. Below: ``aguila.testing.stored`` reads the file, uvicorn serves. What was recorded is served
-as it is, right or wrong; but for the ids of thread and run, which are those of the request, unless told otherwise.
-
-Every thread gets the runs of the recording in order, one for each request, whatever the request says; then there are
-none left, which is HTTP 404. Another thread begins with the first.
+Each request on a thread gets the next recorded run; after the last one, HTTP 404. Events are sent as recorded, valid or
+not, with the thread and run ids of the request.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
 from aguila.testing.plurals import counted
-from aguila.testing.stored import StoredEvent, StoredStream
+from aguila.testing.recordings import RecordedEvent, RecordedStream
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -37,14 +34,14 @@ class _Asked(msgspec.Struct):
     run_id: str = msgspec.field(name="runId")
 
 
-def runs_of(streams: Sequence[StoredStream], format: Format) -> list[StoredStream]:  # noqa: A002
+def runs_of(streams: Sequence[RecordedStream], format: Format) -> list[RecordedStream]:  # noqa: A002
     """The answers that are in a file: its streams; but where no inputs tell them apart, each run is one."""
     if format in ("sse", "protobuf") or any(stream.input is not None for stream in streams):
         return list(streams)
-    runs: list[StoredStream] = []
+    runs: list[RecordedStream] = []
     for event in (event for stream in streams for event in stream.events):
         if not runs or b'"RUN_STARTED"' in event.data:
-            runs.append(StoredStream(events=[]))
+            runs.append(RecordedStream(events=[]))
         runs[-1].events.append(event)
     return runs
 
@@ -55,7 +52,7 @@ class Replay:
     ``speed`` is how much faster than it was; 0 is at once. With ``verbatim`` events keep their thread and run ids.
     """
 
-    def __init__(self, runs: Sequence[StoredStream], *, speed: float = 1.0, verbatim: bool = False) -> None:
+    def __init__(self, runs: Sequence[RecordedStream], *, speed: float = 1.0, verbatim: bool = False) -> None:
         self._runs = runs
         self._speed = speed
         self._verbatim = verbatim
@@ -85,7 +82,7 @@ class Replay:
         accept = dict(scope["headers"]).get(b"accept")
         await self._play(self._runs[number], asked, negotiate(None if accept is None else accept.decode()), send)
 
-    async def _play(self, run: StoredStream, asked: _Asked, media_type: str, send: _Send) -> None:
+    async def _play(self, run: RecordedStream, asked: _Asked, media_type: str, send: _Send) -> None:
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frame = _framing(media_type)
@@ -102,7 +99,7 @@ class Replay:
 _BOUNDARIES = (b'"RUN_STARTED"', b'"RUN_FINISHED"')
 
 
-def _addressed(event: StoredEvent, asked: _Asked) -> bytes:
+def _addressed(event: RecordedEvent, asked: _Asked) -> bytes:
     """The event with the request's thread and run, if it names one."""
     if not any(name in event.data for name in _BOUNDARIES):
         return event.data

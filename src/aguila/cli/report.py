@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from aguila.testing.judging import Finding
+from aguila.testing.checker import Finding
 from aguila.testing.plurals import counted
 
 ReportFormat = Literal["text", "json", "junit"]

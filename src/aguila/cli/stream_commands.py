@@ -74,7 +74,7 @@ def chat(
     3 the agent asks a question, and there is no terminal to answer it.
     """
     from aguila.cli import chat as chatting
-    from aguila.cli.calling import CannotRun
+    from aguila.cli.http_caller import CannotRun
 
     if attach is not None and thread is not None:
         raise typer.BadParameter("--attach and --thread both name the thread; give one of them")
@@ -163,7 +163,7 @@ def record(
     Exit status: 0 complete; 1 the stream broke off; 2 the agent could not be run, or the file not written.
     """
     from aguila.cli import record as recording
-    from aguila.cli.calling import CannotRun
+    from aguila.cli.http_caller import CannotRun
 
     try:
         kept = recording.record(
@@ -208,10 +208,10 @@ def replay(
     Exit status: 2 if the file cannot be read or the port not be bound.
     """
     from aguila.cli import replay as replaying
-    from aguila.cli.calling import CannotRun, read_stream
+    from aguila.cli.http_caller import CannotRun, read_stream
     from aguila.cli.serve import CannotServe
     from aguila.codec.formats import detect
-    from aguila.testing.stored import read_streams
+    from aguila.testing.recordings import read_streams
 
     try:
         data = read_stream(file)
@@ -287,7 +287,7 @@ def _source(
     force: bool,
     is_default_same: bool,
 ) -> tuple[bytes, _Format, _Format]:
-    from aguila.cli.calling import CannotRun, read_stream
+    from aguila.cli.http_caller import CannotRun, read_stream
     from aguila.codec.formats import detect, format_of
 
     if _is_file(out) and out.is_file() and not force:

@@ -4,14 +4,14 @@ Below: ``aguila.stream`` says what events mean. All logic is written once, witho
 """
 
 from aguila.chat.tools import FunctionTool, ToolError, tool
-from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
-from aguila.client.reconnect import Reconnect
 from aguila.client.run import RunResult
-from aguila.client.sync import Client, Run, Thread
+from aguila.client.streaming.reconnect import Reconnect
+from aguila.client.sync_client import Client, Run, Thread
 from aguila.client.transports.base import Timeouts
 
 __all__ = [

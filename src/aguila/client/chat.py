@@ -44,8 +44,8 @@ from aguila.chat.types import (
     TextContent,
     UsageContent,
 )
-from aguila.client.asyncio import AsyncClient, AsyncRun, AsyncThread
-from aguila.client.restated import Key, restated
+from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.requests.message_id_map import Key, restated
 from aguila.client.run import RunResult
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.offload import is_large, offload

@@ -11,7 +11,7 @@ from weakref import ref
 
 import msgspec
 
-from aguila.client.effects import Program
+from aguila.client.drivers.effects import Program
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUsage, ToolCall
 from aguila.stream import Conversation

@@ -13,16 +13,23 @@ from typing import Any
 import msgspec
 
 from aguila.chat.tools import AnyTool, Toolbox
-from aguila.client._base import Settings, json_headers
 from aguila.client.arguments import expect, listed
-from aguila.client.effects import CallTools, Compute, Program
-from aguila.client.exchange import Exchange
-from aguila.client.hydration import hydrated
+from aguila.client.base import Settings, json_headers
+from aguila.client.drivers.effects import CallTools, Compute, Program
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
-from aguila.client.outgoing import Content, context_of, enforced_body, is_large, messages_of, says_the_same
-from aguila.client.requests import fetch, merge_headers
+from aguila.client.requests.http_requests import fetch, merge_headers
+from aguila.client.requests.hydration import hydrated
+from aguila.client.requests.request_builder import (
+    Content,
+    context_of,
+    enforced_body,
+    is_large,
+    messages_of,
+    says_the_same,
+)
 from aguila.client.run import Outcome, RunBase, RunResult, changed_since
+from aguila.client.streaming.run_stream import RunStream
 from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
 from aguila.codec.notice import Notice
@@ -280,7 +287,7 @@ class ThreadBase:
         accepted: Callable[[], None],
         begin_anew: Callable[[], Consumer] | None = None,
     ) -> Program[str | None]:
-        exchange = Exchange(
+        exchange = RunStream(
             self._settings,
             self._consumer(),
             chain,

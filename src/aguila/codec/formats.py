@@ -1,6 +1,6 @@
 """Layer: codec. The forms in which a stream is kept in a file, told by the file's name or by its first bytes.
 
-Below: nothing. Above: recordings of the client, ``aguila.testing.stored`` and the commands that read and write files.
+Below: nothing. Above: recordings of the client, ``aguila.testing.recordings``, and commands that read and write files.
 Bytes are passed in; what they mean is for the framings.
 """
 

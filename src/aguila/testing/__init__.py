@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aguila.testing.asserting import StreamAssertion, assert_stream
+    from aguila.testing.assertions import StreamAssertion, assert_stream
     from aguila.testing.chaos import Chaos
-    from aguila.testing.inprocess import ClientMaker, client_for, sync_client_for
-    from aguila.testing.judging import Finding, judge
+    from aguila.testing.checker import Finding, judge
+    from aguila.testing.client import ClientMaker, client_for, sync_client_for
     from aguila.testing.scripted import Approve, Ask, Call, ScriptedAgent, Wait
 
 __all__ = [
@@ -36,15 +36,15 @@ _HOMES = {
     "Ask": "scripted",
     "Call": "scripted",
     "Chaos": "chaos",
-    "ClientMaker": "inprocess",
-    "Finding": "judging",
+    "ClientMaker": "client",
+    "Finding": "checker",
     "ScriptedAgent": "scripted",
-    "StreamAssertion": "asserting",
+    "StreamAssertion": "assertions",
     "Wait": "scripted",
-    "assert_stream": "asserting",
-    "client_for": "inprocess",
-    "judge": "judging",
-    "sync_client_for": "inprocess",
+    "assert_stream": "assertions",
+    "client_for": "client",
+    "judge": "checker",
+    "sync_client_for": "client",
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 
 if TYPE_CHECKING:
     from aguila.client import Client
-    from aguila.testing.asserting import StreamAssertion
-    from aguila.testing.inprocess import ClientMaker
+    from aguila.testing.assertions import StreamAssertion
+    from aguila.testing.client import ClientMaker
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def agui_client() -> Iterator[ClientMaker]:
     with ExitStack() as clients:
 
         def make(target: Any, **options: Any) -> Client:
-            from aguila.testing.inprocess import sync_client_for
+            from aguila.testing.client import sync_client_for
 
             return clients.enter_context(sync_client_for(target, **options))
 
@@ -37,7 +37,7 @@ def agui_client() -> Iterator[ClientMaker]:
 
 @pytest.fixture
 def assert_stream() -> StreamAssertion:
-    """Holds a stream to the protocol: ``assert_stream(events)``; see ``aguila.testing.asserting``."""
-    from aguila.testing.asserting import assert_stream
+    """Holds a stream to the protocol: ``assert_stream(events)``; see ``aguila.testing.assertions``."""
+    from aguila.testing.assertions import assert_stream
 
     return assert_stream

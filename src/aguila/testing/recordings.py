@@ -20,14 +20,14 @@ from aguila.codec.notice import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError, StreamTruncated
-from aguila.testing.judging import Finding
+from aguila.testing.checker import Finding
 from aguila.testing.plurals import counted
 
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """One event as JSON text: its place in the stream, and milliseconds since its start where they are known."""
 
     index: int
@@ -35,16 +35,16 @@ class StoredEvent(msgspec.Struct, frozen=True):
     ms: float | None = None
 
 
-class StoredStream(msgspec.Struct, kw_only=True):
+class RecordedStream(msgspec.Struct, kw_only=True):
     """One stream: what was asked, if it is known, what came, and what is wrong with how it was framed."""
 
     input: Any = None
-    events: list[StoredEvent] = []
+    events: list[RecordedEvent] = []
     findings: list[Finding] = []
     is_cut: bool = False
 
 
-def read_streams(data: bytes, format: Format) -> list[StoredStream]:  # noqa: A002 - what everybody calls it
+def read_streams(data: bytes, format: Format) -> list[RecordedStream]:  # noqa: A002 - what everybody calls it
     """The streams in these bytes: one, but in a recording one for each input."""
     if format == "sse":
         return [_read_sse(data)]
@@ -52,14 +52,14 @@ def read_streams(data: bytes, format: Format) -> list[StoredStream]:  # noqa: A0
         return [_read_protobuf(data)]
     if format == "json":
         return [_read_array(data)]
-    return list(_read_lines(data)) or [StoredStream()]
+    return list(_read_lines(data)) or [RecordedStream()]
 
 
 # SSE
 
 
-def _read_sse(data: bytes) -> StoredStream:
-    stream = StoredStream(events=[], findings=_sse_findings(data))
+def _read_sse(data: bytes) -> RecordedStream:
+    stream = RecordedStream(events=[], findings=_sse_findings(data))
     parser = SSEParser()
     try:
         frames = parser.feed(data)
@@ -70,7 +70,7 @@ def _read_sse(data: bytes) -> StoredStream:
     else:
         if parser.error is not None:
             stream.findings.append(_of(parser.error))
-    stream.events = [StoredEvent(index, frame.data) for index, frame in enumerate(frames)]
+    stream.events = [RecordedEvent(index, frame.data) for index, frame in enumerate(frames)]
     return stream
 
 
@@ -101,8 +101,8 @@ def _sse_findings(data: bytes) -> list[Finding]:
 # Protobuf
 
 
-def _read_protobuf(data: bytes) -> StoredStream:
-    stream = StoredStream(events=[], findings=[])
+def _read_protobuf(data: bytes) -> RecordedStream:
+    stream = RecordedStream(events=[], findings=[])
     frames = ProtobufFrames()
     try:
         bodies = frames.feed(data)
@@ -129,7 +129,7 @@ def _read_protobuf(data: bytes) -> StoredStream:
                 )
             )
         if event is not None:
-            stream.events.append(StoredEvent(index, msgspec.json.encode(event)))
+            stream.events.append(RecordedEvent(index, msgspec.json.encode(event)))
     try:
         if not stream.findings or stream.findings[-1].rule != "limit-size":
             frames.close()
@@ -142,14 +142,14 @@ def _read_protobuf(data: bytes) -> StoredStream:
 # JSON
 
 
-def _read_array(data: bytes) -> StoredStream:
+def _read_array(data: bytes) -> RecordedStream:
     try:
         events = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return StoredStream(
+        return RecordedStream(
             findings=[Finding(level="error", rule="json", message=f"not a JSON array: {error}")], is_cut=True
         )
-    return StoredStream(events=[StoredEvent(index, bytes(event)) for index, event in enumerate(events)])
+    return RecordedStream(events=[RecordedEvent(index, bytes(event)) for index, event in enumerate(events)])
 
 
 _ABSENT = msgspec.Raw(b"")
@@ -164,8 +164,8 @@ class _Line(msgspec.Struct):
     type: msgspec.Raw = _ABSENT
 
 
-def _read_lines(data: bytes) -> Iterator[StoredStream]:
-    stream: StoredStream | None = None
+def _read_lines(data: bytes) -> Iterator[RecordedStream]:
+    stream: RecordedStream | None = None
     for line in data.removeprefix(_BOM).split(b"\n"):
         line = line.strip()
         if not line:
@@ -178,14 +178,14 @@ def _read_lines(data: bytes) -> Iterator[StoredStream]:
         if not is_plain and bytes(found.input):
             if stream is not None:
                 yield stream
-            stream = StoredStream(input=msgspec.json.decode(bytes(found.input)), events=[], findings=[])
+            stream = RecordedStream(input=msgspec.json.decode(bytes(found.input)), events=[], findings=[])
             continue
         if stream is None:
-            stream = StoredStream(events=[], findings=[])
+            stream = RecordedStream(events=[], findings=[])
         if is_plain or not bytes(found.event):
-            stream.events.append(StoredEvent(len(stream.events), line))
+            stream.events.append(RecordedEvent(len(stream.events), line))
         else:
-            stream.events.append(StoredEvent(len(stream.events), bytes(found.event), found.ms))
+            stream.events.append(RecordedEvent(len(stream.events), bytes(found.event), found.ms))
     if stream is not None:
         yield stream
 

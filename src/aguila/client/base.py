@@ -22,11 +22,11 @@ import msgspec
 
 from aguila.chat.tools import AnyTool, Confirm, Toolbox
 from aguila.client.arguments import expect, is_async_transport, listed
-from aguila.client.effects import Program
+from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
-from aguila.client.reconnect import Reconnect
-from aguila.client.requests import fetch, join_url, merge_headers
+from aguila.client.requests.http_requests import fetch, join_url, merge_headers
+from aguila.client.streaming.reconnect import Reconnect
 from aguila.client.tools import check_tools
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode

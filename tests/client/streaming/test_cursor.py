@@ -2,7 +2,7 @@
 
 import pytest
 
-from aguila.client.cursor import WINDOW, Cursor
+from aguila.client.streaming.cursor import WINDOW, Cursor
 from aguila.codec.sse import Frame
 
 COUNT = 5 * WINDOW

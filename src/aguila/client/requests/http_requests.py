@@ -15,13 +15,13 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
-from aguila.client.effects import Authorize, Close, Head, Open, Program, Read
+from aguila.client.drivers.effects import Authorize, Close, Head, Open, Program, Read
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec.values import is_array, is_object
 from aguila.errors import EncodeError, HTTPRejected, TransportFailed
 
 if TYPE_CHECKING:
-    from aguila.client._base import Settings
+    from aguila.client.base import Settings
 
 _MAX_BODY = 1 << 20  # of an answer that is no stream
 _MAX_REDIRECTS = 5

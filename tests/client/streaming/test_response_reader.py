@@ -2,7 +2,7 @@
 
 import pytest
 
-from aguila.client.incoming import reader_for
+from aguila.client.streaming.response_reader import reader_for
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import DecodeError, StreamTruncated
 from aguila.protocol import CustomEvent

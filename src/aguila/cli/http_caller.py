@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import msgspec
 
-from aguila.client.requests import address
+from aguila.client.requests.http_requests import address
 from aguila.client.transports.base import Request, Response, Timeouts
 from aguila.client.transports.httpx2 import HTTPX2Transport
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE

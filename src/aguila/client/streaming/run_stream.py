@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aguila.client.cursor import Cursor
-from aguila.client.effects import Close, Compute, Head, Program, Read, Sleep
-from aguila.client.incoming import Reader, is_vague, reader_for
+from aguila.client.drivers.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
-from aguila.client.requests import Limit, merge_headers, open_answer, read_answer, rejection, told
+from aguila.client.requests.http_requests import Limit, merge_headers, open_answer, read_answer, rejection, told
+from aguila.client.streaming.cursor import Cursor
+from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
 from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
 from aguila.codec.dialects import predates_subagents, strip_subagents
@@ -43,7 +43,7 @@ from aguila.stream import Consumer
 from aguila.stream.consumer import Raw
 
 if TYPE_CHECKING:
-    from aguila.client._base import Settings
+    from aguila.client.base import Settings
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ _WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_NOW = frozenset({429, 503})  # the request was not carried out, and Retry-After says when it may be
 
 
-class Exchange:
+class RunStream:
     """One run, followed to its end over as many connections as it takes."""
 
     def __init__(

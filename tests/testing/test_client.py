@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aguila import App
-from aguila.testing.inprocess import client_for, is_asgi, sync_client_for
+from aguila.testing.client import client_for, is_asgi, sync_client_for
 
 
 async def agent(run: Any) -> Any:

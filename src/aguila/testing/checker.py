@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{where}{kind}: {self.message}{at} [{self.rule}]"
 
 
-class Judge:
+class StreamChecker:
     """Reads one stream to its end, whatever it holds. ``findings`` has all that is wrong with what was fed.
 
     ``messages`` and ``state`` are what the run started from: patches are tried on them.
@@ -72,7 +72,7 @@ class Judge:
         return self._reducer.conversation
 
     def feed(self, raw: Raw, index: int | None = None) -> None:
-        """Judge the next event; ``index`` is its place in the stream if that is not the next one."""
+        """StreamChecker the next event; ``index`` is its place in the stream if that is not the next one."""
         self._index = self._count if index is None else index
         self._count = self._index + 1
         # A typed event goes through JSON, too: that is where a peer would read it.
@@ -101,7 +101,7 @@ class Judge:
                 self._reducer.feed(expanded)
 
     def _verdict(self, event: Event | None) -> bool:
-        """Judge an event, or the end of the stream if there is none. Whether the event is passed over."""
+        """StreamChecker an event, or the end of the stream if there is none. Whether the event is passed over."""
         found: list[list[SequenceError]] = []
         for verifier in (self._consumer, self._producer):
             before = len(verifier.findings)
@@ -141,7 +141,7 @@ class Judge:
 
 def judge(events: Iterable[Raw], *, messages: Sequence[Message] = (), state: Any = None) -> list[Finding]:
     """All that is wrong with a stream of events: JSON, plain objects, or typed."""
-    found = Judge(messages=messages, state=state)
+    found = StreamChecker(messages=messages, state=state)
     for event in events:
         found.feed(event)
     return found.close()

@@ -15,9 +15,9 @@ from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
 from aguila.stream.consumer import Raw
 from aguila.stream.conversation import RunOutcome
-from aguila.testing.judging import Finding, Judge
+from aguila.testing.checker import Finding, StreamChecker
 from aguila.testing.plurals import counted
-from aguila.testing.stored import read_streams
+from aguila.testing.recordings import read_streams
 
 Body = bytes | bytearray | memoryview
 """A stream as it is on the wire or in a file."""
@@ -59,7 +59,7 @@ def assert_stream(
     ``error``. Raises AssertionError, and TypeError or ValueError, with the argument's name, for what it cannot be.
     """
     events = _checked(stream, ignore, types, text, outcome)
-    judge = Judge(messages=messages, state=state)
+    judge = StreamChecker(messages=messages, state=state)
     found: list[Finding] = []
     if isinstance(events, bytes):
         for one in read_streams(events, detect(events)):

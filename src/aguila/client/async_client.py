@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar
 from weakref import ref
 
 from aguila.chat.tools import AnyTool, FunctionTool
-from aguila.client._base import ClientBase, auth_headers
-from aguila.client.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
+from aguila.client.base import ClientBase, auth_headers
+from aguila.client.drivers.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
 from aguila.client.files import FileLike
-from aguila.client.outgoing import Content
+from aguila.client.requests.request_builder import Content
 from aguila.client.run import RunBase, RunResult
 from aguila.client.thread import ThreadBase
 from aguila.client.tools import PlannedCall

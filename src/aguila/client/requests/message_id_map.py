@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aguila.client.outgoing import says_the_same
+from aguila.client.requests.request_builder import says_the_same
 from aguila.protocol import AssistantMessage, Message, replace
 
 Key = tuple[str, str]

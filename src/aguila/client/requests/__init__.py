@@ -1,0 +1,1 @@
+"""Building requests and reading the responses that are not streams."""

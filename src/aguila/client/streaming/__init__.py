@@ -1,0 +1,1 @@
+"""Following a run: reading its stream, and resuming it after a broken connection."""
