@@ -70,6 +70,9 @@ def test_below_an_agent_only_its_own_threads_are_there(store: Any) -> None:
             assert server.get(below + path).status_code == 404
             assert server.get("/agents/research/threads/t2" + path).status_code == 200
             assert server.get("/threads/t2" + path).status_code == 200
+        for query in ("threadId=t2", "offset=-1&runId=r&threadId=t2"):  # as TanStack AI asks
+            assert server.get(f"/agents/default?{query}").status_code == 404
+            assert server.get(f"/agents/research?{query}").status_code == 200
         for path in ("/runs/r/cancel", "/cancel"):
             assert server.post(below + path).status_code == 404
         assert server.client.patch(below, json={"title": "mine"}).status_code == 404

@@ -247,6 +247,20 @@ def test_suggestions_are_not_stored(store: Any, transport: Any) -> None:
         assert server.get("/threads").json()["threads"] == []
 
 
+def test_a_client_without_suggest_leaves_no_threads_of_suggestions(transport: Any) -> None:
+    props = {"toolChoice": {"type": "function", "function": {"name": "copilotkitSuggest"}}}
+    with serving(make()) as server:
+        client = transport(server)
+        answer = client.agent("run", "default", page_input("s", messages=[user("u", "Hi")], forwardedProps=props))
+        assert text_of(events_of(answer)) == "echo Hi"
+        assert listed(server) == []
+        for other in ({}, {"toolChoice": "auto"}, {"toolChoice": {"function": {"name": "x"}}}, {"note": props}):
+            body = page_input("t", messages=[user("u", "copilotkitSuggest")], forwardedProps=other)
+            assert text_of(events_of(client.agent("run", "default", body))) == "echo copilotkitSuggest"
+            assert [one["threadId"] for one in listed(server)] == ["t"]
+            server.delete("/threads/t")
+
+
 # Stop
 
 

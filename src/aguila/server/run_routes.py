@@ -74,8 +74,8 @@ async def run_unstored(service: Service, exchange: Exchange) -> Reply:
     with Share(service.admission) as share:
         body = await read_outline(service, exchange, share)
         input, digest = await decode_input(service, body)  # noqa: A001
+        framing = WithoutIds(service.framing(exchange, input.protocol_version))
         unstored = await service.runs.start_unstored(_asked(service, exchange, body, input, digest))
-    framing = WithoutIds(service.framing(exchange, input.protocol_version))
     first = unstored.first
     return service.stream(
         exchange,

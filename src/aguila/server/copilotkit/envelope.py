@@ -97,10 +97,10 @@ def _with_body(exchange: Exchange, body: bytes) -> Exchange:
             body = str(load(body, strict=True, warn=_ignore)).encode()
         except (DecodeError, UnicodeError):
             raise _invalid("Invalid JSON payload") from None
-    return replace(exchange, receive=_Body(body, exchange.receive))
+    return replace(exchange, receive=ReceivedBody(body, exchange.receive))
 
 
-class _Body:
+class ReceivedBody:
     """An ASGI ``receive`` that gives this body first, then whatever the connection has to say."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
@@ -108,6 +108,7 @@ class _Body:
         self._receive = receive
 
     async def __call__(self) -> Message:
+        """Give the next message."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None

@@ -11,12 +11,14 @@ from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import NotFound, ThreadBusy
 from aguila.offload import is_large, offload
 from aguila.server import run_routes, thread_routes
+from aguila.server.admission import Share
 from aguila.server.copilotkit import documents
-from aguila.server.copilotkit.envelope import open_envelope
+from aguila.server.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.copilotkit.mount import CopilotKitRejected
+from aguila.server.copilotkit.suggestions import is_suggestion
 from aguila.server.derived_runs import latest_derived
 from aguila.server.exchange import Exchange, Service
-from aguila.server.inputs import read_object
+from aguila.server.inputs import read_body, read_object
 from aguila.server.projection import Projection
 from aguila.server.rejection import Rejected
 from aguila.server.responses import Document, Receive, Reply, Send, json_document
@@ -43,8 +45,18 @@ def _of_agent(service: Service, exchange: Exchange) -> Exchange:
 
 
 async def run(service: Service, exchange: Exchange) -> Reply:
-    """``POST /agent/{id}/run``."""
-    return await run_routes.run(service, _of_agent(service, exchange))
+    """``POST /agent/{id}/run``.
+
+    A client that does not use ``/suggest`` (one before 1.75, or over the single endpoint) asks for suggestions here, on
+    a thread of its own for each. Those runs are not stored either: nobody comes back to them.
+    """
+    exchange = _of_agent(service, exchange)
+    with Share(service.admission) as share:
+        data = await read_body(exchange.request, exchange.receive, service.limits.body, share)
+    exchange = replace(exchange, receive=ReceivedBody(data, exchange.receive))
+    if is_suggestion(data):
+        return await run_routes.run_unstored(service, exchange)
+    return await run_routes.run(service, exchange)
 
 
 async def suggest(service: Service, exchange: Exchange) -> Reply:

@@ -1,0 +1,28 @@
+"""Telling a run for suggestions from any other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from aguila.codec.values import is_object
+
+_TOOL: Final = "copilotkitSuggest"
+
+
+class _Input(msgspec.Struct, rename="camel"):
+    forwarded_props: Any = None
+
+
+def is_suggestion(body: bytes) -> bool:
+    """Return whether a RunAgentInput asks for suggestions: CopilotKit forces the choice of its tool for them."""
+    if _TOOL.encode() not in body:
+        return False
+    try:
+        props = msgspec.json.decode(body, type=_Input).forwarded_props
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False  # whoever decodes it will say what is wrong
+    choice: Any = props.get("toolChoice") if is_object(props) else None
+    function: Any = choice.get("function") if is_object(choice) else None
+    return is_object(function) and function.get("name") == _TOOL
