@@ -96,6 +96,14 @@ def test_a_question_is_answered_by_the_agent_that_asked(store: Any) -> None:
         answer = server.post("/", json=run_input(run_id="r2", resume=resume))
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "wrong_agent")
         assert text_of(server.events(path="/agents/asking", run_id="r2", resume=resume)) == "answer yes"
+        for path in ("/", "/agents/default"):  # nobody comes back to a run of another agent
+            for answers in (
+                {"run_id": "r2", "resume": resume},
+                {"run_id": "r1", "resume": resume},
+                {"run_id": "r3", "forwardedProps": {"command": {"resume": "yes"}}},
+            ):
+                answer = server.post(path, json=run_input(**answers))
+                assert (answer.status_code, answer.json()["error"]["code"]) == (409, "wrong_agent"), answers
 
 
 def test_files_health_and_capabilities_are_below_an_agent_too() -> None:

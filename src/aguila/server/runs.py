@@ -251,6 +251,7 @@ class Runs:
                 raise draining()
             request = asked
             if has_answers:
+                await self._check_agent(asked)
                 resolved = await self._resolve(asked)
                 if isinstance(resolved, RunRecord):
                     return Started(record=resolved)
@@ -272,8 +273,7 @@ class Runs:
                         self._warn(notice)
                 return started
             except AgentMismatch as error:
-                message = f"this thread belongs to agent {error.agent!r}; run that agent, or use another threadId"
-                raise Rejected(409, "wrong_agent", message, "/threadId") from None
+                raise _wrong_agent(error.agent) from None
             except RunExists as error:
                 record = error.run
                 if asked.is_same(record):
@@ -296,6 +296,15 @@ class Runs:
             is_guess = False
             if asked.is_gone():
                 raise Disconnected
+
+    async def _check_agent(self, asked: Asked) -> None:
+        """Raise ``Rejected`` if the thread belongs to another agent: its answers start, or find, no run of this one."""
+        try:
+            owner = (await self.store.thread(asked.scope, asked.input.thread_id)).agent
+        except NotFound:
+            return
+        if owner != asked.agent:
+            raise _wrong_agent(owner)
 
     async def _wait_for(self, run: RunRecord, plan: ResumePlan) -> None:
         if plan.is_retry or plan.is_given_up:  # of two that try again one does, also if nobody watches it yet
@@ -582,6 +591,11 @@ def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's
 def _taken(plan: ResumePlan, run: RunRecord) -> Rejected:
     message = f"interrupt {plan.taken[0]} is being answered by run {run.run_id}"
     return Rejected(409, "interrupt_taken", message, "/resume")
+
+
+def _wrong_agent(owner: str) -> Rejected:
+    message = f"this thread belongs to agent {owner!r}; run that agent, or use another threadId"
+    return Rejected(409, "wrong_agent", message, "/threadId")
 
 
 def _too_many_runs() -> Rejected:
