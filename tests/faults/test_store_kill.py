@@ -17,7 +17,7 @@ import pytest
 
 from aguila.store import SQLiteStore
 
-WORKER = Path(__file__).parent.parent / "store" / "worker.py"
+WORKER = Path(__file__).parent.parent / "store" / "sqlite" / "worker.py"
 KILLS = int(os.environ.get("AGUILA_KILLS", "12"))
 
 

@@ -1,4 +1,4 @@
-"""Puts the contract on the import path, so that every store's test module can run it."""
+"""Put the contract suite on the import path of every store's test module."""
 
 import sys
 from pathlib import Path
@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite(
-    "contract", "contract_log", "contract_model", "contract_runs", "contract_support", "contract_threads"
-)
+pytest.register_assert_rewrite("contract")
 
 
 @pytest.fixture

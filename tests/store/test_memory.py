@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from contract import StoreContract
-from contract_support import Clock, finish, lines, start, whole
+from contract.support import Clock, finish, lines, start, whole
 
 from aguila.errors import NotFound, StoreUnavailable
-from aguila.store import MemoryStore, RunEnd, Store, memory
+from aguila.store import MemoryStore, RunEnd, Store
+from aguila.store.memory import store as memory_store
 
 
 class TestMemoryStore(StoreContract):
@@ -84,7 +85,7 @@ class TestBounds:
         await store.close()
 
     async def test_the_numbers_of_the_last_removed_threads_are_known(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(memory, "MAX_REMOVED", 2)
+        monkeypatch.setattr(memory_store, "MAX_REMOVED", 2)
         store = MemoryStore(max_threads=1)
         await store.open()
         for name in ("t1", "t2", "t3", "t4"):  # each makes room for the next

@@ -19,8 +19,8 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
-from aguila.store.memory import MemoryStore
-from aguila.store.sqlite import SQLiteStore
+from aguila.store.memory.store import MemoryStore
+from aguila.store.sqlite.store import SQLiteStore
 
 __all__ = [
     "DEFAULT_AGENT",

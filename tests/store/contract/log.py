@@ -6,7 +6,13 @@ import asyncio
 import random
 
 import pytest
-from contract_support import (
+
+from aguila.errors import (
+    CursorExpired,
+    NotFound,
+)
+from aguila.store import Batch, Store
+from contract.support import (
     DEADLINE,
     WithStore,
     collect,
@@ -16,12 +22,6 @@ from contract_support import (
     start,
     whole,
 )
-
-from aguila.errors import (
-    CursorExpired,
-    NotFound,
-)
-from aguila.store import Batch, Store
 
 
 class LogContract(WithStore):

@@ -12,7 +12,7 @@ from typing import Any
 
 from aguila.codec.large import LARGE
 from aguila.codec.whole import Whole
-from aguila.store._sqlite.file import Writing
+from aguila.store.sqlite.connection import Writing
 
 _SLICE = 1 << 18
 

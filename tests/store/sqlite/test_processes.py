@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from contract_support import DEADLINE, LEASE, collect, finish, lines, start
+from contract.support import DEADLINE, LEASE, collect, finish, lines, start
 
 from aguila.errors import StaleLease
 from aguila.store import RunEnd, RunRecord, SQLiteStore

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from aguila.errors import InterruptTaken
-from aguila.store._content import check_cursor
 from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
+from aguila.store.encoding import check_cursor
 from aguila.store.feed import Key, cut
 
 _replace = msgspec.structs.replace

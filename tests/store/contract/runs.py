@@ -6,7 +6,18 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from contract_support import (
+
+from aguila.errors import (
+    InterruptTaken,
+    NotFound,
+    RunExists,
+    StaleLease,
+    ThreadBusy,
+    ThreadMoved,
+    TooManyRuns,
+)
+from aguila.store import Lease, RunEnd, Store
+from contract.support import (
     DEADLINE,
     LEASE,
     Clock,
@@ -20,17 +31,6 @@ from contract_support import (
     statuses,
     whole,
 )
-
-from aguila.errors import (
-    InterruptTaken,
-    NotFound,
-    RunExists,
-    StaleLease,
-    ThreadBusy,
-    ThreadMoved,
-    TooManyRuns,
-)
-from aguila.store import Lease, RunEnd, Store
 
 
 class RunsContract(WithStore):

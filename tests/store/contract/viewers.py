@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from contract_support import DEADLINE, LEASE, Clock, WithStore, finish, lines, start, whole
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import RunEnd, Store
+from contract.support import DEADLINE, LEASE, Clock, WithStore, finish, lines, start, whole
 
 
 async def watch(store: Store, viewer: str = "p", *, run_id: str = "r", scope: str = "a") -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from importlib import resources
 from math import inf
 from pathlib import Path
 from typing import Literal
 
 from aguila.errors import StoreUnavailable
+from aguila.store.sqlite.migrations import migrate
 
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -69,7 +68,7 @@ def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_by
 
 
 def connect_reader(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
-    """A connection that only reads. Raises ``sqlite3.Error``."""
+    """A connection that only queries. Raises ``sqlite3.Error``."""
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA query_only = ON")
     return db
@@ -89,41 +88,3 @@ def _use_wal(db: sqlite3.Connection, busy_seconds: float) -> None:
             break
     if mode != "wal":
         raise StoreUnavailable(f"this file cannot be used with a write-ahead log (journal mode {mode!r})")
-
-
-def migrate(db: sqlite3.Connection) -> None:
-    """Bring the schema up to date. Raises ``StoreUnavailable`` for one that is newer than this Aguila."""
-    folder = resources.files("aguila.store._sqlite").joinpath("migrations")
-    scripts = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    while True:
-        version = _version(db)
-        if version > len(scripts):
-            raise StoreUnavailable(
-                f"the file has schema {version}, and this Aguila knows schemas up to {len(scripts)}: use a newer Aguila"
-            )
-        if version == len(scripts):
-            return
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if _version(db) == version:  # else another process was faster
-                for statement in _statements(scripts[version].read_text(encoding="utf-8")):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {version + 1}")
-            db.execute("COMMIT")
-        finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-
-
-def _version(db: sqlite3.Connection) -> int:
-    return db.execute("PRAGMA user_version").fetchone()[0]
-
-
-def _statements(script: str) -> Iterator[str]:
-    # executescript() would commit the transaction that makes a migration atomic.
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from aguila.errors import NotFound, StoreUnavailable
-from aguila.store._sqlite import reads, writes
-from aguila.store._sqlite.checkpoint import Checkpointer
-from aguila.store._sqlite.file import Writing, connect_reader, is_outage, unavailable
-from aguila.store._sqlite.wake import Listener, Sender
-from aguila.store._sqlite.writer import Job, Writer
 from aguila.store.feed import Channel, Feed, Key
+from aguila.store.sqlite import queries, thread_writes
+from aguila.store.sqlite.checkpoint import Checkpointer
+from aguila.store.sqlite.connection import Writing, connect_reader, is_outage, unavailable
+from aguila.store.sqlite.wakeup import Listener, Sender
+from aguila.store.sqlite.writer import Job, Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -66,7 +66,7 @@ class Engine:
             if port is None:
                 await self.write(lambda db: None)  # this, too, makes the file
             else:
-                await self.write(lambda db: writes.add_peer(db, token, port))
+                await self.write(lambda db: thread_writes.add_peer(db, token, port))
                 self._is_known = True
         except BaseException:
             await self.close()
@@ -89,7 +89,7 @@ class Engine:
         If the caller is cancelled while the writer is at work, everything else is released all the same.
         """
         if self._is_known:
-            leaving = self.write(lambda db: writes.remove_peer(db, self._listener.token))
+            leaving = self.write(lambda db: thread_writes.remove_peer(db, self._listener.token))
             # If it fails, a peer will find our port closed and remove us.
             leaving.add_done_callback(lambda future: future.cancelled() or future.exception())
         try:
@@ -196,7 +196,7 @@ class Engine:
                 self._poll_db = self._connect_reader()
                 self._readers.add(self._poll_db)
             found: int = self._poll_db.execute("PRAGMA data_version").fetchone()[0]
-            return found, None if found == version else reads.stamps(self._poll_db, keys)
+            return found, None if found == version else queries.stamps(self._poll_db, keys)
         except sqlite3.Error as error:
             if not is_outage(error):
                 raise

@@ -1,4 +1,4 @@
-"""Layer: store. The SQL that reads. Each function sees one snapshot: the caller holds a transaction open around it.
+"""Layer: store. The SQL that queries. Each function sees one snapshot: the caller holds a transaction open around it.
 
 ``writes`` uses some of these within its own transaction. Nothing here writes.
 """
@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from aguila.errors import NotFound
-from aguila.store._content import check_cursor, split_events
-from aguila.store._sqlite.slices import column, whole
 from aguila.store.base import (
     RECENT_THREADS,
     Batch,
@@ -22,7 +20,9 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
+from aguila.store.encoding import check_cursor, split_events
 from aguila.store.feed import Key, cut
+from aguila.store.sqlite.large_values import column, whole
 
 READ_BYTES = 512 * 1024
 """A read stops after about this many bytes, however many events it was asked for: a stopped reader holds on to it."""

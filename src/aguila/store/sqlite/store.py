@@ -21,11 +21,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
-from aguila.store._content import blob_id_of, check_ids, rows_of, size_of
-from aguila.store._sqlite import reads, writes
-from aguila.store._sqlite.engine import Engine
-from aguila.store._sqlite.file import Synchronous, connect
-from aguila.store._sqlite.owners import Owners
 from aguila.store.base import (
     DEFAULT_AGENT,
     Batch,
@@ -40,7 +35,12 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
+from aguila.store.encoding import blob_id_of, check_ids, rows_of, size_of
 from aguila.store.feed import Key
+from aguila.store.sqlite import queries, run_writes, thread_writes
+from aguila.store.sqlite.connection import Synchronous, connect
+from aguila.store.sqlite.engine import Engine
+from aguila.store.sqlite.locks import Owners
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class SQLiteStore(Store):
 
     async def check(self) -> None:
         """See ``Store``."""
-        await self._open().write(lambda db: writes.check(db, self._clock()))
+        await self._open().write(lambda db: thread_writes.check(db, self._clock()))
 
     # Runs
 
@@ -175,7 +175,7 @@ class SQLiteStore(Store):
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
         lock = self._owners.hold(owner)
         batch = await engine.write(
-            lambda db: writes.begin(
+            lambda db: run_writes.begin(
                 db,
                 self._clock(),
                 lease,
@@ -206,7 +206,7 @@ class SQLiteStore(Store):
         kept = tuple(events)
         return await self._leased(
             lease,
-            lambda db: writes.append(db, self._clock(), lease, kept, rows, end),
+            lambda db: run_writes.append(db, self._clock(), lease, kept, rows, end),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
             is_short=size + (0 if end is None else end.size) <= SHORT,
             size=size,
@@ -214,18 +214,20 @@ class SQLiteStore(Store):
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
         """See ``Store``."""
-        return await self._leased(lease, lambda db: writes.renew(db, self._clock(), lease, lease_seconds), told=False)
+        return await self._leased(
+            lease, lambda db: run_writes.renew(db, self._clock(), lease, lease_seconds), told=False
+        )
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
         """See ``Store``."""
-        await self._leased(lease, lambda db: writes.settle(db, lease, interrupt_ids), told=False)
+        await self._leased(lease, lambda db: run_writes.settle(db, lease, interrupt_ids), told=False)
 
     async def expired(self) -> Sequence[RunRecord]:
         """See ``Store``."""
         engine = self._open()
-        found, is_too_long = await engine.read(reads.expired, self._clock(), self._owners.is_gone)
+        found, is_too_long = await engine.read(queries.expired, self._clock(), self._owners.is_gone)
         if is_too_long:
-            await engine.write(lambda db: writes.shorten_leases(db, self._clock()))
+            await engine.write(lambda db: run_writes.shorten_leases(db, self._clock()))
         return found
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
@@ -239,7 +241,7 @@ class SQLiteStore(Store):
                 engine.feed.own(lease)
 
         return await engine.write(
-            lambda db: writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, owners.is_gone),
+            lambda db: run_writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, owners.is_gone),
             [(run.scope, run.thread_id)],
             own,
         )
@@ -249,7 +251,7 @@ class SQLiteStore(Store):
         engine = self._open()
         key = (scope, thread_id)
         return await engine.write(
-            lambda db: writes.request_cancel(db, scope, thread_id, run_id, unwatched),
+            lambda db: run_writes.request_cancel(db, scope, thread_id, run_id, unwatched),
             [key],
             lambda _: engine.feed.control(key),
         )
@@ -259,7 +261,7 @@ class SQLiteStore(Store):
         engine = self._open()
         key = (scope, thread_id)
         await engine.write(
-            lambda db: writes.settle_cancel(db, scope, thread_id, run_id, granted),
+            lambda db: run_writes.settle_cancel(db, scope, thread_id, run_id, granted),
             [key],
             lambda _: engine.feed.control(key),
         )
@@ -268,44 +270,46 @@ class SQLiteStore(Store):
         """See ``Store``."""
         engine = self._open()
         key = (lease.scope, lease.thread_id)
-        return await engine.feed.controlled(key, lambda: engine.read(reads.cancel_requested, lease), lease)
+        return await engine.feed.controlled(key, lambda: engine.read(queries.cancel_requested, lease), lease)
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
         engine = self._open()
         return await engine.feed.controlled(
-            (scope, thread_id), lambda: engine.read(reads.cancel_settled, scope, thread_id, run_id)
+            (scope, thread_id), lambda: engine.read(queries.cancel_settled, scope, thread_id, run_id)
         )
 
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
         """See ``Store``."""
         engine = self._open()
         lock = self._owners.hold(viewer)
-        await engine.write(lambda db: writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds, lock))
+        await engine.write(
+            lambda db: run_writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds, lock)
+        )
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
         """See ``Store``."""
-        await self._open().write(lambda db: writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
+        await self._open().write(lambda db: run_writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
         """See ``Store``."""
-        found, gone = await self._open().read(reads.watched, self._clock(), within, lease, self._owners.is_gone)
+        found, gone = await self._open().read(queries.watched, self._clock(), within, lease, self._owners.is_gone)
         for viewer in gone:  # or it would have been there just now whenever somebody looks, until its note runs out
             await self.unwatch(lease.scope, lease.thread_id, lease.run_id, viewer=viewer)
         return found
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """See ``Store``."""
-        return await self._open().read(reads.run, scope, thread_id, run_id)
+        return await self._open().read(queries.run, scope, thread_id, run_id)
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
         """See ``Store``."""
-        return await self._open().read(reads.runs, scope, thread_id)
+        return await self._open().read(queries.runs, scope, thread_id)
 
     async def run_thread(self, scope: str, run_id: str) -> str | None:
         """See ``Store``."""
         try:
-            return await self._open().read(reads.run_thread, scope, run_id)
+            return await self._open().read(queries.run_thread, scope, run_id)
         except NotFound:  # an id that the file cannot hold
             return None
 
@@ -313,26 +317,26 @@ class SQLiteStore(Store):
 
     async def last(self, scope: str, thread_id: str) -> int:
         """See ``Store``."""
-        return (await self._open().read(reads.thread_key, scope, thread_id))[1]
+        return (await self._open().read(queries.thread_key, scope, thread_id))[1]
 
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
         """See ``Store``."""
-        return (await self._open().read(reads.log, scope, thread_id, after, until, limit))[0]
+        return (await self._open().read(queries.log, scope, thread_id, after, until, limit))[0]
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
         """See ``Store``."""
         engine = self._open()
         return engine.feed.tail(
-            (scope, thread_id), after, lambda position: engine.read(reads.log, scope, thread_id, position, None, 1024)
+            (scope, thread_id), after, lambda position: engine.read(queries.log, scope, thread_id, position, None, 1024)
         )
 
     # Threads
 
     async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
         """See ``Store``."""
-        return await self._open().read(reads.thread, scope, thread_id)
+        return await self._open().read(queries.thread, scope, thread_id)
 
     async def threads(
         self,
@@ -344,18 +348,18 @@ class SQLiteStore(Store):
         archived: bool | None = None,
     ) -> Sequence[ThreadSummary]:
         """See ``Store``."""
-        return await self._open().read(reads.threads, scope, limit, before, agent, archived)
+        return await self._open().read(queries.threads, scope, limit, before, agent, archived)
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         """See ``Store``."""
-        return await self._open().write(lambda db: writes.update_thread(db, scope, thread_id, update))
+        return await self._open().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
         """See ``Store``."""
         engine = self._open()
         key = (scope, thread_id)
         await engine.write(
-            lambda db: writes.delete_thread(db, scope, thread_id),
+            lambda db: thread_writes.delete_thread(db, scope, thread_id),
             [key],
             lambda _: engine.feed.look_again(key),
             frees=True,
@@ -367,7 +371,7 @@ class SQLiteStore(Store):
         removed: list[Key] = []
 
         def remove(db: sqlite3.Connection) -> int:
-            removed[:] = writes.prune(db, self._clock(), retention)
+            removed[:] = thread_writes.prune(db, self._clock(), retention)
             return len(removed)
 
         def look(_: int) -> None:
@@ -380,26 +384,26 @@ class SQLiteStore(Store):
 
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
         """See ``Store``."""
-        return await self._open().read(reads.interrupts, scope, thread_id)
+        return await self._open().read(queries.interrupts, scope, thread_id)
 
     async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
         """See ``Store``."""
         try:
-            return await self._open().read(reads.interrupt_thread, scope, interrupt_id)
+            return await self._open().read(queries.interrupt_thread, scope, interrupt_id)
         except NotFound:  # an id that the file cannot hold
             return None
 
     async def session(self, scope: str, thread_id: str) -> bytes | None:
         """See ``Store``."""
-        return await self._open().read(reads.session, scope, thread_id)
+        return await self._open().read(queries.session, scope, thread_id)
 
     async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
         """See ``Store``."""
-        await self._leased(lease, lambda db: writes.record(db, lease, root_run_id, key, value), told=False)
+        await self._leased(lease, lambda db: run_writes.record(db, lease, root_run_id, key, value), told=False)
 
     async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
         """See ``Store``."""
-        return await self._open().read(reads.recorded, scope, thread_id, root_run_id)
+        return await self._open().read(queries.recorded, scope, thread_id, root_run_id)
 
     # Files
 
@@ -410,15 +414,15 @@ class SQLiteStore(Store):
         engine = self._open()
         blob_id = await engine.compute(blob_id_of, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
-        return await engine.write(lambda db: writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
+        return await engine.write(lambda db: thread_writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         """See ``Store``."""
-        return await self._open().read(reads.blob, scope, blob_id)
+        return await self._open().read(queries.blob, scope, blob_id)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         """See ``Store``."""
-        await self._open().write(lambda db: writes.delete_blob(db, scope, blob_id), frees=True)
+        await self._open().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees=True)
 
     # Inside
 

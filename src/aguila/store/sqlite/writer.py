@@ -23,11 +23,11 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from aguila.errors import StoreError, StoreUnavailable
-from aguila.store._sqlite import writes
-from aguila.store._sqlite.checkpoint import Checkpointer
-from aguila.store._sqlite.file import Writing, is_outage, is_passing, unavailable
-from aguila.store._sqlite.wake import Sender
 from aguila.store.feed import Key
+from aguila.store.sqlite import thread_writes
+from aguila.store.sqlite.checkpoint import Checkpointer
+from aguila.store.sqlite.connection import Writing, is_outage, is_passing, unavailable
+from aguila.store.sqlite.wakeup import Sender
 
 _log = logging.getLogger("aguila.store")
 
@@ -293,7 +293,7 @@ class Writer:
                         raise RuntimeError("a job was refused after it had written") from error
                     outcomes.append(_Failed(error))
             for token in self._sender.take_dead():
-                writes.remove_peer(db, token)
+                thread_writes.remove_peer(db, token)
             peers = db.execute("SELECT token, port FROM peers").fetchall()
             db.execute("COMMIT")
             self._done_at = time.monotonic()

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from contract_support import DEADLINE, events_of, finish, lines, start
+from contract.support import DEADLINE, events_of, finish, lines, start
 
 from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
 from aguila.store import Lease, RunEnd, SQLiteStore
-from aguila.store._sqlite import checkpoint
-from aguila.store._sqlite.engine import Engine
-from aguila.store._sqlite.file import Synchronous
-from aguila.store.sqlite import SHORT
+from aguila.store.sqlite import checkpoint
+from aguila.store.sqlite.connection import Synchronous
+from aguila.store.sqlite.engine import Engine
+from aguila.store.sqlite.store import SHORT
 
 pytestmark = pytest.mark.anyio
 

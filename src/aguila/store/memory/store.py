@@ -26,9 +26,6 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store._content import ROOM, blob_id_of, check_ids, rows_of, size_of, thread_hash
-from aguila.store._memory.files import Files
-from aguila.store._memory.thread import Thread
 from aguila.store.base import (
     DEFAULT_AGENT,
     RECENT_THREADS,
@@ -44,7 +41,10 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
+from aguila.store.encoding import ROOM, blob_id_of, check_ids, rows_of, size_of, thread_hash
 from aguila.store.feed import Feed, Key
+from aguila.store.memory.blobs import Files
+from aguila.store.memory.thread import Thread
 
 _replace = msgspec.structs.replace
 

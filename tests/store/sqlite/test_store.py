@@ -7,21 +7,20 @@ import socket
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 from contract import StoreContract
-from contract_support import DEADLINE, Clock, collect, events_of, finish, lines, start, statuses, whole
+from contract.support import DEADLINE, Clock, collect, events_of, finish, lines, start, statuses, whole
 
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store import Retention, RunEnd, SQLiteStore, Store
-from aguila.store._sqlite import checkpoint, owners, reads, slices, writer
-from aguila.store._sqlite.engine import Engine
-from aguila.store._sqlite.file import Synchronous
-from aguila.store._sqlite.wake import Listener, Sender
+from aguila.store import Retention, SQLiteStore, Store
+from aguila.store.sqlite import checkpoint, large_values, locks, queries, writer
+from aguila.store.sqlite.connection import Synchronous
+from aguila.store.sqlite.engine import Engine
+from aguila.store.sqlite.wakeup import Listener, Sender
 
 anyio = pytest.mark.anyio
 
@@ -85,56 +84,6 @@ async def test_everything_is_there_after_closing_and_opening_again(path: Path):
     await store.close()
     beside = {file.name: file.stat().st_size for file in path.parent.iterdir() if file != path}
     assert beside == {"threads.db-lock": 0}  # nothing else is left
-
-
-@anyio
-async def test_a_file_of_a_newer_aguila_is_refused_and_left_alone(path: Path):
-    store = SQLiteStore(path)
-    await store.open()
-    await store.close()
-    with sqlite3.connect(path) as db:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(StoreUnavailable, match=r"schema 99.*newer"):
-        await store.open()
-    with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-    db.close()
-    await store.open()
-    await store.check()
-    await store.close()
-
-
-@anyio
-async def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path):
-    with sqlite3.connect(path) as db:
-        db.executescript((resources.files("aguila.store._sqlite") / "migrations" / "0001.sql").read_text())
-        db.execute("INSERT INTO threads VALUES (7, 'a', 't', 1, 1, 1, 3, 10, 5)")
-        db.execute(
-            "INSERT INTO runs VALUES (5, 7, 'r', NULL, 'f', 1, NULL, NULL, 'gone', 1, 30, 2, 0, 1, NULL)",
-        )
-        db.execute("INSERT INTO inputs VALUES (5, x'7b7d')")
-        db.execute("INSERT INTO log VALUES (7, 1, 1, ?)", (lines("started")[0],))
-        db.execute("INSERT INTO log VALUES (7, 2, 3, ?)", (b"\n".join(lines("one", "two")),))
-        db.execute("INSERT INTO log VALUES (8, 1, 1, ?)", (lines("another thread's")[0],))
-        db.execute("INSERT INTO interrupts VALUES (3, 7, 'i1', 'r', 'open', NULL, x'7b7d')")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-    store = SQLiteStore(path)
-    await store.open()
-    assert events_of(await store.read("a", "t")) == lines("started", "one", "two")
-    assert events_of(await store.read("a", "t", 2)) == lines("two")
-    assert await statuses(store) == {"i1": "open"}
-    (run,) = await store.expired()
-    assert (run.run_id, run.input, run.first, run.last) == ("r", b"{}", 1, 3)
-    lease = await store.take_over(run, owner="o", lease_seconds=30)
-    assert lease is not None
-    assert (await store.append(lease, lines("end"), end=RunEnd(outcome="error"))).last == 4
-    assert await store.interrupt_thread("a", "i1") == "t"
-    summary = await store.thread("a", "t")
-    assert (summary.agent, summary.title, summary.archived) == ("default", None, False)
-    await store.close()
 
 
 def test_what_is_not_a_database_is_refused_and_left_alone(path: Path):
@@ -361,7 +310,7 @@ async def test_a_store_that_writes_something_large_gets_on_all_the_time(
         seen.append(store.wrote_at)
         return opened_at + len(seen)
 
-    monkeypatch.setattr(slices, "monotonic", clock)
+    monkeypatch.setattr(large_values, "monotonic", clock)
     await store.put_blob("a", b"x" * (2 << 20), media_type="text/plain")
     assert len(seen) == 8
     assert seen == sorted(set(seen))
@@ -583,7 +532,7 @@ async def test_where_there_are_no_locks_the_lease_alone_decides(
 
     clock = Clock()
     with monkeypatch.context() as patch:
-        patch.setattr(owners, refused, refuse)
+        patch.setattr(locks, refused, refuse)
         gone = SQLiteStore(path, clock=clock)
         await gone.open()
         await start(gone)
@@ -653,7 +602,7 @@ async def test_following_a_run_of_this_process_does_not_read_the_file(
         raise AssertionError("the file was read")
 
     lease = await start(store)
-    monkeypatch.setattr(reads, "log", fail)
+    monkeypatch.setattr(queries, "log", fail)
     tails = [asyncio.create_task(collect(store.tail("a", "t"), 102)) for _ in range(5)]
     for i in range(100):
         await store.append(lease, lines(i))
@@ -772,11 +721,11 @@ async def test_the_socket_for_wake_ups_is_closed_when_the_store_cannot_be_opened
 ):
     ports: list[int] = []
 
-    def refuse(self: owners.Owners) -> None:
+    def refuse(self: locks.Owners) -> None:
         ports.append(port_of(path))
         raise PermissionError("no locks here")
 
-    monkeypatch.setattr(owners.Owners, "open", refuse)
+    monkeypatch.setattr(locks.Owners, "open", refuse)
     with pytest.raises(PermissionError, match="no locks here"):
         await SQLiteStore(path).open()
     assert_free(ports[0])

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from contract_support import (
+
+from aguila.errors import (
+    AgentMismatch,
+    CursorExpired,
+    InterruptTaken,
+    NotFound,
+    ThreadBusy,
+)
+from aguila.store import Retention, RunEnd, Store, ThreadUpdate
+from contract.support import (
     LEASE,
     Clock,
     WithStore,
@@ -18,15 +27,6 @@ from contract_support import (
     statuses,
     whole,
 )
-
-from aguila.errors import (
-    AgentMismatch,
-    CursorExpired,
-    InterruptTaken,
-    NotFound,
-    ThreadBusy,
-)
-from aguila.store import Retention, RunEnd, Store, ThreadUpdate
 
 
 class ThreadsContract(WithStore):

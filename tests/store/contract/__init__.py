@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from contract_log import LogContract
-from contract_model import play
-from contract_runs import RunsContract
-from contract_support import (
+
+from aguila.errors import (
+    InterruptTaken,
+    NotFound,
+    StaleLease,
+    StoreUnavailable,
+)
+from aguila.store import Batch, Store
+from contract.log import LogContract
+from contract.model import play
+from contract.runs import RunsContract
+from contract.support import (
     DEADLINE,
     Clock,
     collect,
@@ -32,16 +40,8 @@ from contract_support import (
     statuses,
     whole,
 )
-from contract_threads import ThreadsContract
-from contract_watching import WatchingContract
-
-from aguila.errors import (
-    InterruptTaken,
-    NotFound,
-    StaleLease,
-    StoreUnavailable,
-)
-from aguila.store import Batch, Store
+from contract.threads import ThreadsContract
+from contract.viewers import WatchingContract
 
 
 class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract):

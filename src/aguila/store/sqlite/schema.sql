@@ -1,0 +1,115 @@
+-- One conversation.
+CREATE TABLE threads (
+  key INTEGER PRIMARY KEY,
+  scope TEXT NOT NULL,
+  thread_id TEXT NOT NULL,
+  created_at REAL NOT NULL,
+  updated_at REAL NOT NULL,
+  touched INTEGER NOT NULL, -- orders the threads of a scope by their last append; a counter, since clocks can step back
+  first INTEGER NOT NULL, -- sequence number of the first event: 1, unless the id was used before
+  last INTEGER NOT NULL, -- sequence number of the newest event
+  bytes INTEGER NOT NULL,
+  running INTEGER, -- key of the open run
+  agent TEXT NOT NULL DEFAULT 'default',
+  archived INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (scope, thread_id)
+);
+CREATE INDEX threads_touched ON threads (scope, touched);
+-- Covers the count of running runs in a scope, which every "begin" needs.
+CREATE INDEX threads_running ON threads (scope, running) WHERE running IS NOT NULL;
+
+-- Title and metadata are not columns of "threads", because every append rewrites the row of its thread.
+CREATE TABLE details (thread INTEGER PRIMARY KEY, title TEXT, metadata BLOB);
+
+-- No AUTOINCREMENT here or in "threads": its counter would be one more page to write when a run begins.
+CREATE TABLE runs (
+  key INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  run_id TEXT NOT NULL,
+  parent_run_id TEXT,
+  fingerprint TEXT NOT NULL,
+  first INTEGER NOT NULL,
+  last INTEGER, -- null while the run is open; threads.last applies then
+  outcome TEXT,
+  owner TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  lease_seconds REAL NOT NULL,
+  lease_until REAL NOT NULL,
+  cancel_requested INTEGER NOT NULL DEFAULT 0, -- 0: no, 1: always, 2: if the run has no viewers
+  started_at REAL NOT NULL,
+  ended_at REAL,
+  lock INTEGER, -- inode of the lock file in which the owner held its lock; null if it held none
+  UNIQUE (thread, run_id)
+);
+
+-- Inputs and sessions can be large, and SQLite rewrites a whole row to change one number in it.
+CREATE TABLE inputs (run INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE sessions (thread INTEGER PRIMARY KEY, body BLOB NOT NULL);
+
+-- The log. A row is a batch with one event per line. "place" is threads.key * 2^32 + the number of the last event, so
+-- that the log needs no index and the events of a thread are stored together.
+CREATE TABLE log (place INTEGER PRIMARY KEY, first INTEGER NOT NULL, events BLOB NOT NULL);
+
+-- The last sequence number of each removed thread, by a hash of its scope and id. A new thread with that id starts
+-- above it, so that an old cursor is never valid for the new thread.
+CREATE TABLE removed (thread INTEGER PRIMARY KEY, last INTEGER NOT NULL);
+
+-- The scope is repeated here so that an interrupt is found by one lookup without its thread.
+CREATE TABLE interrupts (
+  key INTEGER PRIMARY KEY AUTOINCREMENT,
+  thread INTEGER NOT NULL,
+  interrupt_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  status TEXT NOT NULL,
+  claimed_by TEXT,
+  body BLOB NOT NULL,
+  scope TEXT NOT NULL DEFAULT '',
+  UNIQUE (thread, interrupt_id)
+);
+CREATE INDEX interrupts_scope ON interrupts (scope, interrupt_id);
+
+CREATE TABLE effects (
+  thread INTEGER NOT NULL,
+  root_run_id TEXT NOT NULL,
+  name TEXT NOT NULL,
+  value BLOB NOT NULL,
+  UNIQUE (thread, root_run_id, name)
+);
+
+-- Processes other than the owner that have viewers of an open run.
+CREATE TABLE viewers (
+  run INTEGER NOT NULL,
+  viewer TEXT NOT NULL, -- name of the process
+  until REAL NOT NULL, -- when the entry expires, or when the last viewer left
+  seconds REAL NOT NULL, -- for how long the entry was made
+  lock INTEGER, -- as runs.lock
+  PRIMARY KEY (run, viewer)
+) WITHOUT ROWID;
+
+-- Files. "kept": stored at least once without a thread, so no thread's removal deletes it.
+CREATE TABLE blobs (
+  key INTEGER PRIMARY KEY,
+  scope TEXT NOT NULL,
+  blob_id TEXT NOT NULL,
+  media_type TEXT NOT NULL,
+  filename TEXT,
+  size INTEGER NOT NULL,
+  created_at REAL NOT NULL,
+  kept INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  UNIQUE (scope, blob_id)
+);
+-- Which threads hold a file. By thread id and not by key: a file may be stored before the first run of its thread.
+CREATE TABLE holds (
+  scope TEXT NOT NULL,
+  thread_id TEXT NOT NULL,
+  blob INTEGER NOT NULL,
+  UNIQUE (scope, thread_id, blob)
+);
+CREATE INDEX holds_blob ON holds (blob);
+
+-- Processes that receive wake-ups: a loopback port, and the token that a datagram must carry.
+CREATE TABLE peers (token TEXT PRIMARY KEY, port INTEGER NOT NULL);
+
+-- One row that health checks write, as large as a small run: one page may fit where a run does not.
+CREATE TABLE checks (key INTEGER PRIMARY KEY CHECK (key = 1), at REAL NOT NULL, body BLOB);
