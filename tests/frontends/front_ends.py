@@ -26,6 +26,10 @@ DEADLINE = float(os.environ.get("AGUILA_FRONTENDS_DEADLINE", "60")) * 1000
 expect.set_options(timeout=DEADLINE)
 
 
+NO_RECONNECT = "the client does not reconnect; a reload shows the whole run"
+IMAGE_AS_TEXT = "the image of a tool result arrives as text; the client accepts nothing else there"
+
+
 class FrontEnd:
     """A page on one thread. The defaults fit the pages that examples/frontends draws itself."""
 
@@ -54,13 +58,14 @@ class FrontEnd:
         """Run what stands between the page and the server, if anything does."""
         yield
 
-    def server_address(self) -> str:
-        """Return the address that the page talks to."""
-        return self.server.url
+    def server_address(self, aguila: str) -> str:
+        """Return the address that the page talks to, given Aguila's."""
+        return aguila
 
-    def open(self) -> None:
+    def open(self, aguila: str | None = None) -> None:
         """Open the page on its thread and wait until it is ready for a message."""
-        parameters = {"server": self.server_address(), "thread": self.thread_id, **self.query}
+        address = self.server_address(aguila or self.server.url)
+        parameters = {"server": address, "thread": self.thread_id, **self.query}
         self.page.goto(f"{self.origin}/index.html?{urlencode(parameters)}")
         self.is_idle()
 
@@ -166,6 +171,10 @@ class AgUiClient(FrontEnd):
     title = "@ag-ui/client"
     recipe = "ag-ui-client"
     packages = ("@ag-ui/client", "react")
+    unsupported: ClassVar[dict[str, str]] = {
+        "A2UI surface": "the package draws nothing, and the recipe has no A2UI renderer",
+        "two cuts without loss": NO_RECONNECT,
+    }
 
 
 class CopilotKit(FrontEnd):
@@ -175,9 +184,11 @@ class CopilotKit(FrontEnd):
     recipe = "copilotkit"
     packages = ("@copilotkit/react-core", "@ag-ui/client", "react")
     serve_options = ("--copilotkit",)
+    unsupported: ClassVar[dict[str, str]] = {"two cuts without loss": NO_RECONNECT}
+    notes: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
 
-    def server_address(self) -> str:
-        return f"{self.server.url}/copilotkit"
+    def server_address(self, aguila: str) -> str:
+        return f"{aguila}/copilotkit"
 
     def messages(self) -> Locator:
         return self.page.get_by_test_id("copilot-chat")
@@ -196,10 +207,45 @@ class CopilotKit(FrontEnd):
     def stop(self) -> None:
         self.page.get_by_test_id("copilot-send-button").click()
 
+    def sees_drawing(self) -> None:
+        self.sees("[image: image/png]")
+
 
 class CopilotKitSingleEndpoint(CopilotKit):
     title = "CopilotKit, single endpoint"
     query: ClassVar[dict[str, str]] = {"endpoint": "single"}
+
+
+class CopilotKitV1(CopilotKit):
+    """The hooks and the chat of CopilotKit v1, with interrupts in both forms that they listen to."""
+
+    title = "CopilotKit, v1 API"
+    packages = ("@copilotkit/react-core", "@copilotkit/react-ui", "@ag-ui/client")
+    query: ClassVar[dict[str, str]] = {"api": "v1"}
+    serve_options = ("--copilotkit", "--langgraph-interrupts")
+    unsupported: ClassVar[dict[str, str]] = {
+        **CopilotKit.unsupported,
+        **dict.fromkeys(
+            ("thread list", "thread rename", "thread delete"), "v1 has no thread list; v2 has `useThreads`"
+        ),
+        **dict.fromkeys(
+            ("reasoning", "activity", "A2UI surface"), "the v1 chat draws neither reasoning nor activities"
+        ),
+        "interrupt, cancelled": "`useLangGraphInterrupt` can answer, not cancel",
+    }
+    notes: ClassVar[dict[str, str]] = {
+        **CopilotKit.notes,
+        "interrupt, answered": "with `aguila serve --langgraph-interrupts` too; the question is shown once",
+    }
+
+    def messages(self) -> Locator:
+        return self.page.locator(".copilotKitMessages")
+
+    def is_idle(self) -> None:
+        expect(self.page.locator("[data-test-id=copilot-chat-ready]")).to_be_visible()
+
+    def sees_error(self) -> None:
+        expect(self.page.get_by_text("The agent failed.").first).to_be_visible()
 
 
 class CopilotKitNode(CopilotKit):
@@ -209,10 +255,12 @@ class CopilotKitNode(CopilotKit):
     packages = ("@copilotkit/react-core", "@copilotkit/runtime", "@ag-ui/client")
     serve_options = ("--on-disconnect", "cancel", "--disconnect-grace", "1")
     unsupported: ClassVar[dict[str, str]] = {
+        **CopilotKit.unsupported,
         "thread rename": "the runtime keeps threads in memory and cannot rename them",
         "thread delete": "the runtime keeps threads in memory and cannot delete one of them",
     }
     notes: ClassVar[dict[str, str]] = {
+        **CopilotKit.notes,
         "stop cancels the run": "the runtime closes its connection; `aguila serve --on-disconnect cancel` ends the run",
     }
     runtime_url = ""
@@ -240,7 +288,7 @@ class CopilotKitNode(CopilotKit):
             process.kill()
             process.wait(60)
 
-    def server_address(self) -> str:
+    def server_address(self, aguila: str) -> str:
         return self.runtime_url
 
 
@@ -248,6 +296,18 @@ class AssistantUi(FrontEnd):
     title = "assistant-ui"
     recipe = "assistant-ui"
     packages = ("@assistant-ui/react", "@assistant-ui/react-ag-ui", "@ag-ui/client")
+    serve_options = ("--one-text-at-a-time",)
+    unsupported: ClassVar[dict[str, str]] = {
+        "activity": "assistant-ui draws no activities but A2UI surfaces and MCP apps",
+        "two cuts without loss": NO_RECONNECT,
+    }
+    notes: ClassVar[dict[str, str]] = {
+        "image result": IMAGE_AS_TEXT,
+        "subagents": "with `aguila serve --one-text-at-a-time`: assistant-ui mixes texts that arrive in parallel",
+    }
+
+    def sees_drawing(self) -> None:
+        self.sees("[image: image/png]")
 
     def attach(self, name: str, data: bytes) -> None:
         files: Any = [{"name": name, "mimeType": "image/png", "buffer": data}]
@@ -265,4 +325,5 @@ class TanStackAi(FrontEnd):
     unsupported: ClassVar[dict[str, str]] = {
         "shared state": "TanStack AI has no shared state: STATE_* events reach `onChunk` only",
         "activity": "TanStack AI has no activities: ACTIVITY_* events reach `onChunk` only",
+        "A2UI surface": "TanStack AI has no activities: ACTIVITY_* events reach `onChunk` only",
     }

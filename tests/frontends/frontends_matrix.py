@@ -16,14 +16,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aguila_process import AguilaProcess
-from front_ends import AgUiClient, AssistantUi, CopilotKitNode, FrontEnd
+from front_ends import (
+    AgUiClient,
+    AssistantUi,
+    CopilotKit,
+    CopilotKitNode,
+    CopilotKitSingleEndpoint,
+    CopilotKitV1,
+    FrontEnd,
+    TanStackAi,
+)
 from playwright.sync_api import Browser, sync_playwright
 from recipes import CHROMIUM, REPOSITORY, MissingTool, build, require_tools, serving_page, versions
 from scenarios import SCENARIOS
 
 PAGE = REPOSITORY / "docs" / "frontends.md"
 FAILURES = REPOSITORY / "build" / "frontends"
-FRONT_ENDS: list[type[FrontEnd]] = [CopilotKitNode, AssistantUi, AgUiClient]
+FRONT_ENDS: list[type[FrontEnd]] = [
+    CopilotKit,
+    CopilotKitSingleEndpoint,
+    CopilotKitV1,
+    CopilotKitNode,
+    AssistantUi,
+    TanStackAi,
+    AgUiClient,
+]
 SHORT = ("text", "front-end tool", "interrupt, answered")
 CHROMIUM_FLAGS = [
     "--no-sandbox",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from cutting import CuttingProxy
 from front_ends import FrontEnd
 from playwright.sync_api import expect
 from serving import until
@@ -14,6 +15,11 @@ from aguila.cli.demo import png
 Scenario = Callable[[FrontEnd], None]
 SCENARIOS: dict[str, Scenario] = {}
 TEXT = "everybody who watches sees it grow."
+
+
+def counted(last: int) -> str:
+    """Return the beginning of what the demo's ``slow`` writes."""
+    return " ".join(map(str, range(1, last + 1)))
 
 
 def scenario(name: str) -> Callable[[Scenario], Scenario]:
@@ -138,6 +144,13 @@ def play_activity(front: FrontEnd) -> None:
     front.sees_done_plan(3)
 
 
+@scenario("A2UI surface")
+def play_a2ui(front: FrontEnd) -> None:
+    front.send("generative please")
+    front.sees("Three ways to say what to draw.")
+    front.sees("Book the flight?")
+
+
 @scenario("subagents")
 def play_subagents(front: FrontEnd) -> None:
     front.send("subagents please")
@@ -186,10 +199,25 @@ def play_reload_running(front: FrontEnd) -> None:
     front.send("slow please")
     front.sees("1 2 3 4 5")
     front.reload()
-    front.sees("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25")
+    front.sees(counted(40))
     assert front.server.is_running(front.thread_id)
     front.stop()
     until(lambda: not front.server.is_running(front.thread_id))
+
+
+@scenario("two cuts without loss")
+def play_cuts(front: FrontEnd) -> None:
+    with CuttingProxy(front.server.url, lambda: None) as proxy:
+        front.open(proxy.url)
+        front.send("slow please")
+        front.sees("1 2 3 4 5")
+        proxy.cut_now()
+        front.sees(counted(20))
+        proxy.cut_now()
+        front.sees(counted(60))
+        assert proxy.cuts >= 2
+        front.stop()
+        until(lambda: not front.server.is_running(front.thread_id))
 
 
 @scenario("server restart")

@@ -217,6 +217,14 @@ def test_a_client_tool_is_started_once_wherever_the_stream_is_resumed(store: Any
             assert missing == whole[place + 1 :], cursor
 
 
+def test_a_call_names_its_message_so_that_the_client_invents_none() -> None:
+    """Bug: TanStack made a message id of its own, resent the call under it, and the thread had the call twice."""
+    with serving(App(calling)) as server, server.run(headers=AS_TANSTACK, protocolVersion=...) as stream:
+        starts = [event for event in stream.rest() if event["type"] == "TOOL_CALL_START"]
+        messages = server.get("/threads/thread").json()["messages"]
+    assert [start["parentMessageId"] for start in starts] == [message["id"] for message in messages]
+
+
 def test_declared_peers_get_no_custom_events_for_their_tools() -> None:
     tools = [{"name": "pick", "description": "", "parameters": {"type": "object"}}]
     with serving(App(calling)) as server, server.run(tools=tools, protocolVersion="1.1") as stream:

@@ -92,7 +92,8 @@ class TanStackFraming(SSEFraming):
 class Additions:
     """Adds to one stream what the client needs. Feed it every event of the run, from the first.
 
-    Interrupts get the binding, and each call that waits for the front end the CUSTOM event that starts the tool.
+    Interrupts get the binding, and each call that waits for the front end the CUSTOM event that starts the tool. A
+    call without a message of its own names the message that it makes.
     """
 
     def __init__(self) -> None:
@@ -110,6 +111,9 @@ class Additions:
         """Give the events to send instead of this one. The last of them stands for it."""
         if isinstance(event, ToolCallStartEvent):
             self._calls[event.tool_call_id] = (event.tool_call_name, [])
+            if event.parent_message_id is None:
+                # The client would invent an id for the message of the call, and resend the call under it.
+                return [replace(event, parent_message_id=event.tool_call_id)]
         elif isinstance(event, ToolCallArgsEvent):
             if event.tool_call_id in self._calls:
                 self._calls[event.tool_call_id][1].append(event.delta)

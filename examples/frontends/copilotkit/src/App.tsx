@@ -1,4 +1,4 @@
-import { CopilotChat, CopilotKitProvider } from "@copilotkit/react-core/v2";
+import { a2uiDefaultTheme, CopilotChat, CopilotKitProvider, createA2UIMessageRenderer } from "@copilotkit/react-core/v2";
 import "@copilotkit/react-core/v2/styles.css";
 import { useState } from "react";
 import { goToThread, RUNTIME_URL, threadInAddress, USES_SINGLE_ENDPOINT } from "./address";
@@ -8,6 +8,8 @@ import { SharedState } from "./SharedState";
 import { Threads } from "./Threads";
 import { Tools } from "./Tools";
 
+const activityRenderers = [planRenderer, createA2UIMessageRenderer({ theme: a2uiDefaultTheme })];
+
 export default function App() {
   const [threadId, setThreadId] = useState(threadInAddress);
   const [error, setError] = useState<string>();
@@ -15,7 +17,7 @@ export default function App() {
     <CopilotKitProvider
       runtimeUrl={RUNTIME_URL}
       useSingleEndpoint={USES_SINGLE_ENDPOINT}
-      renderActivityMessages={[planRenderer]}
+      renderActivityMessages={activityRenderers}
       onError={({ error }) => setError(error.message)}
     >
       <Tools />

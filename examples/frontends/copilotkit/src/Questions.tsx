@@ -38,7 +38,7 @@ export function AnswerForm({ schema, onAnswer }: { schema?: Record<string, any>;
   );
 }
 
-function ApprovalForm({ interrupt, onAnswer }: { interrupt: Interrupt; onAnswer: (payload: any) => void }) {
+export function ApprovalForm({ interrupt, onAnswer }: { interrupt: Interrupt; onAnswer: (payload: any) => void }) {
   const { agent } = useAgent();
   const calls = agent.messages.flatMap((message) => (message.role === "assistant" ? (message.toolCalls ?? []) : []));
   const call = calls.find(({ id }) => id === interrupt.toolCallId);

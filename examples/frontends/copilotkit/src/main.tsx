@@ -3,7 +3,8 @@ import { createRoot } from "react-dom/client";
 import { USES_V1 } from "./address";
 import "./page.css";
 
-// Each brings its own style sheet, and the two do not go together.
-const Page = lazy(() => (USES_V1 ? import("./v1/AppV1") : import("./App")));
+// Loaded apart: each brings its own style sheet, and the two do not go together.
+const App = lazy(() => import("./App"));
+const AppV1 = lazy(() => import("./v1/AppV1"));
 
-createRoot(document.getElementById("root")!).render(<Page />);
+createRoot(document.getElementById("root")!).render(USES_V1 ? <AppV1 /> : <App />);

@@ -52,7 +52,7 @@ function ToolCall({ name, args, result }: { name: string; args: string; result?:
         {name}({args})
       </code>
       {Array.isArray(result)
-        ? result.map((part, index) => <Part key={index} part={part} parts={[]} />)
+        ? result.map((part, index) => <Part key={index} part={{ ...part, content: part.text }} parts={[]} />)
         : result !== undefined && <div>{result}</div>}
     </div>
   );

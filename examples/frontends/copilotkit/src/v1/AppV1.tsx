@@ -3,7 +3,7 @@ import { CopilotChat } from "@copilotkit/react-ui";
 import "@copilotkit/react-ui/styles.css";
 import { useState } from "react";
 import { RUNTIME_URL, threadInAddress, USES_SINGLE_ENDPOINT } from "../address";
-import { AnswerForm } from "../Questions";
+import { AnswerForm, ApprovalForm } from "../Questions";
 import { RecipePanel, type RecipeState } from "../SharedState";
 
 /** The same page with the hooks of CopilotKit v1, as pages written for LangGraph have them. */
@@ -53,11 +53,27 @@ function Page() {
     ),
   });
 
+  useCopilotAction({
+    name: "*",
+    render: ({ name, args, result }: any) => (
+      <div className="card">
+        <code>
+          {name}({JSON.stringify(args)})
+        </code>
+        <div>{typeof result === "string" ? result : JSON.stringify(result)}</div>
+      </div>
+    ),
+  });
+
   useLangGraphInterrupt<any>({
     render: ({ event, resolve }) => (
       <section className="card question" aria-label="Question">
         <p>{typeof event.value === "string" ? event.value : event.value.message}</p>
-        <AnswerForm schema={event.value.responseSchema} onAnswer={(payload) => resolve(payload)} />
+        {event.value.reason === "tool_call" ? (
+          <ApprovalForm interrupt={event.value} onAnswer={resolve} />
+        ) : (
+          <AnswerForm schema={event.value.responseSchema} onAnswer={resolve} />
+        )}
       </section>
     ),
   });
@@ -65,7 +81,10 @@ function Page() {
   return (
     <div className="page two-columns">
       <main>
-        <CopilotChat labels={{ title: "Aguila", initial: "Say help to see what I can do." }} />
+        <CopilotChat
+          labels={{ title: "Aguila", initial: "Say help to see what I can do." }}
+          attachments={{ enabled: true, accept: "image/*" }}
+        />
       </main>
       <RecipePanel state={state} onChange={setState} />
     </div>
