@@ -77,9 +77,9 @@ def test_an_async_auth_is_not_for_the_sync_client():
     async def token():
         return "x"
 
-    with pytest.raises(TypeError, match="auth: it is async, which only AsyncClient can wait for"):
+    with pytest.raises(TypeError, match="auth: the function is async; only AsyncClient can await it"):
         Client(URL, auth=token)
-    with pytest.raises(AuthFailed, match="auth is async, which only AsyncClient can wait for"):
+    with pytest.raises(AuthFailed, match="the auth function is async; only AsyncClient can await it"):
         Client(URL, auth=lambda: token()).thread().run("x").result()
 
 
@@ -243,7 +243,7 @@ def test_there_must_be_something_to_resume(twin):
 @pytest.mark.parametrize("thread_id", ["..", ".", ""])
 def test_an_id_that_is_a_step_in_a_path_is_no_address(twin, thread_id):
     with ScriptedServer() as server:
-        with pytest.raises(EncodeError, match="cannot be part of an address"):
+        with pytest.raises(EncodeError, match="cannot be part of a URL"):
             twin.wait(twin.client(server.url).thread(thread_id).refresh())
         assert server.requests == []
 
@@ -255,7 +255,7 @@ def test_a_run_that_was_refused_does_not_also_warn(twin):
 
         def look(event):
             run = thread.run("second")
-            with pytest.raises(IllegalStep, match="a run is on"):
+            with pytest.raises(IllegalStep, match="a run is in progress"):
                 iter(run) if twin.name == "sync" else aiter(run)
             refused.append(event)
             return True

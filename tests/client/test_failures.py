@@ -8,7 +8,7 @@ import pytest
 from scripted import Answer, ScriptedServer, frame, started
 
 from aguila.client import Timeouts
-from aguila.client.requests.http_requests import address
+from aguila.client.requests.urls import display_url
 from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
@@ -50,8 +50,8 @@ def test_a_refusal_of_fastapi_says_what_is_wrong_on_one_line(twin, detail, messa
             "http://u:p@elsewhere.test/a?key=1",
             "to http://elsewhere.test/a, which is another origin, is not followed",
         ),
-        (307, "http://[bad", "to an address that is none, which leads nowhere, is not followed"),
-        (308, "//[bad/a?key=1", "to an address that is none, which leads nowhere, is not followed"),
+        (307, "http://[bad", "to an invalid URL, which cannot be resolved, is not followed"),
+        (308, "//[bad/a?key=1", "to an invalid URL, which cannot be resolved, is not followed"),
         (302, "/login?next=1", "/login, which would not keep the request, is not followed"),
     ],
 )
@@ -82,8 +82,8 @@ def test_a_failure_names_the_request_without_secrets(twin):
 
 
 def test_an_address_is_shown_without_query_and_credentials():
-    assert address("https://u:p@host:8/a?q=1#f") == "https://host:8/a"
-    assert address("http://[x") == "an address that is none"
+    assert display_url("https://u:p@host:8/a?q=1#f") == "https://host:8/a"
+    assert display_url("http://[x") == "an invalid URL"
 
 
 TRANSPORTS = pytest.mark.parametrize("over", ["default", "aiohttp"])

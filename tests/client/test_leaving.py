@@ -95,7 +95,7 @@ def test_two_tasks_cannot_follow_one_thread():
             run = thread.run("y")
             with pytest.raises(IllegalStep) as caught:
                 await run
-            run._begun = True
+            run._has_begun = True
             await asyncio.gather(first, return_exceptions=True)
             return caught.value.rule
 

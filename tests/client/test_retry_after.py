@@ -6,7 +6,7 @@ import pytest
 from scripted import Answer, ScriptedServer, frame, run_of, started, text
 
 from aguila.client import Reconnect
-from aguila.client.requests.http_requests import seconds_of
+from aguila.client.requests.http_requests import retry_after_seconds
 from aguila.errors import HTTPRejected, StreamTruncated
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
@@ -32,7 +32,7 @@ def refused(status, after):
     ],
 )
 def test_seconds_and_dates_are_understood(written, seconds):
-    assert seconds_of(written, NOW) == seconds
+    assert retry_after_seconds(written, NOW) == seconds
 
 
 def test_only_a_pause_that_is_short_enough_is_made():

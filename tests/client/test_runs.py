@@ -461,7 +461,7 @@ def test_a_thread_has_one_run_at_a_time_and_a_run_is_followed_once(twin):
                     inner.__aiter__()
             except IllegalStep as error:
                 errors.append(error.rule)
-            inner._begun = True
+            inner._has_begun = True
             return False
 
         twin.events(run, nested)

@@ -214,6 +214,6 @@ def test_an_answer_that_is_no_thread_is_a_protocol_error_and_what_was_held_stays
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"7", b'{"id": 5}', b"\xff", b"[" * 100_000])
 def test_an_answer_to_an_upload_that_says_nothing_about_it_is_a_protocol_error(twin, body):
     with ScriptedServer(Answer([body], 200, "application/json")) as server:
-        with pytest.raises(ProtocolError, match="answer to the upload cannot be understood") as caught:
+        with pytest.raises(ProtocolError, match="response to the upload is invalid") as caught:
             twin.wait(twin.client(server.url).upload(b"abc", mime_type="image/png"))
         assert "attribute" not in str(caught.value)

@@ -192,10 +192,10 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
             stage.kill()
 
     caller.on_call = lambda: stage.kill() if is_in_tool and stage.kills == kills else None
-    memory = caller.client._settings.memory
+    server = caller.client.settings.server
     if number % FIRST == 0:
-        memory.gives_ids = False
-    is_first = not memory.gives_ids  # also if the one before, which was the first, never arrived
+        server.sends_ids = False
+    is_first = not server.sends_ids  # also if the one before, which was the first, never arrived
     thread = caller.client.thread(f"thread-{number}")
     stage.faults.is_on = True
     error: AguilaError | None = None

@@ -64,7 +64,7 @@ class Trial:
         """What the server answers a run with."""
         body = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "text"}]}
         rest: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
-        headers = {"Content-Type": "application/json", "Accept": self.client._settings.accept}
+        headers = {"Content-Type": "application/json", "Accept": self.client.settings.accept}
         request = Request(self.server.url, encode(body | rest), headers)
         with urlopen(request, timeout=20) as answer:
             return answer.headers["Content-Type"]

@@ -69,7 +69,7 @@ def test_it(agui_client, assert_stream):
     assert assert_stream(events, text="Hello, Ada", outcome="success").messages
 
 def test_it_is_closed():
-    assert not kept[0]._transport._thread.is_alive()
+    assert not kept[0].transport._thread.is_alive()
 """
     )
     status, output = run_pytest(tmp_path, test)

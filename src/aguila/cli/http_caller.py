@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import msgspec
 
-from aguila.client.requests.http_requests import address
+from aguila.client.requests.urls import display_url
 from aguila.client.transports.base import Request, Response, Timeouts
 from aguila.client.transports.httpx2 import HTTPX2Transport
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
@@ -146,12 +146,12 @@ class Caller:
         try:
             response = self._transport.send(request, self._patience)
         except TransportFailed as error:
-            raise CannotRun(f"cannot reach {address(self._url)}: {_why(error, self._patience)}") from None
+            raise CannotRun(f"cannot reach {display_url(self._url)}: {_why(error, self._patience)}") from None
         answer = Answer(response, began, self._patience)
         if not 200 <= answer.status < 300:
             text = answer.body().decode("utf-8", "replace").strip()[:500]
             answer.close()
-            raise CannotRun(f"{address(self._url)} answered HTTP {answer.status}{f': {text}' if text else ''}")
+            raise CannotRun(f"{display_url(self._url)} answered HTTP {answer.status}{f': {text}' if text else ''}")
         return answer
 
     def __enter__(self) -> Caller:

@@ -96,12 +96,35 @@ class Transcript:
         self._calls: dict[str, tuple[str, list[str]]] = {}
         self._subagents: dict[str, str] = {}
         self._known_state: Any = {}  # as it was shown last; not followed through patches
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            TextMessageStartEvent: self._begun,
+            TextMessageEndEvent: self._ended,
+            ReasoningMessageStartEvent: self._begun,
+            ReasoningMessageEndEvent: self._ended,
+            TextMessageContentEvent: self._text,
+            ReasoningMessageContentEvent: self._thought,
+            ToolCallStartEvent: self._call,
+            ToolCallArgsEvent: self._arguments,
+            ToolCallEndEvent: self._called,
+            ToolCallResultEvent: self._answered,
+            StateSnapshotEvent: self._state,
+            StateDeltaEvent: self._state_changed,
+            ActivitySnapshotEvent: self._activity,
+            ActivityDeltaEvent: self._activity_changed,
+            StepStartedEvent: self._step,
+            StepFinishedEvent: self._stepped,
+            SubagentStartedEvent: self._subagent,
+            SubagentFinishedEvent: self._subagent_ended,
+            SubagentErrorEvent: self._subagent_failed,
+            CustomEvent: self._custom,
+            RunFinishedEvent: self._finished,
+        }
 
     def show(self, event: Event) -> None:
         """Show one event; nothing for those that only mark where something begins or ends."""
-        shower = _SHOWERS.get(event.__class__)
-        if shower is not None:
-            shower(self, event)
+        handler = self._handlers.get(event.__class__)
+        if handler is not None:
+            handler(event)
 
     def end(self) -> None:
         """End the line that is being written, if there is one."""
@@ -253,28 +276,3 @@ class Transcript:
             self.line("cancelled", style="yellow")
         if event.result is not None:
             self.line(f"= {short(event.result)}")
-
-
-_SHOWERS: dict[type[Any], Callable[[Transcript, Any], None]] = {
-    TextMessageStartEvent: Transcript._begun,
-    TextMessageEndEvent: Transcript._ended,
-    ReasoningMessageStartEvent: Transcript._begun,
-    ReasoningMessageEndEvent: Transcript._ended,
-    TextMessageContentEvent: Transcript._text,
-    ReasoningMessageContentEvent: Transcript._thought,
-    ToolCallStartEvent: Transcript._call,
-    ToolCallArgsEvent: Transcript._arguments,
-    ToolCallEndEvent: Transcript._called,
-    ToolCallResultEvent: Transcript._answered,
-    StateSnapshotEvent: Transcript._state,
-    StateDeltaEvent: Transcript._state_changed,
-    ActivitySnapshotEvent: Transcript._activity,
-    ActivityDeltaEvent: Transcript._activity_changed,
-    StepStartedEvent: Transcript._step,
-    StepFinishedEvent: Transcript._stepped,
-    SubagentStartedEvent: Transcript._subagent,
-    SubagentFinishedEvent: Transcript._subagent_ended,
-    SubagentErrorEvent: Transcript._subagent_failed,
-    CustomEvent: Transcript._custom,
-    RunFinishedEvent: Transcript._finished,
-}

@@ -47,6 +47,7 @@ from aguila.chat.types import (
 from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.requests.message_id_map import Key, restated
 from aguila.client.run import RunResult
+from aguila.codec.notice import Warn
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.offload import is_large, offload
 from aguila.protocol import (
@@ -61,7 +62,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.stream import Conversation, Reducer
+from aguila.stream import Conversation
 from aguila.stream.conversation import RunOutcome
 
 Request = ApprovalRequestContent | InterruptRequestContent
@@ -73,6 +74,18 @@ Messages = str | ChatMessage | Sequence[ChatMessage | str]
 _REQUESTS = (ApprovalRequestContent, InterruptRequestContent)
 _RESPONSES = (ApprovalResponseContent, InterruptResponseContent)
 _ARRAY: Any = (list, tuple)
+
+
+class ThreadHistory:
+    """What the turns of a thread leave for the next turn."""
+
+    def __init__(self) -> None:
+        self.interrupts: list[Interrupt] | None = None
+        self.question_ids: set[str] = set()
+        self.generated_ids: dict[int, tuple[ChatMessage, list[str]]] = {}
+        """The ids that we gave to messages without one, by the identity of the message."""
+        self.server_ids: dict[Key, str] = {}
+        """The ids that the server uses for messages of ours."""
 
 
 @dataclass(kw_only=True)
@@ -92,12 +105,8 @@ class ChatOptions:
     headers: Mapping[str, str] | None = None
     max_rounds: int | None = None
     additional_properties: dict[str, Any] = field(default_factory=dict[str, Any])
-    _interrupts: list[Interrupt] | None = field(default=None, init=False, repr=False)
-    _asked: set[str] = field(default_factory=set[str], init=False, repr=False)  # ids of all questions there were
-    _minted: dict[int, tuple[ChatMessage, list[str]]] = field(
-        default_factory=dict[int, tuple[ChatMessage, list[str]]], init=False, repr=False
-    )
-    _renamed: dict[Key, str] = field(default_factory=dict[Key, str], init=False, repr=False)  # ids the server goes by
+    history: ThreadHistory = field(default_factory=lambda: ThreadHistory(), init=False, repr=False)
+    """What earlier turns with these options have left. For ``ChatClient`` only."""
 
     @property
     def thread_id(self) -> str | None:
@@ -155,7 +164,7 @@ class ChatClient:
             raise TypeError(f"an AsyncClient is given; {', '.join(options)} would change nothing")
         else:
             self.client = endpoint
-        self._hooks = hooks
+        self.hooks = hooks
 
     async def get_response(self, messages: Messages, options: ChatOptions | None = None) -> ChatResponse:
         """The whole answer. Raises as ``AsyncThread.run`` and ``AsyncThread.resume`` do."""
@@ -186,7 +195,7 @@ class ChatStream:
 
     def __init__(self, client: ChatClient, messages: list[ChatMessage], options: ChatOptions) -> None:
         self._client = client.client
-        self._hooks = client._hooks
+        self._hooks = client.hooks
         self._messages = messages
         self._options = options
         self._sent: list[Message] = []
@@ -214,7 +223,7 @@ class ChatStream:
         if self._has_begun:
             raise IllegalStep("an answer can be followed once; ask again for another", rule="IN-1")
         self._has_begun = True
-        options, settings = self._options, self._client._settings
+        options, settings = self._options, self._client.settings
         thread, run = await self._begin()
         reader = UpdateReader(hooks=self._hooks, new_id=settings.new_id, warn=settings.warn)
         known = {message.id for message in thread.messages if isinstance(message, ToolMessage)}
@@ -223,7 +232,7 @@ class ChatStream:
             async with aclosing(run.__aiter__()) as events:
                 async for event in events:
                     if isinstance(event, RunStartedEvent):
-                        for update in _own_results(thread, known):
+                        for update in _own_results(thread, known, settings.warn):
                             yield update
                     elif isinstance(event, ToolCallResultEvent):
                         known.add(event.message_id)
@@ -233,11 +242,11 @@ class ChatStream:
                         questions = [one for one in updates[-1].contents if not isinstance(one, UsageContent)]
                     for update in updates:
                         yield update
-            for update in _own_results(thread, known):
+            for update in _own_results(thread, known, settings.warn):
                 yield update
         finally:
-            options.state, options._interrupts = thread.state, thread.interrupts
-            options._asked.update(interrupt.id for interrupt in thread.interrupts)
+            options.state, options.history.interrupts = thread.state, thread.interrupts
+            options.history.question_ids.update(interrupt.id for interrupt in thread.interrupts)
             known_anew = self._rename(thread.messages)
         self._response = await _respond(await run.result(), known_anew, thread, questions, settings.warn)
 
@@ -249,9 +258,7 @@ class ChatStream:
         state: Any = options.state
         if state is None:
             state = {}
-        thread._reducer = Reducer.from_conversation(
-            Conversation(messages=messages, state=state, runs=[], interrupts=interrupts), warn=thread._warn
-        )
+        thread.restore(Conversation(messages=messages, state=state, runs=[], interrupts=interrupts))
         options.thread_id = thread.id
         told: dict[str, Any] = {
             "context": options.context,
@@ -269,9 +276,9 @@ class ChatStream:
             written = [
                 message
                 for original, said in spoken
-                for message in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client._settings.warn)
+                for message in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client.settings.warn)
             ]
-            ours = self._options._renamed
+            ours = self._options.history.server_ids
             if ours:
                 written = [replace(one, id=ours.get((one.role, one.id), one.id)) for one in written]
             return list({(message.role, message.id): message for message in written}.values())
@@ -283,7 +290,7 @@ class ChatStream:
 
         Under our ids a server that goes by its own would take them for said again.
         """
-        renamed = self._options._renamed
+        renamed = self._options.history.server_ids
         before = {(message.role, message.id): message for message in self._sent}
         known: list[Message] = []
         for (role, id_), message in restated(self._sent, now).items():
@@ -297,14 +304,14 @@ class ChatStream:
 
     def _ids_of(self, message: ChatMessage) -> Callable[[], str]:
         """Ids for what a message becomes: the same ones whenever it is sent with these options (#3433)."""
-        _, minted = self._options._minted.setdefault(id(message), (message, []))
+        _, minted = self._options.history.generated_ids.setdefault(id(message), (message, []))
         used = 0
 
         def new_id() -> str:
             nonlocal used
             used += 1
             if used > len(minted):
-                minted.append(self._client._settings.new_id())
+                minted.append(self._client.settings.new_id())
             return minted[used - 1]
 
         return new_id
@@ -348,20 +355,20 @@ def _open_questions(
                 asked[content.interrupt_id] = raw if isinstance(raw, Interrupt) else write_interrupt(content)
             elif isinstance(content, _RESPONSES):
                 answers[content.interrupt_id] = write_answer(content)
-    interrupts = list(asked.values()) if options._interrupts is None else options._interrupts
+    interrupts = list(asked.values()) if options.history.interrupts is None else options.history.interrupts
     # Questions that were answered before, by a run that then said nothing, are done with.
-    settled = options._asked.difference(interrupt.id for interrupt in interrupts)
+    settled = options.history.question_ids.difference(interrupt.id for interrupt in interrupts)
     return interrupts, {id_: entry for id_, entry in answers.items() if id_ not in settled}
 
 
-def _own_results(thread: AsyncThread, known: set[str]) -> list[ChatUpdate]:
+def _own_results(thread: AsyncThread, known: set[str], warn: Warn) -> list[ChatUpdate]:
     """What tools of the application answered since, as updates."""
     new = [one for one in thread.messages if isinstance(one, ToolMessage) and one.id not in known]
     known.update(one.id for one in new)
     named = {THREAD_ID: thread.id}
     return [
         ChatUpdate("tool", message.contents, message.message_id, additional_properties=named)
-        for message in as_chat_messages(new, warn=thread._warn)
+        for message in as_chat_messages(new, warn=warn)
     ]
 
 

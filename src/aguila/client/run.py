@@ -1,7 +1,4 @@
-"""Layer: client. A run as the caller holds it, and what came of it; for both twins, without I/O.
-
-Below: ``effects``. Above: ``thread`` makes them, ``asyncio`` and ``sync`` have a run of their own each.
-"""
+"""A run as the caller holds it, and its result."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["success", "interrupt", "cancelled"]
-"""How a run ends that does not fail; one that fails raises."""
+"""How a run ends that does not fail; a run that fails raises."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run that did not fail ended, tool rounds included.
+    """The result of a run that did not fail, tool rounds included.
 
-    ``outcome`` is ``success``, ``interrupt`` or ``cancelled``; ``result`` is the run's return value; ``messages`` are
-    those that are new, or that the run changed; ``pending_tool_calls`` are calls that the application has to answer.
+    ``result`` is the run's return value. ``messages`` are those that the run added or changed. ``pending_tool_calls``
+    are calls that the application has to answer.
     """
 
     run_id: str
@@ -42,9 +39,9 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What the agent said last: the whole text of the last of the ``messages`` by it that has any, else nothing.
+        """The complete text of the agent's last message that has any, else an empty string.
 
-        A message that the run went on with (TXT-3), as after an interrupt, begins with what was said before.
+        A message that an earlier run began, as before an interrupt, is complete here, too (TXT-3).
         """
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage) and message.content:
@@ -53,55 +50,67 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> State:
-        """The state as the run left it."""
+        """The state after the run."""
         return self.conversation.state
 
 
 def changed_since(before: Conversation, now: Conversation) -> list[Message]:
-    """The messages that are new, and those that are not what they were."""
+    """Return the messages that are new or changed."""
     known = {(message.role, message.id): message for message in before.messages}
     found: list[Message] = []
     for message in now.messages:
         held = known.get((message.role, message.id))
-        if held is not message and held != message:  # most are the same object, which is quick to see
+        if held is not message and held != message:  # most are the same object, which is cheap to see
             found.append(message)
     return found
 
 
-class RunBase:
-    """One run, to be iterated or finished, once.
+class RunSlot:
+    """The place for the one run that a thread can have at a time."""
 
-    Nothing is sent before that. Leaving the loop only disconnects: the run goes on where it is; ``thread.cancel``
-    stops it.
+    def __init__(self) -> None:
+        self.run: RunBase | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a run is in progress."""
+        return self.run is not None and self.run.is_on
+
+
+class RunBase:
+    """One run, to be iterated or finished once. Nothing is sent before that.
+
+    Leaving the loop only disconnects: the run continues on the server. ``thread.cancel`` cancels it.
     """
 
-    def __init__(self, thread: ThreadBase, program: Program[RunResult], what: str) -> None:
+    def __init__(self, thread: ThreadBase, slot: RunSlot, program: Program[RunResult], description: str) -> None:
+        self.is_closed = False
         self._thread = thread
+        self._slot = slot
         self._program = program
-        self._what = what
-        self._begun = False
-        self._was_refused = False  # whoever followed it was told why nothing was sent
-        self._is_closed = False
+        self._description = description
+        self._has_begun = False
+        self._was_refused = False  # the caller has got an error that says why nothing was sent
         self._iterator: ref[Any] | None = None
         self._outcome: RunResult | BaseException | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether it has begun, has not ended, and somebody still follows it."""
-        return self._begun and not self._is_closed and self._iterator is not None and self._iterator() is not None
+        """Whether the run has begun, has not ended, and is still followed."""
+        return self._has_begun and not self.is_closed and self._iterator is not None and self._iterator() is not None
 
     def _begin(self) -> RunBase | None:
-        """Take the thread's turn. Gives a run that was left and is not closed yet. Raises ``IllegalStep``."""
-        thread = self._thread
-        if self._begun:
-            raise IllegalStep(f"{self._what} can be followed once; call it again for another run", rule="IN-1")
-        active = thread._active
-        if active is not None and active.is_on:
+        """Take the thread's slot. Return the run that had it before. Raise ``IllegalStep`` if that is in progress."""
+        if self._has_begun:
+            raise IllegalStep(f"{self._description} can be followed once; call it again for another run", rule="IN-1")
+        if self._slot.is_taken:
             self._was_refused = True
-            raise IllegalStep("a run is on; a thread has one at a time", rule="LIFE-17")
-        self._begun = True
-        thread._active = self
-        return active
+            raise IllegalStep(
+                "a run is in progress on this thread; finish or close it before you start another", rule="LIFE-17"
+            )
+        self._has_begun = True
+        abandoned, self._slot.run = self._slot.run, self
+        return abandoned
 
     def _finished(self) -> RunResult:
         if self._outcome is None:
@@ -113,7 +122,8 @@ class RunBase:
         return self._outcome
 
     def __del__(self) -> None:
-        if not self._begun:
+        if not self._has_begun:
             self._program.close()
             if not self._was_refused:
-                warnings.warn(f"{self._what} was neither iterated nor finished: nothing was sent", RuntimeWarning, 2)
+                problem = f"{self._description} was neither iterated nor finished: nothing was sent"
+                warnings.warn(problem, RuntimeWarning, 2)

@@ -14,11 +14,10 @@ import msgspec
 
 from aguila.chat.tools import AnyTool, Toolbox
 from aguila.client.arguments import expect, listed
-from aguila.client.base import Settings, json_headers
 from aguila.client.drivers.effects import CallTools, Compute, Program
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
-from aguila.client.requests.http_requests import fetch, merge_headers
+from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.hydration import hydrated
 from aguila.client.requests.request_builder import (
     Content,
@@ -28,7 +27,9 @@ from aguila.client.requests.request_builder import (
     messages_of,
     says_the_same,
 )
-from aguila.client.run import Outcome, RunBase, RunResult, changed_since
+from aguila.client.requests.urls import merge_headers
+from aguila.client.run import Outcome, RunResult, RunSlot, changed_since
+from aguila.client.settings import Settings
 from aguila.client.streaming.run_stream import RunStream
 from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
@@ -52,7 +53,7 @@ from aguila.stream.conversation import ConversationRun, RunOutcome
 from aguila.stream.json_values import check_json, copy_json
 
 
-class Ask(msgspec.Struct, kw_only=True):
+class RunRequest(msgspec.Struct, kw_only=True):
     """What one call of ``thread.run`` asks for."""
 
     messages: list[Message] = []
@@ -89,7 +90,7 @@ class ThreadBase:
         self._begun: dict[str, PlannedCall] = {}  # calls of runs that were left while they were made
         initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
         self._reducer = Reducer(initial, {} if state is None else _own(state), warn=self._warn)
-        self._active: RunBase | None = None
+        self._slot = RunSlot()
         self._run_id: str | None = None
 
     @property
@@ -112,7 +113,7 @@ class ThreadBase:
 
     @state.setter
     def state(self, value: State) -> None:
-        if self._active is not None and self._active.is_on:
+        if self._slot.is_taken:
             raise IllegalStep("the state belongs to the agent while a run is on", rule="STATE-2")
         self._reducer.feed(StateSnapshotEvent(snapshot=_own(value)))
 
@@ -141,6 +142,15 @@ class ThreadBase:
         """The run that is on, or the last one that was asked for; None before."""
         return self._run_id
 
+    def restore(self, conversation: Conversation) -> None:
+        """Replace the conversation, with its open interrupts, by one that was stored elsewhere.
+
+        Raise ``IllegalStep`` while a run is in progress.
+        """
+        if self._slot.is_taken:
+            raise IllegalStep("the conversation cannot be replaced while a run is in progress", rule="LIFE-17")
+        self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
+
     def _warn(self, notice: Notice) -> None:
         if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":
             self._is_stale = True
@@ -148,7 +158,7 @@ class ThreadBase:
 
     # What to ask for
 
-    def _ask(
+    def _request(
         self,
         content: Content,
         *,
@@ -160,7 +170,7 @@ class ThreadBase:
         run_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
-    ) -> Ask:
+    ) -> RunRequest:
         if answers is not None:
             expect("answers", answers, Mapping, "a mapping of interrupt ids to answers")
         if headers is not None:
@@ -168,7 +178,7 @@ class ThreadBase:
         if max_rounds is not None:
             expect("max_rounds", max_rounds, int, "a number")
         check_json(forwarded_props, "/forwardedProps")
-        return Ask(
+        return RunRequest(
             messages=messages_of(content, self._settings),
             answers=answers,
             tools=check_tools(Toolbox(tools, base=self._tools)),
@@ -182,38 +192,38 @@ class ThreadBase:
 
     # Runs
 
-    def _run_program(self, ask: Ask) -> Program[RunResult]:
+    def _run_program(self, request: RunRequest) -> Program[RunResult]:
         """A run and the runs that continue it with tool results."""
         reducer = self._reducer
         before = reducer.conversation
-        resume = self._resume_entries(ask.answers)
-        self._check_ids(ask, before)
-        self._check_pending(ask)
+        resume = self._resume_entries(request.answers)
+        self._check_ids(request, before)
+        self._check_pending(request)
         # Calls of our functions that are left from before: nobody else will answer them (FT-5). Those that an interrupt
         # is about wait for what the agent makes of the answer.
-        settled = {message.tool_call_id for message in _answers_in(ask.messages)}
-        yield from self._answer_pending(ask, settled | self._gated())
+        settled = {message.tool_call_id for message in _answers_in(request.messages)}
+        yield from self._answer_pending(request, settled | self._gated())
         rounds = 0
-        run_id = ask.run_id
+        run_id = request.run_id
         while True:
             run_id = self._settings.new_id() if run_id is None else run_id
-            run_id = yield from self._one_run(ask, run_id, resume)
+            run_id = yield from self._one_run(request, run_id, resume)
             # What continues it goes on from there, not from where the first one branched off.
-            ask.messages, ask.parent_run_id, resume = [], None, None
+            request.messages, request.parent_run_id, resume = [], None, None
             outcome = self._outcome()
             pending = self.pending_tool_calls
-            if outcome == "success" and ask.tools.functions and pending:
-                if rounds >= ask.max_rounds:
+            if outcome == "success" and request.tools.functions and pending:
+                if rounds >= request.max_rounds:
                     exceeded = ToolRoundsExceeded(rounds)
                     exceeded.conversation = reducer.conversation
                     raise exceeded
-                yield from self._answer_pending(ask, set(), is_refusing_unknown=True)
+                yield from self._answer_pending(request, set(), is_refusing_unknown=True)
                 if not self.pending_tool_calls:
                     rounds += 1
                     run_id = None
                     continue
             elif outcome == "interrupt":
-                yield from self._answer_pending(ask, self._gated())
+                yield from self._answer_pending(request, self._gated())
             break
         runs = self.conversation.runs[len(before.runs) :]
         if self._is_stale and self._settings.refresh_stale:
@@ -230,8 +240,8 @@ class ThreadBase:
             conversation=conversation,
         )
 
-    def _one_run(self, ask: Ask, run_id: str, resume: list[ResumeEntry] | None) -> Program[str]:
-        """Ask for a run and follow it; gives the id that it has, which some servers choose themselves."""
+    def _one_run(self, request: RunRequest, run_id: str, resume: list[ResumeEntry] | None) -> Program[str]:
+        """RunRequest for a run and follow it; gives the id that it has, which some servers choose themselves."""
         settings, reducer = self._settings, self._reducer
         state = reducer.state
         held = {message.id for message in reducer.conversation.messages}
@@ -239,13 +249,13 @@ class ThreadBase:
             thread_id=self.id,
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
-            parent_run_id=ask.parent_run_id,
-            messages=[*reducer.conversation.messages, *(one for one in ask.messages if one.id not in held)],
+            parent_run_id=request.parent_run_id,
+            messages=[*reducer.conversation.messages, *(one for one in request.messages if one.id not in held)],
             # Older parsers demand these, and empty means the same as absent (IN-9, IN-11).
             state={} if state is None else state,
-            tools=ask.tools.declarations,
-            context=ask.context,
-            forwarded_props={} if ask.forwarded_props is None else ask.forwarded_props,
+            tools=request.tools.declarations,
+            context=request.context,
+            forwarded_props={} if request.forwarded_props is None else request.forwarded_props,
             resume=resume,
         )
         chain = Chain(settings.middleware)
@@ -256,11 +266,11 @@ class ThreadBase:
             else:
                 body = enforced_body(told, settings)
             self._run_id = run_id
-            self._advertised = frozenset(ask.tools.declared)
-            new = ask.messages
+            self._advertised = frozenset(request.tools.declared)
+            new = request.messages
             ran = yield from self._follow(
                 chain,
-                Request(method="POST", url=settings.url, headers=self._run_headers(ask.headers), body=body),
+                Request(method="POST", url=settings.url, headers=self._run_headers(request.headers), body=body),
                 run_id,
                 lambda: reducer.add_messages(new),
             )
@@ -335,29 +345,29 @@ class ThreadBase:
         gated = self._gated()
         return [call for call in self.pending_tool_calls if call.id not in gated]
 
-    def _check_ids(self, ask: Ask, before: Conversation) -> None:
+    def _check_ids(self, request: RunRequest, before: Conversation) -> None:
         """Ids are used once: to send a message under that of another would lose it, and a run is not run again."""
         known = {message.id: message for message in before.messages}
-        for message in ask.messages:
+        for message in request.messages:
             if not says_the_same(message, known.setdefault(message.id, message)):
                 problem = f"the thread has another message {message.id!r}; a new one needs an id of its own"
                 raise IllegalStep(problem, rule="ENV-12")
-        if ask.run_id is not None and any(run.run_id == ask.run_id for run in before.runs):
-            raise IllegalStep(f"there was a run {ask.run_id!r} on this thread already", rule="ENV-11")
+        if request.run_id is not None and any(run.run_id == request.run_id for run in before.runs):
+            raise IllegalStep(f"there was a run {request.run_id!r} on this thread already", rule="ENV-11")
 
-    def _check_pending(self, ask: Ask) -> None:
+    def _check_pending(self, request: RunRequest) -> None:
         """A call of a tool that we offer and have no function for has to be answered by the application (FT-5).
 
         What another client offered before, nobody knows; so what is offered now counts, too.
         """
-        answered = {message.tool_call_id for message in _answers_in(ask.messages)}
+        answered = {message.tool_call_id for message in _answers_in(request.messages)}
         gated = self._gated()
-        offered = self._advertised | ask.tools.declared.keys()
+        offered = self._advertised | request.tools.declared.keys()
         open_calls = [
             call
             for call in self.pending_tool_calls
             if call.function.name in offered
-            and call.function.name not in ask.tools.functions
+            and call.function.name not in request.tools.functions
             and call.id not in self._begun
             and call.id not in answered
             and call.id not in gated
@@ -368,7 +378,7 @@ class ThreadBase:
             raise IllegalStep(message, rule="FT-5")
 
     def _answer_pending(
-        self, ask: Ask, except_for: set[str | None], *, is_refusing_unknown: bool = False
+        self, request: RunRequest, except_for: set[str | None], *, is_refusing_unknown: bool = False
     ) -> Generator[Any, Any, None]:
         """Answer the calls that are left, and keep the answers whatever comes after.
 
@@ -384,8 +394,8 @@ class ThreadBase:
             begun, name = self._begun.get(call.id), call.function.name
             if begun is not None:
                 planned.append(begun)
-            elif name in ask.tools.functions or (is_refusing_unknown and not ask.tools.is_manual(name)):
-                planned.append(plan_call(ask.tools, call, self._settings.new_id(), self._settings.confirm))
+            elif name in request.tools.functions or (is_refusing_unknown and not request.tools.is_manual(name)):
+                planned.append(plan_call(request.tools, call, self._settings.new_id(), self._settings.confirm))
                 if why_not is not None:
                     planned[-1].tool, planned[-1].problem = None, why_not
         if not planned:
@@ -452,14 +462,14 @@ class ThreadBase:
             self._settings.warn(Notice(rule="SNAP-9", message=f"the state could not be fetched anew: {error}"))
 
     def _refresh_program(self) -> Program[Conversation]:
-        if self._active is not None and self._active.is_on:
+        if self._slot.is_taken:
             raise IllegalStep("the conversation belongs to the run while one is on", rule="LIFE-17")
         return (yield from self._fetch_thread())
 
     def _fetch_thread(self) -> Program[Conversation]:
         """Take over what the server holds."""
         settings = self._settings
-        request = Request(method="GET", url=settings.route("threads", self.id), headers=json_headers(settings))
+        request = Request(method="GET", url=settings.route("threads", self.id), headers=settings.json_headers())
         _, body = yield from fetch(settings, request)
         conversation = hydrated(body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn)
         self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
@@ -467,7 +477,7 @@ class ThreadBase:
         return self.conversation
 
     def _cancel_program(self, run_id: str | None) -> Program[bool]:
-        """Ask the server to stop the run; whether it was still on."""
+        """RunRequest the server to stop the run; whether it was still on."""
         last = self.conversation.last_run
         if run_id is None:  # an attached run is known by what it said, not by what was asked for
             run_id = self._run_id if last is None or last.outcome is not None else last.run_id
@@ -475,7 +485,7 @@ class ThreadBase:
             raise IllegalStep("there is no run to cancel", rule="LIFE-8")
         settings = self._settings
         url = settings.route("threads", self.id, "runs", run_id, "cancel")
-        request = Request(method="POST", url=url, headers=json_headers(settings))
+        request = Request(method="POST", url=url, headers=settings.json_headers())
         head, _ = yield from fetch(settings, request)
         return head.status == 202
 

@@ -197,7 +197,7 @@ class FailsOnce:
 
     def client(self, url, **options):
         client = self._twin.client(url, **options)
-        send = client._transport.send
+        send = client.transport.send
 
         def refuse(*arguments):
             if not self.fails_next:
@@ -205,7 +205,7 @@ class FailsOnce:
             self.fails_next = False
             raise TransportFailed("refused", was_sent=False)
 
-        client._transport.send = refuse
+        client.transport.send = refuse
         return client
 
 

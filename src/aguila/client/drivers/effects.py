@@ -1,8 +1,8 @@
-"""Layer: client. What a program asks of the twin that drives it.
+"""The effects that the client's logic asks a driver to perform.
 
-Above: ``asyncio`` and ``sync`` carry these out. Below: nothing. The client's logic is written once, as generators that
-yield what they want done and are sent what came of it; a transport's failure is thrown into them. A program that
-follows a run also yields generators of events, which are for the caller; they raise nothing of their own.
+The logic is written once, as programs: generators that yield an effect and are sent its result. A failure of the
+transport is thrown into them. A program that follows a run also yields generators of events for the caller; those
+generators raise nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What ``Open`` gives: how an answer begins. Header names are in lower case. ``note`` is our word on it, if any."""
+    """Status and headers of a response. Header names are in lower case. ``note`` is a remark of ours, if any."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,24 +27,24 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Send a request, in place of any answer that is still open; gives its ``Head``."""
+    """Close the open response, send a request, and return the ``Head`` of its response."""
 
     request: Request
     timeout: float | None
 
 
 class Read(msgspec.Struct, frozen=True):
-    """The next bytes of the open answer, nothing at its end."""
+    """Return the next bytes of the open response, empty at its end."""
 
     timeout: float | None
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Let go of the open answer."""
+    """Close the open response."""
 
 
 class Authorize(msgspec.Struct, frozen=True):
-    """Ask the application for its credentials; gives headers."""
+    """Return the application's credentials as headers."""
 
 
 class Sleep(msgspec.Struct, frozen=True):
@@ -54,16 +54,16 @@ class Sleep(msgspec.Struct, frozen=True):
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Do something that takes long, off the event loop if there is one; gives what it returns."""
+    """Run slow work, off the event loop if there is one, and return its result."""
 
     work: Callable[[], Any]
 
 
 class CallTools(msgspec.Struct, frozen=True):
-    """Make these calls, all at once; gives a tool message for each, in order."""
+    """Call these tools in parallel, and return a tool message for each, in order."""
 
     calls: Sequence[PlannedCall]
 
 
 Program = Generator[Any, Any, T]
-"""A piece of the client's logic: yields effects (and generators of events), is sent their results, returns a ``T``."""
+"""A piece of the client's logic: yields effects, is sent their results, and returns a ``T``."""

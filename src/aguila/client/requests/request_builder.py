@@ -29,7 +29,7 @@ from aguila.protocol.legacy import BinaryInputContent
 from aguila.stream.json_values import check_json
 
 if TYPE_CHECKING:
-    from aguila.client.base import Settings
+    from aguila.client.settings import Settings
 
 T = TypeVar("T")
 

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aguila.client.drivers.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
-from aguila.client.requests.http_requests import Limit, merge_headers, open_answer, read_answer, rejection, told
+from aguila.client.requests.http_requests import Limit, explain_failure, open_response, read_body, rejection
+from aguila.client.requests.urls import merge_headers
 from aguila.client.streaming.cursor import Cursor
 from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
 from aguila.client.transports.base import Request
@@ -43,7 +44,7 @@ from aguila.stream import Consumer
 from aguila.stream.consumer import Raw
 
 if TYPE_CHECKING:
-    from aguila.client.base import Settings
+    from aguila.client.settings import Settings
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class RunStream:
         try:
             reader = yield from self._open_when_possible(request)
         except TransportFailed as error:
-            if not error.was_sent and (not self._settings.memory.gives_ids or self._settings.reconnect is None):
+            if not error.was_sent and (not self._settings.server.sends_ids or self._settings.reconnect is None):
                 raise
             dropped = error
             self._may_have_begun = error.was_sent
@@ -172,14 +173,14 @@ class RunStream:
 
     def _open(self, request: Request) -> Program[Reader]:
         settings = self._settings
-        head = yield from open_answer(settings, request, "first_event")
+        head = yield from open_response(settings, request, "first_event")
         reader = None
         found = head.headers.get("content-type")
         if 200 <= head.status < 300:
             expected = SSE_MEDIA_TYPE if is_vague(found) else found
             reader = reader_for(expected, warn=settings.warn, max_size=settings.max_size)
         if reader is None:
-            body = yield from read_answer(settings, request)
+            body = yield from read_body(settings, request)
             if 200 <= head.status < 300:
                 raise self._no_stream(head, body)
             raise rejection(head, body, settings.now())
@@ -212,14 +213,14 @@ class RunStream:
                 left = deadline - clock()
                 if left <= 0:
                     yield Close()
-                    return told(TransportFailed("", is_timeout=True), "first_event", timeouts)
+                    return explain_failure(TransportFailed("", is_timeout=True), "first_event", timeouts)
                 is_idle = timeouts.idle is not None and timeouts.idle < left
                 wait, limit = (timeouts.idle, _IDLE) if is_idle else (left, _FIRST_EVENT)
             try:
                 data: bytes = yield Read(wait)
             except TransportFailed as error:
                 yield Close()
-                return told(error, limit, timeouts)
+                return explain_failure(error, limit, timeouts)
             # What is held is copied a few times when it ends, and then decoded: not where it takes everybody's time.
             is_large = reader.held + len(data) > LARGE
             if is_large and data:
@@ -324,7 +325,7 @@ class RunStream:
         """Frames were taken in. Not before: a cut while they are asks for them again."""
         self._fed += len(frames)
         if self._cursor.advance(frames):
-            self._settings.memory.gives_ids = True
+            self._settings.server.sends_ids = True
         if self._begin_anew is None or self._cursor.is_covered:  # what comes again and again is no progress
             self._attempts = 0
 
@@ -403,14 +404,14 @@ class RunStream:
             except HTTPRejected as error:
                 if error.status not in _WORTH_RETRYING:
                     # A refusal by who may never have heard of such a thing explains nothing.
-                    raise self._given_up(error if settings.memory.gives_ids else first)  # noqa: B904 - it has its cause, or is this very error
+                    raise self._given_up(error if settings.server.sends_ids else first)  # noqa: B904 - it has its cause, or is this very error
                 dropped = error
 
     def _can_come_back(self, dropped: AguilaError | None) -> bool:
         """Whether there is something to ask for that cannot lose an event, double one, or begin a run twice."""
         if self._fed and not self._cursor.is_covered and self._begin_anew is None:
             return False
-        if self._settings.memory.gives_ids:
+        if self._settings.server.sends_ids:
             return True
         # Whose server it is we do not know. To ask does no harm; but one that is silent, or has said all, is not asked.
         return dropped is not None and not (isinstance(dropped, TransportFailed) and dropped.is_timeout)
@@ -422,7 +423,7 @@ class RunStream:
                 return (yield from self._open(self._run_request(request, run_id)))
             except HTTPRejected as error:
                 # Ours says so; anyone's 404 may mean anything, also one that looks like ours, if that is all we know.
-                if error.status != 404 or error.code != "not_found" or not self._settings.memory.gives_ids:
+                if error.status != 404 or error.code != "not_found" or not self._settings.server.sends_ids:
                     raise
         self._is_resumed = False
         try:

@@ -94,7 +94,7 @@ class _Response:
             failure = _failed(error)
             failure.__cause__ = error
             # A lost connection hides what had arrived before it; that is not lost, and comes first.
-            rest = content._read_nowait(-1)  # no public name reads past the exception
+            rest = content._read_nowait(-1)  # pyright: ignore[reportPrivateUsage] - no public name reads past the exception
             if not rest:
                 raise failure from error
             self._failure = failure

@@ -1,7 +1,4 @@
-"""Layer: client. Any async transport for the sync client: its loop runs in a thread.
-
-Below: an ``AsyncTransport``. Above: ``Client(url, transport=ThreadedTransport(lambda: ASGITransport(app)))``.
-"""
+"""A sync transport over an async one, whose event loop runs in a thread."""
 
 from __future__ import annotations
 
@@ -19,7 +16,10 @@ T = TypeVar("T")
 
 
 class ThreadedTransport:
-    """A sync transport over an async one, which is made in the thread that will use it."""
+    """Send requests over an async transport: ``Client(url, transport=ThreadedTransport(lambda: ASGITransport(app)))``.
+
+    ``make`` is called in the thread that uses the transport.
+    """
 
     def __init__(self, make: Callable[[], AsyncTransport]) -> None:
         self._make = make
@@ -28,52 +28,40 @@ class ThreadedTransport:
         self._transport: AsyncTransport | None = None
         self._lock = threading.Lock()
         self._is_closed = False
-        self._waited_for: set[Future[Any]] = set()
-        self._open: set[AsyncResponse] = set()
+        self._waits: set[Future[Any]] = set()
+        self._responses: set[AsyncResponse] = set()
 
     def send(self, request: Request, timeout: float | None) -> _Response:
-        """See ``Transport``."""
+        """Send a request. See ``Transport``."""
         with self._lock:
             if not self._thread.is_alive() and not self._is_closed:
                 self._thread.start()
-        return _Response(self, self._wait(self._send(request), timeout))
+        return _Response(self, self.wait(self._send(request), timeout))
 
     def close(self) -> None:
-        """See ``Transport``."""
+        """Close the connections, and end waits in other threads. See ``Transport``."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            waited_for = list(self._waited_for)
+            waits = list(self._waits)
         if not self._thread.is_alive():
             self._loop.close()
             return
-        for future in waited_for:
+        for future in waits:
             future.cancel()
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._close_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    async def _end(self) -> None:
-        for response in list(self._open):
-            await response.close()
-        if self._transport is not None:
-            await self._transport.close()
-
-    async def _send(self, request: Request) -> AsyncResponse:
-        if self._transport is None:
-            self._transport = self._make()
-        response = await self._transport.send(request)
-        self._open.add(response)
-        return response
-
-    def _wait(self, what: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    def wait(self, coroutine: Coroutine[Any, Any, T], timeout: float | None) -> T:
+        """Run a coroutine in the thread and return its result. Raise ``TransportFailed`` after ``timeout``."""
         with self._lock:
             if self._is_closed:
-                what.close()
+                coroutine.close()
                 raise TransportFailed("the transport was closed")
-            future = asyncio.run_coroutine_threadsafe(what, self._loop)
-            self._waited_for.add(future)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._waits.add(future)
         try:
             return future.result(timeout)
         except TimeoutError:
@@ -82,19 +70,34 @@ class ThreadedTransport:
         except CancelledError:
             raise TransportFailed("the transport was closed") from None
         except BaseException:
-            future.cancel()  # nobody is going to ask for it
+            future.cancel()  # its result is not needed any more
             raise
         finally:
-            self._waited_for.discard(future)
+            self._waits.discard(future)
 
-    def _let_go(self, response: AsyncResponse) -> None:
+    def close_response(self, response: AsyncResponse) -> None:
+        """Close a response. When the transport is closed, it has closed its responses already."""
+
         async def close() -> None:
-            self._open.discard(response)
+            self._responses.discard(response)
             await response.close()
 
-        if not self._is_closed:  # what is open then is closed with the transport
+        if not self._is_closed:
             with suppress(TransportFailed):
-                self._wait(close(), None)
+                self.wait(close(), None)
+
+    async def _send(self, request: Request) -> AsyncResponse:
+        if self._transport is None:
+            self._transport = self._make()
+        response = await self._transport.send(request)
+        self._responses.add(response)
+        return response
+
+    async def _close_all(self) -> None:
+        for response in list(self._responses):
+            await response.close()
+        if self._transport is not None:
+            await self._transport.close()
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -113,7 +116,7 @@ class _Response:
         self._response = response
 
     def read(self, timeout: float | None) -> bytes:
-        return self._transport._wait(self._response.read(), timeout)
+        return self._transport.wait(self._response.read(), timeout)
 
     def close(self) -> None:
-        self._transport._let_go(self._response)
+        self._transport.close_response(self._response)

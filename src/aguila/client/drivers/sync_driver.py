@@ -1,0 +1,136 @@
+"""Performs effects without asyncio: each blocks the calling thread."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+from aguila.client.drivers.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
+from aguila.client.settings import ClientCore, auth_headers
+from aguila.client.tools import PlannedCall
+from aguila.client.transports.base import Response, Transport
+from aguila.errors import AuthFailed
+from aguila.protocol import ToolMessage
+
+T = TypeVar("T")
+
+_MAX_PARALLEL_CALLS = 32
+
+
+class SyncDriver:
+    """Performs the effects of one program. Holds the response that is open."""
+
+    def __init__(self, core: ClientCore[Transport]) -> None:
+        self.core = core
+        self._response: Response | None = None
+
+    def finish(self, program: Program[T]) -> T:
+        """Drive a program to its end and return its result."""
+        try:
+            effect = program.send(None)
+            while True:
+                try:
+                    result = self.perform(effect)
+                except Exception as error:  # noqa: BLE001 - raised again unless the program handles it
+                    effect = program.throw(self.core.transport_failure(error))
+                else:
+                    effect = program.send(result)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            program.close()
+            self.close()
+
+    def perform(self, effect: Any) -> Any:
+        """Perform one effect and return its result."""
+        kind = effect.__class__
+        if kind is Close:
+            return self.close()
+        self.core.check_open()
+        if kind is Read:
+            assert self._response is not None  # noqa: S101
+            return self._response.read(effect.timeout)
+        if kind is Open:
+            self.close()
+            response = self.core.transport.send(effect.request, effect.timeout)
+            self._response = response
+            return Head(response.status, response.headers)
+        if kind is Authorize:
+            auth = self.core.auth
+            try:
+                return auth_headers(None if auth is None else _check_sync(auth()))
+            except Exception as error:
+                raise AuthFailed(error) from error
+        if kind is Sleep:
+            return self.core.closed.wait(effect.seconds)
+        if kind is Compute:
+            return effect.work()
+        assert kind is CallTools  # noqa: S101
+        return _call_all(effect.calls)
+
+    def close(self) -> None:
+        """Close the open response."""
+        response, self._response = self._response, None
+        if response is not None:
+            response.close()
+
+
+def _check_sync(value: Any) -> Any:
+    if isawaitable(value):
+        with suppress(AttributeError):
+            value.close()  # type: ignore[union-attr]
+        raise TypeError("the auth function is async; only AsyncClient can await it")
+    return value
+
+
+def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
+    for planned in calls:
+        _confirm(planned)
+    if len(calls) == 1:
+        return [_call(calls[0])]
+    pool = ThreadPoolExecutor(min(len(calls), _MAX_PARALLEL_CALLS), "aguila-tool")
+    try:
+        return [done.result() for done in [pool.submit(copy_context().run, _call, planned) for planned in calls]]
+    finally:
+        # After Ctrl-C, calls that have started go on, and the next run waits for them. The others do not start.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _confirm(planned: PlannedCall) -> None:
+    if planned.confirm is None or planned.has_begun:
+        return
+    try:
+        allowed = planned.ask()
+        if not (_await(allowed) if isawaitable(allowed) else allowed):
+            planned.decline()
+    except Exception as error:  # noqa: BLE001 - an error is not consent
+        planned.decline(error)
+
+
+def _call(planned: PlannedCall) -> ToolMessage:
+    tool = planned.tool
+    if tool is None:
+        return planned.refused()
+    with planned.settling():
+        if planned.begin():
+            value = tool.function(**planned.arguments)
+            planned.settle(_await(value) if isawaitable(value) else value)
+    return planned.outcome.result()  # waits for a call that started in an earlier run
+
+
+def _await(value: Any) -> Any:
+    """Return the result of an awaitable, in an event loop of its own; in another thread if this one has a loop."""
+
+    async def wait() -> Any:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+    with ThreadPoolExecutor(1, "aguila-tool") as pool:
+        return pool.submit(copy_context().run, asyncio.run, wait()).result()

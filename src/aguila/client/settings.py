@@ -1,0 +1,124 @@
+"""What one client is configured with, and what its threads, runs and drivers share."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from aguila.chat.tools import Confirm, Toolbox
+from aguila.client.arguments import expect
+from aguila.client.middleware import Middleware
+from aguila.client.requests.urls import join_url, merge_headers
+from aguila.client.streaming.reconnect import Reconnect
+from aguila.client.transports.base import Timeouts
+from aguila.codec.compat import Level
+from aguila.codec.dialects import predates_versions
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
+from aguila.codec.notice import Warn
+from aguila.errors import TransportFailed
+from aguila.protocol import PROTOCOL_VERSION
+
+TransportT = TypeVar("TransportT")
+
+Auth = str | Mapping[str, str] | Callable[[], Any]
+"""A token, headers, or a function that returns either. For ``AsyncClient`` the function may be async."""
+
+
+class ServerTraits:
+    """What a client has learnt about its server."""
+
+    def __init__(self) -> None:
+        self.sends_ids = False
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """The parameters of a client, checked and with their defaults. ``ClientBase`` explains them."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeouts: Timeouts
+    reconnect: Reconnect | None
+    protobuf: bool
+    peer_version: str | None
+    compat: Level
+    tools: Toolbox
+    confirm: Confirm | None
+    middleware: tuple[Middleware, ...]
+    max_rounds: int
+    refresh_stale: bool
+    warn: Warn
+    max_size: int
+    new_id: Callable[[], str]
+    now: Callable[[], datetime]
+    clock: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+    server: ServerTraits = msgspec.field(default_factory=ServerTraits)
+
+    def route(self, *segments: str) -> str:
+        """Return the URL of a route below the endpoint."""
+        return join_url(self.url, segments)
+
+    def stream_route(self, *segments: str) -> str:
+        """Return the URL of a stream below the endpoint, with the protocol version that an input would declare."""
+        url = self.route(*segments)
+        if predates_versions(self.peer_version):
+            return url
+        return f"{url}{'&' if '?' in url else '?'}protocolVersion={PROTOCOL_VERSION}"
+
+    @property
+    def accept(self) -> str:
+        """The ``Accept`` header. It is always sent: without one, servers may send anything (PB-1, PY-3)."""
+        return f"{PROTOBUF_MEDIA_TYPE}, {SSE_MEDIA_TYPE}" if self.protobuf else SSE_MEDIA_TYPE
+
+    def json_headers(self) -> dict[str, str]:
+        """Return the headers of a request for a JSON document."""
+        return merge_headers(self.headers, {"Accept": "application/json"})
+
+
+class ClientCore(Generic[TransportT]):
+    """What the threads, runs and drivers of one client share."""
+
+    def __init__(self, settings: Settings, transport: TransportT, auth: Callable[[], Any] | None) -> None:
+        self.settings = settings
+        self.transport = transport
+        self.auth = auth
+        self.closed = threading.Event()
+        self.drivers: WeakSet[Any] = WeakSet()
+        """The drivers of the async client, which are interrupted when it is closed."""
+
+    def check_open(self, error: Exception | None = None) -> None:
+        """Raise ``TransportFailed`` if the client was closed. ``error`` is what happened because of that."""
+        if self.closed.is_set():
+            raise TransportFailed("the client was closed", was_sent=error is not None) from error
+
+    def transport_failure(self, error: Exception) -> TransportFailed:
+        """Return a failure of the transport, which the program handles. Raise any other error."""
+        self.check_open(error)
+        if not isinstance(error, TransportFailed):
+            raise error
+        return error
+
+
+def auth_function(auth: Any) -> Callable[[], Any] | None:
+    """Return ``auth`` as a function to call before each attempt. Raise TypeError."""
+    if auth is None or callable(auth):
+        return auth
+    auth_headers(auth)  # raises TypeError
+    return lambda: auth
+
+
+def auth_headers(given: Any) -> dict[str, str]:
+    """Return credentials as headers: a token, headers, or none. Raise TypeError for anything else."""
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        return {"Authorization": f"Bearer {given}"}
+    expect("auth", given, Mapping, "a token, headers, or a function that gives either")
+    return dict(given)
