@@ -1,36 +1,36 @@
-"""The whole exception tree. No layer below it; every layer may raise from it.
+"""All exceptions that Aguila raises.
 
 ::
 
     AguilaError
-    ├── ProtocolError            the peer sent what the protocol forbids: .rule .path .index .event
-    │   ├── DecodeError          bytes or a value that are not what they should be (also a ValueError)
-    │   └── SequenceError        well-formed events in an order that is forbidden
-    ├── EncodeError              an object of ours that cannot be written (also a ValueError)
-    ├── IllegalStep              we asked a writer or a client thread for what the protocol forbids at this point: .rule
-    ├── PatchError               a JSON Patch that does not apply; the document is unchanged
+    ├── ProtocolError            the peer violated the protocol: .rule .path .index .event .help
+    │   ├── DecodeError          bytes or a value that cannot be decoded (also a ValueError)
+    │   └── SequenceError        valid events in a forbidden order
+    ├── EncodeError              an object of ours that cannot be encoded (also a ValueError)
+    ├── IllegalStep              our call of a writer or client thread is not allowed now: .rule
+    ├── PatchError               a JSON Patch does not apply; the document is unchanged
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
-    │   └── RunNotStored         an agent asked, recorded or kept something in a run that is not stored
-    ├── StreamTruncated          the stream ended before the run did, or never came although the run may have begun
-    ├── HTTPRejected             the server refused before any stream: .status .code .body
-    ├── TransportFailed          the server could not be reached, or the connection broke before its answer
-    ├── AuthFailed               the application's own ``auth`` failed; what it raised is the cause
-    ├── ToolRoundsExceeded       the agent kept calling tools: .rounds
-    ├── StoreError               the event log refused or could not
-    │   ├── ThreadBusy           another run is on: .run
-    │   ├── TooManyRuns          as many runs of the scope are on as may be
-    │   ├── RunExists            the run id is taken on this thread: .run
+    │   └── RunNotStored         an agent needs a stored run, and this one is not stored
+    ├── StreamTruncated          the stream ended before the run did, or never started although the run may have
+    ├── HTTPRejected             the server refused the request before any stream: .status .code .body
+    ├── TransportFailed          the server is unreachable, or the connection broke before its response
+    ├── AuthFailed               the application's ``auth`` failed; its exception is the cause
+    ├── ToolRoundsExceeded       the agent called tools in too many rounds: .rounds
+    ├── StoreError               the store refused or failed
+    │   ├── ThreadBusy           the thread has another active run: .run
+    │   ├── TooManyRuns          the scope has reached its limit of active runs
+    │   ├── RunExists            the run id is already used on this thread: .run
     │   ├── AgentMismatch        the thread belongs to another agent: .agent
-    │   ├── StaleLease           someone else has ended or taken over the run
+    │   ├── StaleLease           the run was ended or taken over by another owner
     │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
-    │   ├── InterruptTaken       an interrupt was answered, or is being answered, by another run: .interrupt_id
+    │   ├── InterruptTaken       another run has answered the interrupt, or is answering it: .interrupt_id
     │   ├── NotFound             no such thread, run or file in this scope
-    │   ├── CursorExpired        the log no longer holds what the cursor asks for, or never did
-    │   └── StoreUnavailable     the disk is full, the database is locked, the store is closed
-    └── MissingExtra             an optional part of Aguila is not installed (also an ImportError)
+    │   ├── CursorExpired        the log does not have the events after the cursor
+    │   └── StoreUnavailable     the disk is full, the database is locked, or the store is closed
+    └── MissingExtra             an optional dependency is not installed (also an ImportError)
 
-A ``ProtocolError`` is the peer's fault, an ``EncodeError`` or ``IllegalStep`` is ours, and a ``RunFailed`` is
-nobody's: the run failed and said so in order (LIFE-21).
+A ``ProtocolError`` is the peer's fault. An ``EncodeError`` or ``IllegalStep`` is ours. A ``RunFailed`` is neither: the
+run failed and reported it correctly (LIFE-21).
 """
 
 from __future__ import annotations
@@ -42,32 +42,31 @@ if TYPE_CHECKING:
 
 
 class AguilaError(Exception):
-    """The root of everything Aguila raises on purpose.
+    """The base of all exceptions that Aguila raises on purpose.
 
-    All can be copied and pickled, to come back from another process with their text and what they hold; as with any
-    exception, ``__cause__`` and the traceback stay behind.
+    They can be copied and pickled with their text and attributes. As with any exception, ``__cause__`` and the
+    traceback are not included.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python's own would call the class with the text, which is not what our constructors take.
+        # The default would call the class with the text, but our constructors take other arguments.
         _, args, *state = super().__reduce__()
         return (_restored, (type(self), args), *state)
 
 
 def _restored(kind: type[AguilaError], args: tuple[Any, ...]) -> AguilaError:
-    """An error with its text, without its constructor: what it holds is set after."""
+    """Make an error without calling its constructor. Its attributes are set afterwards."""
     error = kind.__new__(kind)
     super(AguilaError, error).__init__(*args)
     return error
 
 
 class ProtocolError(AguilaError):
-    """The peer broke the protocol.
+    """The peer violated the protocol.
 
-    ``rule`` is the id of the rule in the protocol digest (``"CHK-3"``), ``path`` a JSON Pointer to the
-    offending value within its event or document, ``index`` the position of the event or frame in its stream,
-    ``event`` the event itself where there is one. What was delivered before stays delivered: where a
-    conversation was being built, it is in ``conversation``.
+    ``rule`` is the rule id (``"CHK-3"``), ``path`` a JSON Pointer to the wrong value in its event or document,
+    ``index`` the position of the event or frame in its stream, ``event`` the event, if there is one. ``conversation``
+    is the conversation so far, if one was being built.
     """
 
     def __init__(
@@ -87,6 +86,11 @@ class ProtocolError(AguilaError):
         self.event = event
         self.conversation: Any = None
 
+    @property
+    def help(self) -> str:
+        """Where the rule is explained: a link into docs/rules.md."""
+        return f"docs/rules.md#{self.rule.lower()}"
+
     def __str__(self) -> str:
         where = "" if self.index is None else f"event {self.index}: "
         at = f" at {self.path!r}" if self.path else ""
@@ -98,15 +102,15 @@ class ProtocolError(AguilaError):
 
 
 class DecodeError(ProtocolError, ValueError):
-    """What arrived is not a well-formed event, message or document."""
+    """The received data is not a valid event, message or document."""
 
 
 class SequenceError(ProtocolError):
-    """Well-formed events arrived in an order that the protocol forbids."""
+    """Valid events arrived in an order that the protocol forbids."""
 
 
 class EncodeError(AguilaError, ValueError):
-    """An object cannot be written as it is; ``path`` points to what is wrong with it."""
+    """An object cannot be encoded. ``path`` is a pointer to the wrong value."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(f"{message} at {path!r}" if path else message)
@@ -115,7 +119,7 @@ class EncodeError(AguilaError, ValueError):
 
 
 class IllegalStep(AguilaError):
-    """A writer, or a client's thread, was asked for what the protocol forbids at this point. Nothing was sent."""
+    """A writer or client thread was called for something that the protocol forbids now. Nothing was sent."""
 
     def __init__(self, message: str, *, rule: str) -> None:
         super().__init__(f"{message} [{rule}]")
@@ -124,10 +128,10 @@ class IllegalStep(AguilaError):
 
 
 class PatchError(AguilaError):
-    """A JSON Patch does not apply. The document it was meant for is unchanged.
+    """A JSON Patch does not apply. The document is unchanged.
 
-    ``index`` is the operation that failed, ``operation`` that operation, ``path`` its path. ``rule`` is SNAP-8 for a
-    malformed patch, which is an error wherever it comes from, and SNAP-9 for one that does not fit the document.
+    ``index`` is the position of the failed operation, ``operation`` the operation, ``path`` its path. ``rule`` is
+    SNAP-8 for a malformed patch, and SNAP-9 for one that does not fit the document.
     """
 
     def __init__(
@@ -148,9 +152,9 @@ class PatchError(AguilaError):
 
 
 class RunFailed(AguilaError):
-    """The run ended with RUN_ERROR. ``message`` and ``code`` are the producer's words.
+    """The run ended with RUN_ERROR. ``message`` and ``code`` are those of the event.
 
-    An agent that raises one of its own ends its run with these words: they are for the user.
+    An agent may raise this to end its run with this message and code, which are shown to the user.
     """
 
     def __init__(self, message: str, *, code: str | None = None, event: Event | None = None) -> None:
@@ -162,7 +166,7 @@ class RunFailed(AguilaError):
 
 
 class RunNotStored(RunFailed):
-    """The agent tried what needs a stored run, in a run that was started with ``?store=false``."""
+    """The agent used a feature that needs a stored run, in a run started with ``?store=false``."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -171,7 +175,7 @@ class RunNotStored(RunFailed):
 
 
 class StreamTruncated(AguilaError):
-    """The stream ended without a terminal event: the run neither succeeded nor failed (TRN-7)."""
+    """The stream ended without a terminal event: the run neither finished nor failed (TRN-7)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -180,9 +184,9 @@ class StreamTruncated(AguilaError):
 
 
 class HTTPRejected(AguilaError):
-    """The server refused the request before any stream began (SSE-9).
+    """The server refused the request before any stream started (SSE-9).
 
-    ``retry_after`` is how many seconds to wait before asking again, if it said so.
+    ``retry_after`` is the number of seconds to wait before a retry, if the server said so.
     """
 
     def __init__(
@@ -203,11 +207,11 @@ class HTTPRejected(AguilaError):
 
 
 class TransportFailed(AguilaError):
-    """The server could not be reached, or the connection broke before the answer was complete.
+    """The server is unreachable, or the connection broke before the response was complete.
 
-    A run that may have begun does not end with this, but with ``StreamTruncated``.
-    ``was_sent`` is False if the request certainly did not get there; ``is_lasting`` says that another try, of the same
-    request, would end in the same way; ``is_timeout`` that the time ran out in which something had to come.
+    If a run may have started, ``StreamTruncated`` is raised instead. ``was_sent`` is False if the request certainly did
+    not arrive. ``is_lasting``: a retry of the same request would fail in the same way. ``is_timeout``: a timeout has
+    expired.
     """
 
     def __init__(
@@ -221,35 +225,35 @@ class TransportFailed(AguilaError):
 
 
 class AuthFailed(AguilaError):
-    """A client's ``auth`` could not give credentials: it raised, which is the cause, or gave what is none.
+    """A client's ``auth`` did not return credentials: it raised, which is the cause, or returned something else.
 
-    A run that had begun goes on at the server.
+    A run that has started continues on the server.
     """
 
     def __init__(self, error: Exception) -> None:
         text = str(error)
-        super().__init__(f"auth gave no credentials: {type(error).__name__}{f': {text}' if text else ''}")
+        super().__init__(f"auth returned no credentials: {type(error).__name__}{f': {text}' if text else ''}")
         self.__cause__ = error
 
 
 class ToolRoundsExceeded(AguilaError):
-    """The agent called tools in more rounds than were allowed.
+    """The agent called tools in more rounds than allowed.
 
-    A client has not executed the last calls; they are pending. An agent that raises it ends its run as cancelled.
+    A client has not executed the last calls; they are pending. If an agent raises it, its run ends as cancelled.
     """
 
     def __init__(self, rounds: int) -> None:
-        super().__init__(f"the agent still calls tools after {rounds} rounds; max_rounds allows more")
+        super().__init__(f"the agent still calls tools after {rounds} rounds; raise max_rounds to allow more")
         self.rounds = rounds
         self.conversation: Any = None
 
 
 class StoreError(AguilaError):
-    """The event log refused an operation, or could not carry it out. Nothing of the operation was done."""
+    """The store refused an operation, or could not execute it. The operation had no effect."""
 
 
 class ThreadBusy(StoreError):
-    """A run is going on, and a thread has one at a time. ``run`` is its record."""
+    """The thread has an active run, and a thread runs one at a time. ``run`` is the record of that run."""
 
     def __init__(self, message: str, *, run: Any) -> None:
         super().__init__(message)
@@ -257,7 +261,7 @@ class ThreadBusy(StoreError):
 
 
 class TooManyRuns(StoreError):
-    """As many runs of this scope are on as may be, in all processes that share the store: one has to end first."""
+    """The scope has reached its limit of active runs, in all processes that share the store."""
 
 
 class RunExists(StoreError):
@@ -277,11 +281,11 @@ class AgentMismatch(StoreError):
 
 
 class StaleLease(StoreError):
-    """The run is closed, or belongs to another owner now: what this owner still wanted to write is refused."""
+    """The run has ended or belongs to another owner now. Writes of the old owner are refused."""
 
 
 class InterruptTaken(StoreError):
-    """An interrupt can be answered once; another run has answered it or is about to."""
+    """An interrupt can be answered once. Another run has answered it, or is answering it."""
 
     def __init__(self, message: str, *, interrupt_id: str) -> None:
         super().__init__(message)
@@ -289,25 +293,25 @@ class InterruptTaken(StoreError):
 
 
 class ThreadMoved(StoreError):
-    """An interrupt was raised after the run was planned: whether it may still begin has to be asked again (INT-15)."""
+    """An interrupt was raised after the run was planned. Check again whether the run may start (INT-15)."""
 
 
 class NotFound(StoreError):
-    """There is no such thread, run or file in this scope; whether another scope has one is not said."""
+    """There is no such thread, run or file in this scope. Other scopes are not mentioned."""
 
 
 class CursorExpired(StoreError):
-    """The log does not hold what comes after the cursor: it was pruned, or the cursor is not of this log."""
+    """The log does not have the events after the cursor: they were pruned, or the cursor belongs to another log."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot work now: disk full, database locked, or closed."""
+    """The store cannot work now: the disk is full, the database is locked, or the store is closed."""
 
 
 class MissingExtra(AguilaError, ImportError):
-    """An optional part of Aguila needs a package that is not installed."""
+    """An optional feature needs a package that is not installed."""
 
     def __init__(self, extra: str, package: str) -> None:
-        super().__init__(f"this needs {package}: install it with  pip install 'aguila[{extra}]'")
+        super().__init__(f"this needs {package}; install it with: pip install 'aguila[{extra}]'")
         self.extra = extra
         self.package = package

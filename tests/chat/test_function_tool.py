@@ -15,7 +15,7 @@ from aguila.chat.tools import Toolbox, content_of
 from aguila.client.tools import check_tools, plan_call
 from aguila.errors import EncodeError
 from aguila.protocol import FunctionCall, ImagePart, TextPart, Tool, ToolCall, ToolCallResultEvent, UrlSource
-from aguila.providers._loop import make_agent
+from aguila.providers._agent.loop import make_agent
 
 
 class Place(pydantic.BaseModel):

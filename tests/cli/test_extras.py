@@ -34,4 +34,4 @@ def test_without_protobuf_what_needs_it_says_so_in_one_line(arguments: list[str]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
     said = done.stderr.decode()
     assert done.returncode == 2, said
-    assert said == "aguila: this needs protobuf: install it with  pip install 'aguila[protobuf]'\n"
+    assert said == "aguila: this needs protobuf; install it with: pip install 'aguila[protobuf]'\n"

@@ -97,7 +97,9 @@ def test_what_auth_raises_while_reconnecting_ends_the_run_and_is_the_cause(twin)
 
     with ScriptedServer(cut) as server:
         thread = twin.client(server.url, auth=auth).thread()
-        with pytest.raises(AuthFailed, match="auth gave no credentials: KeyError: 'the vault is closed'") as failure:
+        with pytest.raises(
+            AuthFailed, match="auth returned no credentials: KeyError: 'the vault is closed'"
+        ) as failure:
             twin.result(thread.run("x"))
     assert isinstance(failure.value, AguilaError)
     assert isinstance(failure.value.__cause__, KeyError)

@@ -57,7 +57,7 @@ def test_the_conversation_comes_along():
 def test_what_python_keeps_for_itself_comes_back_too():
     assert pickle.loads(pickle.dumps(MissingExtra("server", "uvicorn"))).msg == MissingExtra("server", "uvicorn").msg
     error = AuthFailed(ValueError("no token"))
-    assert str(pickle.loads(pickle.dumps(error))) == "auth gave no credentials: ValueError: no token"
+    assert str(pickle.loads(pickle.dumps(error))) == "auth returned no credentials: ValueError: no token"
     assert pickle.loads(pickle.dumps(HTTPRejected(404, code="gone"))).status == 404
 
 

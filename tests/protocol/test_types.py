@@ -125,7 +125,7 @@ def test_a_constructor_accepts_its_own_discriminator() -> None:
 
 
 def test_a_constructor_refuses_another_discriminator() -> None:
-    with pytest.raises(TypeError, match=r"UserMessage\.role is always 'user', not 'assistant'"):
+    with pytest.raises(TypeError, match=r"UserMessage\.role must be 'user', not 'assistant'"):
         UserMessage(role="assistant", id="m", content="x")
     with pytest.raises(TypeError, match=r"TextPart\.type"):
         TextPart(type="image", text="x")

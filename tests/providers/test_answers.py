@@ -152,7 +152,7 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
     assert "\ufffd \ufffd" in sent
     assert "Be \ufffd" in sent
     assert sent.encode().decode() == sent
-    assert "halves of characters" in caplog.text
+    assert "lone surrogates" in caplog.text
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -272,8 +272,8 @@ def test_files_that_anthropics_tools_made_go_back_and_blocks_of_its_betas_are_le
     next_turn(desk, events)
     assert recorded.requests[1]["messages"][1]["content"] == made[1:]
     assert recorded.requests[2]["messages"][1]["content"] == made[1:]
-    notices = [record.getMessage() for record in caplog.records if "answered with" in record.getMessage()]
-    assert "'compaction': its block is left out" in notices[0]
+    notices = [record.getMessage() for record in caplog.records if "the model returned" in record.getMessage()]
+    assert "'compaction': its block is dropped" in notices[0]
     assert "'container_upload': its block is kept for the model" in notices[1]
     assert len(notices) == 2
 
@@ -851,9 +851,9 @@ def test_calls_in_an_answer_that_was_refused_are_not_made_and_the_model_is_not_a
     assert (called, len(recorded.requests)) == ([], 1)
     assert events[-1]["outcome"] == {"type": "success"}
     assert [event["value"]["reason"] in ("refusal", "content_filter") for event in of_type(events, "CUSTOM")] == [True]
-    assert ["not made" in event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == [True, True]
+    assert ["not executed" in event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == [True, True]
     next_turn(desk, events)
-    assert "not made" in json.dumps(recorded.requests[-1])
+    assert "not executed" in json.dumps(recorded.requests[-1])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -47,7 +47,7 @@ from aguila.chat.property_keys import ENCRYPTED_VALUE, METADATA, PROVIDER
 from aguila.codec.notice import Notice
 from aguila.protocol import Context, Tool
 from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses
-from aguila.providers._artefact import pack
+from aguila.providers._encrypted_values import pack
 
 
 def wire_client(provider: str, url: str) -> Any:

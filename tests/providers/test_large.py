@@ -28,10 +28,11 @@ from aguila.chat import (
 )
 from aguila.offload import is_large
 from aguila.protocol import DataSource, ImagePart, TextPart
-from aguila.providers import _media, anthropic, gemini, openai_chat, openai_responses, tool
-from aguila.providers._loop import make_agent
-from aguila.providers._prompt import Prompt, View, made_of
-from aguila.providers._turn import Turn
+from aguila.providers import anthropic, gemini, openai_chat, openai_responses, tool
+from aguila.providers._agent.loop import make_agent
+from aguila.providers._agent.turn_record import Turn
+from aguila.providers._request import media as request_media
+from aguila.providers._request.prompt import Prompt, ProviderView, make_offloaded
 from aguila.server import Limits
 
 pytestmark = pytest.mark.anyio
@@ -55,10 +56,10 @@ async def test_a_large_image_is_in_the_request_whole_and_was_encoded_apart(
         threads.append(threading.get_ident())
         return media.encode_base64(data, *rest)
 
-    monkeypatch.setattr(_media, "encode_base64", watched)
+    monkeypatch.setattr(request_media, "encode_base64", watched)
     prompt = Prompt(messages=[ChatMessage("user", [TextContent("What is it?"), DataContent(IMAGE, "image/png")])])
-    view = View(prompt, provider.RULES, ignore)
-    made = await made_of(prompt, provider.request, model="m", warn=ignore, view=view)
+    view = ProviderView(prompt, provider.RULES, ignore)
+    made = await make_offloaded(prompt, provider.request, model="m", warn=ignore, view=view)
     if provider is gemini:  # which takes bytes as they are
         assert threads == []
         assert IMAGE in [part["inline_data"]["data"] for part in made["contents"][0]["parts"] if "inline_data" in part]
@@ -95,7 +96,7 @@ async def test_whatever_holds_a_large_text_or_file_is_worked_on_apart(make: Any)
         content = make(data, base64.b64encode(data).decode())
         assert is_large(content) is is_apart
         prompt = Prompt(messages=[ChatMessage("user", "Look"), ChatMessage("assistant", [content])])
-        assert (await made_of(prompt, thread_of) != threading.get_ident()) is is_apart
+        assert (await make_offloaded(prompt, thread_of) != threading.get_ident()) is is_apart
 
 
 def picture(text: str) -> ImagePart:
@@ -187,8 +188,8 @@ class Scripted:
         self.asked: list[Any] = []
 
     async def answer(self, prompt: Prompt, warn: Any) -> Any:
-        view = await made_of(prompt, View, self._provider.RULES, warn)
-        self.asked.append(await made_of(prompt, self._provider.request, model="m", warn=warn, view=view))
+        view = await make_offloaded(prompt, ProviderView, self._provider.RULES, warn)
+        self.asked.append(await make_offloaded(prompt, self._provider.request, model="m", warn=warn, view=view))
 
         async def stream() -> Any:
             for event in self._answers.pop(0):
@@ -227,13 +228,13 @@ def test_pictures_of_tools_and_models_are_never_worked_on_by_the_event_loop(
         "aguila.chat.media.encode_base64",
     ]
     if provider is not gemini:  # which takes and gives bytes; the others, text
-        places += ["aguila.providers._media.encode_base64"] if provider is openai_responses else []
+        places += ["aguila.providers._request.media.encode_base64"] if provider is openai_responses else []
         places.append("aguila.chat.media.decode_base64")
     if provider is openai_responses:
-        places.append("aguila.providers.openai_responses.decode_base64")
+        places.append("aguila.providers._response.openai_responses.decode_base64")
     if provider is not openai_chat:  # whose picture is in the last answer here, with nothing to be asked after it
         places += ["msgspec.to_builtins", "msgspec.convert"]  # a picture in a turn that is put on record
-    places.append("aguila.providers._turn.encode_base64")  # a picture that the model made is shown
+    places.append("aguila.providers._agent.turn_record.encode_base64")  # a picture that the model made is shown
     for place in places:
         watch(place)
     model = Scripted(provider)

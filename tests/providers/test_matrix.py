@@ -544,7 +544,7 @@ def test_the_table_in_the_docs_has_a_test_for_every_cell() -> None:
         if len(cells) == 5 and cells[0] not in ("scenario", "---"):
             rows[cells[0]] = cells[1:]
     assert set(rows) == {*TESTS, *IN_TEST_SAID}
-    said = Path(__file__).with_name("test_said.py").read_text()
+    said = Path(__file__).with_name("test_history.py").read_text()
     for scenario, cells in rows.items():
         assert "" not in cells
         if scenario in IN_TEST_SAID:

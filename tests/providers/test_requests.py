@@ -45,11 +45,11 @@ from aguila.providers import (
     openai_responses,
     tool,
 )
-from aguila.providers._artefact import pack, unpack
-from aguila.providers._failure import failure_of
-from aguila.providers._loop import make_agent
-from aguila.providers._prompt import View
-from aguila.providers._schema import gemini_schema, standard_schema
+from aguila.providers._agent.loop import make_agent
+from aguila.providers._encrypted_values import pack, unpack
+from aguila.providers._request.prompt import ProviderView
+from aguila.providers._request.schema import gemini_schema, standard_schema
+from aguila.providers._response.errors import make_failure
 
 REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "openai chat": openai_chat.request,
@@ -132,7 +132,7 @@ def test_an_image_by_address_without_a_type_has_that_of_its_name_for_gemini() ->
 
 def test_names_that_a_provider_refuses_are_spelled_otherwise_and_read_back() -> None:
     tools = [Tool(name=name, description="d") for name in ("get weather", "get_weather", "get-weather", "x" * 80)]
-    view = View(Prompt(messages=[], tools=tools), openai_chat.RULES, lambda _: None)
+    view = ProviderView(Prompt(messages=[], tools=tools), openai_chat.RULES, lambda _: None)
     names = [name for name, _ in view.tools]
     assert len(set(names)) == 4
     assert all(len(name) <= 64 for name in names)
@@ -274,7 +274,7 @@ def test_servers_that_give_calls_no_id_or_no_place_are_understood_p21() -> None:
 
 
 def test_an_error_of_something_else_is_no_providers_failure() -> None:
-    assert failure_of(ValueError("x")) is None
+    assert make_failure(ValueError("x")) is None
 
 
 def test_a_failing_stream_of_responses_fails_the_run_in_our_words() -> None:
@@ -452,7 +452,7 @@ def test_calls_stand_where_the_model_made_them_whenever_they_were_told() -> None
     def order(*calls: FunctionCallContent) -> list[str]:
         answers = [ChatMessage("tool", [FunctionResultContent(one.call_id, "x")]) for one in calls]
         called = [ChatMessage("user", "Hi"), ChatMessage("assistant", [TextContent("Well"), *calls]), *answers]
-        view = View(asked(*called), gemini.RULES, lambda notice: None)
+        view = ProviderView(asked(*called), gemini.RULES, lambda notice: None)
         assert [one.results[0].call_id for one in view.messages[2:]] == [one.call_id for one in view.messages[1].calls]
         return [one.call_id for one in view.messages[1].calls]
 
@@ -474,7 +474,7 @@ def test_parameters_whose_names_anthropic_refuses_are_left_out_with_a_notice() -
     declared = anthropic.request(prompt, model="m", warn=notices.append)["tools"][0]["input_schema"]
     assert (list(declared["properties"]), declared["required"]) == (["c"], ["c"])
     assert [notice.message for notice in notices] == [
-        "the tool 'odd' is declared without 'a b', 'ü': Anthropic refuses parameters of such names"
+        "the tool 'odd' is declared without 'a b', 'ü': Anthropic refuses such parameter names"
     ]
 
 

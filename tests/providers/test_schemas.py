@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from provider_checkers import check_gemini_schema, check_root_schema
 
 from aguila.providers import FunctionTool, anthropic
-from aguila.providers._schema import gemini_schema, standard_schema
+from aguila.providers._request.schema import gemini_schema, standard_schema
 
 CLEANERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[str]]]] = {
     "openai": (standard_schema, check_root_schema),

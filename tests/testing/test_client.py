@@ -119,7 +119,7 @@ def run_without(package: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("package", ["jsonschema_rs", "uuid_utils", "python_multipart"])
 def test_a_missing_extra_is_named(package: str) -> None:
     done = run_without(package)
-    assert f"MissingExtra: this needs {package}: install it with  pip install 'aguila[server]'" in done.stderr
+    assert f"MissingExtra: this needs {package}; install it with: pip install 'aguila[server]'" in done.stderr
 
 
 def test_no_http_library_is_needed() -> None:

@@ -1,8 +1,4 @@
-"""Layer: protocol. The wire types of AG-UI 1.1: what travels, and nothing about what it means.
-
-Below: msgspec. Above: ``aguila.codec`` turns these into bytes and back. No behaviour and no I/O here.
-Names are those of the official ``ag_ui.core``.
-"""
+"""The wire types of AG-UI 1.1, without behaviour. The names are those of the official ``ag_ui.core``."""
 
 from aguila.protocol._base import (
     MAX_SAFE_INTEGER,
@@ -142,7 +138,7 @@ from aguila.protocol.run import (
 )
 
 AGUI_METADATA_KEY = "ag-ui"
-"""The metadata key that the protocol reserves for itself (META-3)."""
+"""The metadata key that is reserved for the protocol (META-3)."""
 
 __all__ = [
     "AGUI_METADATA_KEY",

@@ -1,6 +1,6 @@
-"""Layer: protocol. What an agent declares about itself (CAP).
+"""What an agent declares about itself (CAP).
 
-Everything is optional. Absent means undeclared, not unsupported (CAP-2); only ``False`` says unsupported.
+Every field is optional. Absent means undeclared, not unsupported (CAP-2). Only ``False`` means unsupported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aguila.protocol.run import Tool
 
 
 class IdentityCapabilities(Wire, frozen=True, kw_only=True):
-    """Who the agent is."""
+    """The name and version of the agent."""
 
     name: Maybe[str] = None
     type: Maybe[str] = None
@@ -24,7 +24,7 @@ class IdentityCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class TransportCapabilities(Wire, frozen=True, kw_only=True):
-    """How the agent can be reached."""
+    """The transports that the agent supports."""
 
     streaming: Maybe[bool] = None
     websocket: Maybe[bool] = None
@@ -34,7 +34,7 @@ class TransportCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class ToolsCapabilities(Wire, frozen=True, kw_only=True):
-    """The agent's own tools, and what it does with the front end's (CAP-7)."""
+    """The agent's own tools, and its support for front-end tools (CAP-7)."""
 
     supported: Maybe[bool] = None
     items: Maybe[list[Tool]] = None
@@ -50,7 +50,7 @@ class OutputCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class StateCapabilities(Wire, frozen=True, kw_only=True):
-    """How the agent shares and keeps state."""
+    """How the agent shares and stores state."""
 
     snapshots: Maybe[bool] = None
     deltas: Maybe[bool] = None
@@ -66,7 +66,7 @@ class SubagentInfo(Wire, frozen=True, kw_only=True):
 
 
 class MultiAgentCapabilities(Wire, frozen=True, kw_only=True):
-    """How the agent works with others."""
+    """How the agent works with other agents."""
 
     supported: Maybe[bool] = None
     delegation: Maybe[bool] = None
@@ -83,7 +83,7 @@ class ReasoningCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class MultimodalInputCapabilities(Wire, frozen=True, kw_only=True):
-    """The kinds of part the agent can read."""
+    """The kinds of parts that the agent can read."""
 
     image: Maybe[bool] = None
     audio: Maybe[bool] = None
@@ -93,14 +93,14 @@ class MultimodalInputCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class MultimodalOutputCapabilities(Wire, frozen=True, kw_only=True):
-    """The kinds of part the agent can make."""
+    """The kinds of parts that the agent can produce."""
 
     image: Maybe[bool] = None
     audio: Maybe[bool] = None
 
 
 class MultimodalCapabilities(Wire, frozen=True, kw_only=True):
-    """What the agent can read and make besides text."""
+    """Media that the agent can read and produce."""
 
     input: Maybe[MultimodalInputCapabilities] = None
     output: Maybe[MultimodalOutputCapabilities] = None
@@ -116,7 +116,7 @@ class ExecutionCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class HumanInTheLoopCapabilities(Wire, frozen=True, kw_only=True):
-    """How people take part in a run."""
+    """How humans take part in a run."""
 
     supported: Maybe[bool] = None
     approvals: Maybe[bool] = None
@@ -127,7 +127,7 @@ class HumanInTheLoopCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class AgentCapabilities(Wire, frozen=True, kw_only=True):
-    """All that an agent declares about itself."""
+    """All capabilities of an agent."""
 
     identity: Maybe[IdentityCapabilities] = None
     transport: Maybe[TransportCapabilities] = None

@@ -1,8 +1,8 @@
-"""Layer: protocol. The 31 events (ENV, and the family named above each group).
+"""The 31 events (ENV, and the rule family above each group).
 
-Every event has ``type``, and may have ``timestamp`` (integer milliseconds by convention; arrival order
-is the order, ENV-2), ``raw_event`` (provenance, without protocol meaning) and ``metadata``.
-``subagent_run_id`` says which invocation produced an event; absent means the agent itself (SUB-1).
+Every event has ``type``, and may have ``timestamp`` (milliseconds by convention; the order of arrival counts, ENV-2),
+``raw_event`` (the provider's event, without protocol meaning) and ``metadata``. ``subagent_run_id`` is the subagent
+invocation that produced an event; absent means the agent itself (SUB-1).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from aguila.protocol.run import (
 )
 
 ReasoningEncryptedValueSubtype = Literal["message", "tool-call"]
-"""What kind of thing an encrypted value belongs to."""
+"""The kind of entity that an encrypted value belongs to."""
 
 ReasoningMessageRole = Literal["reasoning"]
-"""The one role of a reasoning message."""
+"""The only role of a reasoning message."""
 
-# REASONING_MESSAGE_START.role has one value, is required on the wire (RSN-3) and implied in a constructor.
-# The implied value is an object of its own (joined, so not interned): the decoder tells by identity that a
-# peer left the role out. msgspec has no "required when decoding, defaulted when constructing".
+# REASONING_MESSAGE_START.role has one value. It is required on the wire (RSN-3) and optional in the constructor. The
+# default is a separate string object (joined, so not interned): by its identity the decoder finds that a peer omitted
+# the role. msgspec has no "required when decoding, optional when constructing".
 IMPLIED_REASONING_ROLE: ReasoningMessageRole = "".join(("reason", "ing"))  # type: ignore[assignment]
 
 
 class EventType(StrEnum):
-    """The type of every event of the protocol."""
+    """The event types of the protocol."""
 
     RUN_STARTED = "RUN_STARTED"
     RUN_FINISHED = "RUN_FINISHED"
@@ -79,13 +79,13 @@ class EventType(StrEnum):
 
 
 def _tag(class_name: str) -> str:
-    """``TextMessageStartEvent`` -> ``TEXT_MESSAGE_START``."""
+    """Convert ``TextMessageStartEvent`` to ``TEXT_MESSAGE_START``."""
     name = class_name.removesuffix("Event")
     return "".join("_" + c if c.isupper() and i else c for i, c in enumerate(name)).upper()
 
 
 class BaseEvent(Wire, tag_field="type", tag=_tag, frozen=True, kw_only=True, gc=False):
-    """What every event may carry."""
+    """The optional fields of every event."""
 
     timestamp: Maybe[SafeInt] = None
     raw_event: Maybe[AnyJSON] = None
@@ -93,16 +93,16 @@ class BaseEvent(Wire, tag_field="type", tag=_tag, frozen=True, kw_only=True, gc=
 
 
 class AttributableEvent(BaseEvent, frozen=True, kw_only=True):
-    """An event that a subagent may have produced (ENV-5)."""
+    """An event that may come from a subagent (ENV-5)."""
 
     subagent_run_id: Maybe[str] = None
 
 
-# run lifecycle (LIFE)
+# Run lifecycle (LIFE)
 
 
 class RunStartedEvent(BaseEvent, frozen=True, kw_only=True):
-    """Opens a run and declares the producer's version. Only RUN_ERROR may come before it (LIFE-1)."""
+    """Starts a run and declares the producer's protocol version. Only RUN_ERROR may come before it (LIFE-1)."""
 
     type: ClassVar[Literal[EventType.RUN_STARTED]] = EventType.RUN_STARTED
     thread_id: str
@@ -113,7 +113,7 @@ class RunStartedEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class RunFinishedEvent(BaseEvent, frozen=True, kw_only=True):
-    """Closes a run that did not fail; everything it opened is closed before (LIFE-6)."""
+    """Ends a run that did not fail. All its items are closed before (LIFE-6)."""
 
     type: ClassVar[Literal[EventType.RUN_FINISHED]] = EventType.RUN_FINISHED
     thread_id: str
@@ -124,7 +124,7 @@ class RunFinishedEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class RunErrorEvent(BaseEvent, frozen=True, kw_only=True):
-    """Ends a failed run, with whatever it had open (LIFE-13). ``message`` is for people."""
+    """Ends a failed run and its open items (LIFE-13). ``message`` is meant for users."""
 
     type: ClassVar[Literal[EventType.RUN_ERROR]] = EventType.RUN_ERROR
     message: str
@@ -133,24 +133,24 @@ class RunErrorEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class StepStartedEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Opens a named stretch of the run. Names are open once per owner (STEP-1)."""
+    """Starts a named step. Each owner may have one open step of a name (STEP-1)."""
 
     type: ClassVar[Literal[EventType.STEP_STARTED]] = EventType.STEP_STARTED
     step_name: str
 
 
 class StepFinishedEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Closes a step of the same owner (STEP-4)."""
+    """Ends a step of the same owner (STEP-4)."""
 
     type: ClassVar[Literal[EventType.STEP_FINISHED]] = EventType.STEP_FINISHED
     step_name: str
 
 
-# text messages (TXT)
+# Text messages (TXT)
 
 
 class TextMessageStartEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Opens a text message. An absent role means assistant (TXT-2)."""
+    """Starts a text message. Without a role it is an assistant message (TXT-2)."""
 
     type: ClassVar[Literal[EventType.TEXT_MESSAGE_START]] = EventType.TEXT_MESSAGE_START
     message_id: str
@@ -159,7 +159,7 @@ class TextMessageStartEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class TextMessageContentEvent(AttributableEvent, frozen=True, kw_only=True):
-    """More text of an open message. An empty delta is legal."""
+    """Appends text to an open message. An empty delta is allowed."""
 
     type: ClassVar[Literal[EventType.TEXT_MESSAGE_CONTENT]] = EventType.TEXT_MESSAGE_CONTENT
     message_id: str
@@ -167,14 +167,14 @@ class TextMessageContentEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class TextMessageEndEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Closes a text message."""
+    """Ends a text message."""
 
     type: ClassVar[Literal[EventType.TEXT_MESSAGE_END]] = EventType.TEXT_MESSAGE_END
     message_id: str
 
 
 class TextMessageChunkEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Start, content and end in one: the receiver expands it (CHK-1). The first chunk names the message."""
+    """Start, content and end in one event, which the receiver expands (CHK-1). The first chunk has the message id."""
 
     type: ClassVar[Literal[EventType.TEXT_MESSAGE_CHUNK]] = EventType.TEXT_MESSAGE_CHUNK
     message_id: Maybe[str] = None
@@ -183,11 +183,11 @@ class TextMessageChunkEvent(AttributableEvent, frozen=True, kw_only=True):
     name: Maybe[str] = None
 
 
-# tool calls (TOOL)
+# Tool calls (TOOL)
 
 
 class ToolCallStartEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Opens a tool call, on the message named as its parent."""
+    """Starts a tool call on its parent message."""
 
     type: ClassVar[Literal[EventType.TOOL_CALL_START]] = EventType.TOOL_CALL_START
     tool_call_id: str
@@ -196,7 +196,7 @@ class ToolCallStartEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ToolCallArgsEvent(AttributableEvent, frozen=True, kw_only=True):
-    """More of a call's argument text."""
+    """Appends text to the arguments of a call."""
 
     type: ClassVar[Literal[EventType.TOOL_CALL_ARGS]] = EventType.TOOL_CALL_ARGS
     tool_call_id: str
@@ -204,14 +204,14 @@ class ToolCallArgsEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ToolCallEndEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Closes a tool call: its arguments are complete, not necessarily valid (TOOL-3)."""
+    """Ends a tool call. Its arguments are complete, but may be invalid (TOOL-3)."""
 
     type: ClassVar[Literal[EventType.TOOL_CALL_END]] = EventType.TOOL_CALL_END
     tool_call_id: str
 
 
 class ToolCallChunkEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Start, arguments and end in one (CHK-1). The first chunk names the call and the tool."""
+    """Start, arguments and end in one event (CHK-1). The first chunk has the call id and the tool name."""
 
     type: ClassVar[Literal[EventType.TOOL_CALL_CHUNK]] = EventType.TOOL_CALL_CHUNK
     tool_call_id: Maybe[str] = None
@@ -221,7 +221,7 @@ class ToolCallChunkEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ToolCallResultEvent(AttributableEvent, frozen=True, kw_only=True):
-    """The answer to a call: a tool message with an id of its own (TOOL-5)."""
+    """The result of a call, as a tool message with its own id (TOOL-5)."""
 
     type: ClassVar[Literal[EventType.TOOL_CALL_RESULT]] = EventType.TOOL_CALL_RESULT
     message_id: str
@@ -230,18 +230,18 @@ class ToolCallResultEvent(AttributableEvent, frozen=True, kw_only=True):
     role: Maybe[Literal["tool"]] = None
 
 
-# reasoning (RSN, ENC)
+# Reasoning (RSN, ENC)
 
 
 class ReasoningStartEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Opens a span of reasoning. The span is no message and its id lives in a namespace of its own (RSN-2)."""
+    """Starts a reasoning span. The span is not a message, and its id has its own namespace (RSN-2)."""
 
     type: ClassVar[Literal[EventType.REASONING_START]] = EventType.REASONING_START
     message_id: str
 
 
 class ReasoningMessageStartEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Opens a reasoning message. Its role is fixed, and required on the wire (RSN-3)."""
+    """Starts a reasoning message. Its role is constant, and required on the wire (RSN-3)."""
 
     type: ClassVar[Literal[EventType.REASONING_MESSAGE_START]] = EventType.REASONING_MESSAGE_START
     message_id: str
@@ -249,7 +249,7 @@ class ReasoningMessageStartEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ReasoningMessageContentEvent(AttributableEvent, frozen=True, kw_only=True):
-    """More text of an open reasoning message."""
+    """Appends text to an open reasoning message."""
 
     type: ClassVar[Literal[EventType.REASONING_MESSAGE_CONTENT]] = EventType.REASONING_MESSAGE_CONTENT
     message_id: str
@@ -257,14 +257,14 @@ class ReasoningMessageContentEvent(AttributableEvent, frozen=True, kw_only=True)
 
 
 class ReasoningMessageEndEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Closes a reasoning message."""
+    """Ends a reasoning message."""
 
     type: ClassVar[Literal[EventType.REASONING_MESSAGE_END]] = EventType.REASONING_MESSAGE_END
     message_id: str
 
 
 class ReasoningMessageChunkEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Start, content and end in one (CHK-1)."""
+    """Start, content and end in one event (CHK-1)."""
 
     type: ClassVar[Literal[EventType.REASONING_MESSAGE_CHUNK]] = EventType.REASONING_MESSAGE_CHUNK
     message_id: Maybe[str] = None
@@ -272,14 +272,14 @@ class ReasoningMessageChunkEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ReasoningEndEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Closes a span of reasoning."""
+    """Ends a reasoning span."""
 
     type: ClassVar[Literal[EventType.REASONING_END]] = EventType.REASONING_END
     message_id: str
 
 
 class ReasoningEncryptedValueEvent(AttributableEvent, frozen=True, kw_only=True):
-    """An opaque artefact of the producer, kept with a message or tool call and returned unchanged (ENC-1)."""
+    """An opaque value that is stored with a message or tool call, and sent back unchanged (ENC-1)."""
 
     type: ClassVar[Literal[EventType.REASONING_ENCRYPTED_VALUE]] = EventType.REASONING_ENCRYPTED_VALUE
     subtype: ReasoningEncryptedValueSubtype
@@ -288,35 +288,35 @@ class ReasoningEncryptedValueEvent(AttributableEvent, frozen=True, kw_only=True)
     encrypted_value_type: Maybe[str] = None
 
 
-# state and messages (STATE, MSGS)
+# State and messages (STATE, MSGS)
 
 
 class StateSnapshotEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Replaces the state, whatever it was; null is a state (STATE-1)."""
+    """Replaces the state. Null is a valid state (STATE-1)."""
 
     type: ClassVar[Literal[EventType.STATE_SNAPSHOT]] = EventType.STATE_SNAPSHOT
     snapshot: Any
 
 
 class StateDeltaEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Changes the state by a JSON Patch, all or nothing (SNAP-3)."""
+    """Changes the state by a JSON Patch, which applies as a whole or not at all (SNAP-3)."""
 
     type: ClassVar[Literal[EventType.STATE_DELTA]] = EventType.STATE_DELTA
     delta: list[JsonPatchOperation]
 
 
 class MessagesSnapshotEvent(BaseEvent, frozen=True, kw_only=True):
-    """Restates the messages: held ids are replaced in place, new ones appended (MSGS-1)."""
+    """Replaces the messages: known ids in place, new ones are appended (MSGS-1)."""
 
     type: ClassVar[Literal[EventType.MESSAGES_SNAPSHOT]] = EventType.MESSAGES_SNAPSHOT
     messages: list[Message]
 
 
-# activity (ACT)
+# Activities (ACT)
 
 
 class ActivitySnapshotEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Creates or replaces an activity message; ``replace=False`` only creates (ACT-4)."""
+    """Creates or replaces an activity message. With ``replace=False`` it only creates (ACT-4)."""
 
     type: ClassVar[Literal[EventType.ACTIVITY_SNAPSHOT]] = EventType.ACTIVITY_SNAPSHOT
     message_id: str
@@ -326,7 +326,7 @@ class ActivitySnapshotEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class ActivityDeltaEvent(AttributableEvent, frozen=True, kw_only=True):
-    """Changes an activity's content by a JSON Patch, and its type (ACT-7)."""
+    """Changes the content of an activity by a JSON Patch, and its type (ACT-7)."""
 
     type: ClassVar[Literal[EventType.ACTIVITY_DELTA]] = EventType.ACTIVITY_DELTA
     message_id: str
@@ -334,11 +334,11 @@ class ActivityDeltaEvent(AttributableEvent, frozen=True, kw_only=True):
     patch: list[JsonPatchOperation]
 
 
-# subagents (SUB)
+# Subagents (SUB)
 
 
 class SubagentStartedEvent(BaseEvent, frozen=True, kw_only=True):
-    """Announces one invocation of a subagent. The id is never used twice in a run (SUB-2)."""
+    """Announces an invocation of a subagent. Its id is used once in a run (SUB-2)."""
 
     type: ClassVar[Literal[EventType.SUBAGENT_STARTED]] = EventType.SUBAGENT_STARTED
     subagent_run_id: str
@@ -350,7 +350,7 @@ class SubagentStartedEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class SubagentFinishedEvent(BaseEvent, frozen=True, kw_only=True):
-    """Closes an announced invocation."""
+    """Ends an announced invocation."""
 
     type: ClassVar[Literal[EventType.SUBAGENT_FINISHED]] = EventType.SUBAGENT_FINISHED
     subagent_run_id: str
@@ -359,7 +359,7 @@ class SubagentFinishedEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class SubagentErrorEvent(BaseEvent, frozen=True, kw_only=True):
-    """Ends an invocation that failed; the run goes on (SUB-6)."""
+    """Ends a failed invocation. The run continues (SUB-6)."""
 
     type: ClassVar[Literal[EventType.SUBAGENT_ERROR]] = EventType.SUBAGENT_ERROR
     subagent_run_id: str
@@ -367,7 +367,7 @@ class SubagentErrorEvent(BaseEvent, frozen=True, kw_only=True):
     code: Maybe[str] = None
 
 
-# passthrough (PASS)
+# Passthrough (PASS)
 
 
 class RawEvent(AttributableEvent, frozen=True, kw_only=True):
@@ -379,7 +379,7 @@ class RawEvent(AttributableEvent, frozen=True, kw_only=True):
 
 
 class CustomEvent(AttributableEvent, frozen=True, kw_only=True):
-    """An event whose meaning the application defines; unknown names are ignored (PASS-4)."""
+    """An event that the application defines. Unknown names are ignored (PASS-4)."""
 
     type: ClassVar[Literal[EventType.CUSTOM]] = EventType.CUSTOM
     name: str
@@ -419,4 +419,4 @@ Event = (
     | RawEvent
     | CustomEvent
 )
-"""Any event of the protocol, told apart by its type."""
+"""Any event, identified by its type."""

@@ -1,7 +1,7 @@
-"""Layer: protocol. Shapes that left the protocol before 1.0, and the names parts had then.
+"""Events and parts that were removed from the protocol before 1.0, and the old names of parts.
 
-We read them (``aguila.codec.compat`` translates them into today's shapes) and write them only to a peer
-that is known to be old. They are no part of ``Event`` or ``ContentPart``.
+``aguila.codec.compat`` translates them when they are received. They are sent only to a peer that is known to be old.
+They are not part of ``Event`` or ``ContentPart``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aguila.protocol.parts import (
 
 
 class BinaryInputContent(Tagged, tag_field="type", tag="binary", frozen=True, kw_only=True):
-    """A file of any kind, as parts were before images, audio, video and documents had their own (ERA-3).
+    """A file, from before images, audio, video and documents had their own parts (ERA-3).
 
-    Holds ``data`` (base64), ``url`` or ``id``; where several are given, the first of these counts.
+    It has ``data`` (base64), ``url`` or ``id``. If there are several, the first of these counts.
     """
 
     type: ClassVar[Literal["binary"]] = "binary"
@@ -39,39 +39,39 @@ class BinaryInputContent(Tagged, tag_field="type", tag="binary", frozen=True, kw
 
 
 class ThinkingStartEvent(BaseEvent, frozen=True, kw_only=True):
-    """Opened a span of thinking; now REASONING_START (ERA-2)."""
+    """Started a thinking span; now REASONING_START (ERA-2)."""
 
     type: ClassVar[Literal["THINKING_START"]] = "THINKING_START"
     title: Maybe[str] = None
 
 
 class ThinkingTextMessageStartEvent(BaseEvent, frozen=True, kw_only=True):
-    """Opened a thinking message; now REASONING_MESSAGE_START."""
+    """Started a thinking message; now REASONING_MESSAGE_START."""
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_START"]] = "THINKING_TEXT_MESSAGE_START"
 
 
 class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
-    """More thinking text; now REASONING_MESSAGE_CONTENT."""
+    """Appended thinking text; now REASONING_MESSAGE_CONTENT."""
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_CONTENT"]] = "THINKING_TEXT_MESSAGE_CONTENT"
     delta: str
 
 
 class ThinkingTextMessageEndEvent(BaseEvent, frozen=True, kw_only=True):
-    """Closed a thinking message; now REASONING_MESSAGE_END."""
+    """Ended a thinking message; now REASONING_MESSAGE_END."""
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_END"]] = "THINKING_TEXT_MESSAGE_END"
 
 
 class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
-    """Closed a span of thinking; now REASONING_END."""
+    """Ended a thinking span; now REASONING_END."""
 
     type: ClassVar[Literal["THINKING_END"]] = "THINKING_END"
 
 
 class MetaEvent(BaseEvent, frozen=True, kw_only=True):
-    """A side note such as feedback, drafted and never adopted; read as RAW with source ``meta``."""
+    """A side note such as feedback, which was drafted and never adopted; decoded as RAW with source ``meta``."""
 
     type: ClassVar[Literal["META"]] = "META"
     meta_type: str
@@ -88,7 +88,7 @@ LegacyEvent = (
 )
 """Any retired event."""
 
-# What the parts were called before 1.0 renamed them. Same classes, same bytes.
+# The names of parts before 1.0. The classes and the JSON are the same.
 InputContent = ContentPart
 InputContentPart = ContentPart
 TextInputContent = TextPart

@@ -1,6 +1,6 @@
-"""Layer: protocol. Multimodal content: parts and the sources they come from (MSG, IN-8).
+"""Multimodal content: parts and their sources (MSG, IN-8).
 
-A user or tool message holds either a string or a list of parts. ``parts_of`` reads both as a list.
+A user or tool message has a string or a list of parts. ``parts_of`` reads both as a list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aguila.protocol._base import AnyJSON, Maybe, Tagged
 
 
 class DataSource(Tagged, tag_field="type", tag="data", frozen=True, kw_only=True):
-    """Bytes carried inline as base64. Whether the base64 is valid is for the decoder of the bytes to say (MSG-2)."""
+    """Inline bytes as base64. The base64 is validated when it is decoded (MSG-2)."""
 
     type: ClassVar[Literal["data"]] = "data"
     value: str
@@ -20,7 +20,7 @@ class DataSource(Tagged, tag_field="type", tag="data", frozen=True, kw_only=True
 
 
 class UrlSource(Tagged, tag_field="type", tag="url", frozen=True, kw_only=True):
-    """Bytes that live at an address. Nothing in Aguila fetches it by itself."""
+    """Bytes at a URL. Aguila does not fetch it."""
 
     type: ClassVar[Literal["url"]] = "url"
     value: str
@@ -28,7 +28,7 @@ class UrlSource(Tagged, tag_field="type", tag="url", frozen=True, kw_only=True):
 
 
 class FileSource(Tagged, tag_field="type", tag="file", frozen=True, kw_only=True):
-    """An opaque handle of a provider's file store: passed on or left alone, never dereferenced (IN-8)."""
+    """A file id of a provider's file store. It is passed on, and never dereferenced (IN-8)."""
 
     type: ClassVar[Literal["file"]] = "file"
     value: str
@@ -37,11 +37,11 @@ class FileSource(Tagged, tag_field="type", tag="file", frozen=True, kw_only=True
 
 
 PartSource = DataSource | UrlSource | FileSource
-"""Where the bytes of a media part come from."""
+"""The source of a media part's bytes."""
 
 
 class TextPart(Tagged, tag_field="type", tag="text", frozen=True, kw_only=True):
-    """A piece of text among other parts."""
+    """A text part."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
@@ -56,19 +56,19 @@ class _MediaPart(Tagged, frozen=True, kw_only=True):
 
 
 class ImagePart(_MediaPart, tag_field="type", tag="image", frozen=True, kw_only=True):
-    """A picture."""
+    """An image."""
 
     type: ClassVar[Literal["image"]] = "image"
 
 
 class AudioPart(_MediaPart, tag_field="type", tag="audio", frozen=True, kw_only=True):
-    """A sound recording."""
+    """An audio file."""
 
     type: ClassVar[Literal["audio"]] = "audio"
 
 
 class VideoPart(_MediaPart, tag_field="type", tag="video", frozen=True, kw_only=True):
-    """A film."""
+    """A video."""
 
     type: ClassVar[Literal["video"]] = "video"
 
@@ -80,14 +80,14 @@ class DocumentPart(_MediaPart, tag_field="type", tag="document", frozen=True, kw
 
 
 MediaPart = ImagePart | AudioPart | VideoPart | DocumentPart
-"""A part whose bytes come from a source."""
+"""A part with a source."""
 
 ContentPart = TextPart | ImagePart | AudioPart | VideoPart | DocumentPart
-"""One element of multimodal content."""
+"""A part of multimodal content."""
 
 
 def parts_of(content: str | Sequence[ContentPart] | None) -> list[ContentPart]:
-    """Content as a list of parts, however it was spelled: a string is one text part, none is no part."""
+    """Return content as a list of parts: a string is one text part, None is no part."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -96,8 +96,8 @@ def parts_of(content: str | Sequence[ContentPart] | None) -> list[ContentPart]:
 
 
 def is_plain_text(content: str | Sequence[ContentPart] | None) -> bool:
-    """Whether content is one text part with neither id nor metadata: what is written as a plain string."""
-    if not isinstance(content, list | tuple) or len(content) != 1:  # whatever else it is, it is not that
+    """Return whether content is one text part without id and metadata, which is encoded as a plain string."""
+    if not isinstance(content, list | tuple) or len(content) != 1:
         return False
     part = content[0]
     return part.__class__ is TextPart and part.id is None and part.metadata is None

@@ -1,8 +1,7 @@
-"""Layer: protocol. JSON Patch operations (RFC 6902) as they travel: plain dicts.
+"""JSON Patch operations (RFC 6902) as plain dicts.
 
-Operations are the one closed-looking shape that must keep members it does not define (PROC-5), and they
-are many, so they stay dicts; the decoder checks them by hand (SNAP-7, SNAP-8). The classes below are
-typed dicts: calling one makes a plain dict.
+Operations have to keep members that are not defined (PROC-5), and there are many, so they stay dicts. The decoder
+checks them (SNAP-7, SNAP-8). The classes below are typed dicts: calling one makes a plain dict.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ class AddOperation(TypedDict):
 
 
 class RemoveOperation(TypedDict):
-    """Remove what is at a path."""
+    """Remove the value at a path."""
 
     op: Literal["remove"]
     path: str
 
 
 class ReplaceOperation(TypedDict):
-    """Replace what is at a path."""
+    """Replace the value at a path."""
 
     op: Literal["replace"]
     path: str
@@ -34,14 +33,14 @@ class ReplaceOperation(TypedDict):
 
 
 MoveOperation = TypedDict("MoveOperation", {"op": Literal["move"], "from": str, "path": str})
-MoveOperation.__doc__ = "Move what is at one path to another."
+MoveOperation.__doc__ = "Move the value at one path to another."
 
 CopyOperation = TypedDict("CopyOperation", {"op": Literal["copy"], "from": str, "path": str})
-CopyOperation.__doc__ = "Copy what is at one path to another."
+CopyOperation.__doc__ = "Copy the value at one path to another."
 
 
 class TestOperation(TypedDict):
-    """Fail the whole patch unless the value at a path is this one."""
+    """Fail the whole patch unless the path has this value."""
 
     op: Literal["test"]
     path: str
@@ -62,4 +61,4 @@ else:
     JsonPatchOperation = dict[str, Any]
 
 JsonPatch = list[JsonPatchOperation]
-"""A patch: operations applied in order, all or nothing (SNAP-3)."""
+"""Operations that are applied in order, all or none (SNAP-3)."""

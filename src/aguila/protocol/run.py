@@ -1,4 +1,4 @@
-"""Layer: protocol. What starts a run and what ends one (IN, INT, LIFE, USE)."""
+"""The input of a run, its outcomes, interrupts and usage (IN, INT, LIFE, USE)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aguila.protocol._base import AnyJSON, Count, Maybe, Metadata, Tagged, Wire
 from aguila.protocol.messages import Message
 
 PROTOCOL_VERSION = "1.1"
-"""The protocol version that Aguila speaks and declares (VER-1, VER-2)."""
+"""The protocol version that Aguila implements and declares (VER-1, VER-2)."""
 
 State = Any
-"""The state an agent shares with its user interface: any JSON value."""
+"""The state that an agent shares with its user interface: any JSON value."""
 
 ResumeStatus = Literal["resolved", "cancelled"]
-"""Whether an interrupt was answered or given up."""
+"""Whether an interrupt was answered or declined."""
 
 
 class Tool(Wire, frozen=True, kw_only=True):
@@ -29,14 +29,14 @@ class Tool(Wire, frozen=True, kw_only=True):
 
 
 class Context(Wire, frozen=True, kw_only=True):
-    """A fact that the application wants the model to see (IN-10)."""
+    """Information that the application gives to the model (IN-10)."""
 
     description: str
     value: str
 
 
 class ResumeEntry(Wire, frozen=True, kw_only=True):
-    """The answer to one interrupt, or word that there will be none (INT-7, INT-8)."""
+    """The answer to an interrupt, or the response that declines it (INT-7, INT-8)."""
 
     interrupt_id: str
     status: ResumeStatus
@@ -45,7 +45,7 @@ class ResumeEntry(Wire, frozen=True, kw_only=True):
 
 
 class RunAgentInput(Wire, frozen=True, kw_only=True):
-    """The request for one run: the whole history shown to the agent, and what it may use (IN-5)."""
+    """The request for a run: the whole history for the agent, its tools, context and state (IN-5)."""
 
     thread_id: str
     run_id: str
@@ -60,7 +60,7 @@ class RunAgentInput(Wire, frozen=True, kw_only=True):
 
 
 class Interrupt(Wire, frozen=True, kw_only=True):
-    """A question that a run stopped to ask (INT-4)."""
+    """A question that a run was interrupted for (INT-4)."""
 
     id: str
     reason: str
@@ -73,48 +73,48 @@ class Interrupt(Wire, frozen=True, kw_only=True):
 
 
 class RunFinishedSuccessOutcome(Tagged, tag_field="type", tag="success", frozen=True, kw_only=True):
-    """The run did what it could. Calls left to the front end are listed (FT-3)."""
+    """The run succeeded. Calls left to the front end are listed (FT-3)."""
 
     type: ClassVar[Literal["success"]] = "success"
     pending_tool_call_ids: Maybe[list[str]] = None
 
 
 class RunFinishedInterruptOutcome(Tagged, tag_field="type", tag="interrupt", frozen=True, kw_only=True):
-    """The run stopped to ask; it goes on in a later run that answers every interrupt (INT-1)."""
+    """The run is interrupted. It continues in a later run that answers every interrupt (INT-1)."""
 
     type: ClassVar[Literal["interrupt"]] = "interrupt"
     interrupts: Annotated[list[Interrupt], msgspec.Meta(min_length=1)]
 
 
 class RunFinishedCancelledOutcome(Tagged, tag_field="type", tag="cancelled", frozen=True, kw_only=True):
-    """The run was stopped on purpose: neither success nor failure (LIFE-8, LIFE-11)."""
+    """The run was cancelled on purpose: neither success nor failure (LIFE-8, LIFE-11)."""
 
     type: ClassVar[Literal["cancelled"]] = "cancelled"
 
 
 RunFinishedOutcome = RunFinishedSuccessOutcome | RunFinishedInterruptOutcome | RunFinishedCancelledOutcome
-"""How a run that did not fail ended. Absent means success (LIFE-3)."""
+"""How a run that did not fail has ended. Absent means success (LIFE-3)."""
 
 
 class SubagentFinishedSuccessOutcome(Tagged, tag_field="type", tag="success", frozen=True, kw_only=True):
-    """The subagent did its work."""
+    """The subagent succeeded."""
 
     type: ClassVar[Literal["success"]] = "success"
 
 
 class SubagentFinishedSuspendedOutcome(Tagged, tag_field="type", tag="suspended", frozen=True, kw_only=True):
-    """The subagent waits for interrupts to be answered; it may go on in a later run (SUB-7)."""
+    """The subagent waits for the answers to interrupts, and may continue in a later run (SUB-7)."""
 
     type: ClassVar[Literal["suspended"]] = "suspended"
     interrupt_ids: Maybe[list[str]] = None
 
 
 SubagentFinishedOutcome = SubagentFinishedSuccessOutcome | SubagentFinishedSuspendedOutcome
-"""How a subagent's invocation ended. Absent means success."""
+"""How an invocation of a subagent has ended. Absent means success."""
 
 
 class TokenUsage(Wire, frozen=True, kw_only=True):
-    """Tokens of one (provider, model). Parts are within the totals; unknown is absent, never 0 (USE-2 to USE-5)."""
+    """Tokens of one provider and model. Totals include their parts; unknown is absent, never 0 (USE-2 to USE-5)."""
 
     provider: Maybe[str] = None
     model: Maybe[str] = None

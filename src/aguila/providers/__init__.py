@@ -1,14 +1,13 @@
-"""Layer: providers. Chat to and from the SDKs of model providers, and agents that are a model with tools.
+"""Agents that are a model with tools, for the SDKs of model providers.
 
-Below: ``aguila.agent`` (``Run``) and ``aguila.chat``, the neutral model. Above: applications. One module per provider:
-``openai`` (Chat Completions and Responses, and every server that speaks the former), ``anthropic``, ``gemini``. An SDK
-is imported only when a client is to be made; a client that is given brings its own.
+One module per provider: ``openai`` (Chat Completions and Responses, and every compatible server), ``anthropic``,
+``gemini``. An SDK is imported only if a client has to be made.
 
 Each module has the same three functions: ``request`` makes the arguments of the SDK's call from a ``Prompt``,
-``updates`` makes chat updates of what the SDK streams, and ``agent`` puts them into a loop with tools.
+``updates`` converts the SDK's stream to chat updates, and ``agent`` runs both in a loop with tools.
 """
 
 from aguila.chat.tools import FunctionTool, ToolError, tool
-from aguila.providers._prompt import Prompt, prompt_of
+from aguila.providers._request.prompt import Prompt, prompt_of
 
 __all__ = ["FunctionTool", "Prompt", "ToolError", "prompt_of", "tool"]

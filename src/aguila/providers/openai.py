@@ -1,12 +1,12 @@
-"""Layer: providers. OpenAI, and every server that speaks its Chat Completions.
-
-Below: ``openai_chat`` and ``openai_responses`` (requests and answers), ``_loop``. Above: applications:
+"""Agents with OpenAI models, and with every server that is compatible with Chat Completions::
 
     from openai import AsyncOpenAI
     from aguila import App
     from aguila.providers import openai
 
     app = App(openai.agent(AsyncOpenAI(), model="gpt-5.4-mini", tools=[weather], instructions="Be brief."))
+
+``api="responses"`` uses the Responses API instead of Chat Completions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aguila.chat.tools import AnyTool
 from aguila.codec.notice import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
-from aguila.providers._loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
-from aguila.providers._prompt import Prompt, Rules, View, made_of, with_options
+from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
+from aguila.providers._request.prompt import Prompt, ProviderView, Rules, add_options, make_offloaded
 
 
 def agent(
@@ -37,32 +37,32 @@ def agent(
     ids: openai_chat.Ids = "any",
     options: Mapping[str, Any] | None = None,
 ) -> Agent:
-    """An agent that is a model of OpenAI, or of any server that a client's ``base_url`` names.
+    """Make an agent with a model of OpenAI, or of the server that the client's ``base_url`` names.
 
-    ``client`` is an ``AsyncOpenAI``; without one it is made from the environment, as the SDK does. ``tools`` are
-    functions, or what ``aguila.providers.tool`` makes of them; the front end's tools are the model's as well, and left
-    to the client. ``instructions`` may be a function of the run. ``api="responses"`` keeps thoughts from turn to turn.
-    ``provider`` names who is paid in the usage, and whose thoughts the thread keeps. ``options`` are passed on with
-    every request, such as a temperature; tools among them are added. ``ids="mistral"`` gives the calls of a thread ids
-    that Mistral's models take, whoever made them: nine letters and digits.
+    ``client`` is an ``AsyncOpenAI``; by default it is made from the environment, as the SDK does. ``tools`` are
+    functions, or results of ``aguila.providers.tool``. The model gets the front end's tools too, and their calls are
+    left to the client. ``instructions`` may be a function of the run. ``api="responses"`` keeps reasoning between
+    turns. ``provider`` is the name in the usage, and identifies whose reasoning the thread keeps. ``options`` are added
+    to every request, for example a temperature; tools among them are appended. ``ids="mistral"`` converts call ids to
+    nine letters and digits, which Mistral's models require.
 
-    Raises ``MissingExtra`` if a client is to be made and the SDK is not installed, ``TypeError`` for one that blocks,
-    ``ValueError`` for ``ids`` that are not known, or with ``api="responses"``.
+    Raises ``MissingExtra`` if a client has to be made and the SDK is not installed, ``TypeError`` for a blocking
+    client, ``ValueError`` for unknown ``ids``, and for ``ids`` with ``api="responses"``.
     """
     rules = openai_chat.rules_of(ids)
     if api == "chat":
-        made: Model = _Chat(_client(client), model, provider, dict(options or {}), rules)
+        made: Model = _Chat(_check_client(client), model, provider, dict(options or {}), rules)
     elif ids == "any":
-        made = _Responses(_client(client), model, provider, dict(options or {}))
+        made = _Responses(_check_client(client), model, provider, dict(options or {}))
     else:
-        raise ValueError("ids are a matter of Chat Completions")
+        raise ValueError("ids= is supported with api='chat' only")
     return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
 
 
-def _client(client: Any) -> Any:
+def _check_client(client: Any) -> Any:
     if client is not None:
         if not inspect.iscoroutinefunction(getattr(client, "close", None)):
-            raise TypeError("an agent needs the client that does not block: AsyncOpenAI")
+            raise TypeError("the client must be an AsyncOpenAI, which does not block")
         return client
     try:
         from openai import AsyncOpenAI
@@ -79,10 +79,10 @@ class _Chat(SDKModel):
         self._rules = rules
 
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = await made_of(prompt, View, self._rules, warn)
+        view = await make_offloaded(prompt, ProviderView, self._rules, warn)
         make = partial(openai_chat.request, provider=self._provider)
-        made = await made_of(prompt, make, model=self._model, warn=warn, view=view)
-        stream = await self._client.chat.completions.create(**with_options(made, self._options))
+        made = await make_offloaded(prompt, make, model=self._model, warn=warn, view=view)
+        stream = await self._check_client.chat.completions.create(**add_options(made, self._options))
         async with stream:
             async for update in openai_chat.updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update
@@ -90,9 +90,9 @@ class _Chat(SDKModel):
 
 class _Responses(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        view = await made_of(prompt, View, openai_responses.RULES, warn)
-        made = await made_of(prompt, openai_responses.request, model=self._model, warn=warn, view=view)
-        stream = await self._client.responses.create(**with_options(made, self._options))
+        view = await make_offloaded(prompt, ProviderView, openai_responses.RULES, warn)
+        made = await make_offloaded(prompt, openai_responses.request, model=self._model, warn=warn, view=view)
+        stream = await self._check_client.responses.create(**add_options(made, self._options))
         async with stream:
             async for update in openai_responses.updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update

@@ -1,8 +1,8 @@
-"""Layer: providers. Messages as a model is to see them again, by what their metadata says of them.
+"""Restore messages as the model wrote or saw them, from our members in their metadata.
 
-Below: ``aguila.chat.own_metadata``, ``_media``. Above: ``View``. A run's own answers and a history that a client
-sends go through here alike, so that a model sees the same in each: providers keep what they have read, or sign thoughts
-for it. Metadata that does not fit its message is as good as none: a client may send whatever it likes.
+Answers of this run and histories sent by a client are restored in the same way, so that the model sees the same in
+each: providers cache what they have read, and sign reasoning for it. Metadata that does not fit its message is ignored:
+a client may send anything.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from aguila.codec.json import encode
 from aguila.codec.notice import Warn
 from aguila.codec.values import is_array, is_object
 from aguila.protocol import replace
-from aguila.providers._citations import CITATIONS, Citation, read_citations
-from aguila.providers._media import result_contents
+from aguila.providers._request.media import result_contents
+from aguila.providers._response.citations import CITATIONS, Citation, read_citations
 
 
-def as_said(message: ChatMessage, warn: Warn) -> ChatMessage:
-    """A message with all that its metadata says of it; itself if that is nothing."""
+def restore_message(message: ChatMessage, warn: Warn) -> ChatMessage:
+    """Restore a message from its metadata. Returns the same object if there is nothing to restore."""
     own = read_own_metadata(message.additional_properties.get(METADATA))
     if message.role == "assistant":
-        message = _called(message)
-        return _told(message, own) if own else message
-    return _answered(message, own, warn) if own and message.role == "tool" else message
+        message = _restore_calls(message)
+        return _restore_answer(message, own) if own else message
+    return _restore_results(message, own, warn) if own and message.role == "tool" else message
 
 
-def _called(message: ChatMessage) -> ChatMessage:
-    """Calls in the order that the model made them: one of the front end may have been told after others."""
+def _restore_calls(message: ChatMessage) -> ChatMessage:
+    """Restore the order of calls. A call of the front end may have been sent after later ones."""
     told: set[str] = set()
-    late: dict[str, list[Content]] = {}  # by the call that they were made before
+    late: dict[str, list[Content]] = {}  # by the id of the call that they come before
     others: list[Content] = []
     for content in message.contents:
         if isinstance(content, FunctionCallContent):
@@ -53,8 +53,8 @@ def _called(message: ChatMessage) -> ChatMessage:
     return replace(message, contents=contents)
 
 
-def _answered(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMessage:
-    """Results with their errors, and with word of arguments that the user edited: the model knows only its own."""
+def _restore_results(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMessage:
+    """Restore errors of results, and note arguments that the user edited: the model knows only its own."""
     error, edited = own.get("error"), own.get("arguments")
     contents: list[Content] = []
     for content in message.contents:
@@ -68,8 +68,8 @@ def _answered(message: ChatMessage, own: dict[str, Any], warn: Warn) -> ChatMess
     return replace(message, contents=contents)
 
 
-def _told(message: ChatMessage, own: dict[str, Any]) -> ChatMessage:
-    """An answer in the order it was said, and its texts with what they cite."""
+def _restore_answer(message: ChatMessage, own: dict[str, Any]) -> ChatMessage:
+    """Restore the order of texts and calls, and the citations of texts."""
     text, others = (message.contents[0], message.contents[1:]) if message.contents else (None, [])
     if not isinstance(text, TextContent):
         return message
@@ -79,17 +79,17 @@ def _told(message: ChatMessage, own: dict[str, Any]) -> ChatMessage:
     citations = read_citations(own.get("citations"))
     told: list[Content] = []
     start = 0
-    for one in _order(own.get("order"), len(text.text), calls):
+    for one in _read_order(own.get("order"), len(text.text), calls):
         if isinstance(one, str):
             told.append(calls.pop(one))
         else:
-            told.append(_piece(text, start, start + one, citations))
+            told.append(_cut_text(text, start, start + one, citations))
             start += one
     return replace(message, contents=[*told, *calls.values()])
 
 
-def _order(order: Any, length: int, calls: Mapping[str, FunctionCallContent]) -> list[int | str]:
-    """The lengths of texts and ids of calls that an order is; all of the text if it is none for this message."""
+def _read_order(order: Any, length: int, calls: Mapping[str, FunctionCallContent]) -> list[int | str]:
+    """Return a stored order of text lengths and call ids, or the whole text if it does not fit the message."""
     if not is_array(order) or not all(one in calls if isinstance(one, str) else type(one) is int for one in order):
         return [length]
     named = [one for one in order if isinstance(one, str)]
@@ -98,8 +98,8 @@ def _order(order: Any, length: int, calls: Mapping[str, FunctionCallContent]) ->
     return order if fits else [length]
 
 
-def _piece(text: TextContent, start: int, end: int, citations: list[Citation]) -> TextContent:
-    """A stretch of a text, with what it cites. What has no place is cited at the beginning."""
+def _cut_text(text: TextContent, start: int, end: int, citations: list[Citation]) -> TextContent:
+    """Return a range of a text with its citations. Citations without a position are at the start."""
     its = [
         one.within(start, end - start)
         for one in citations

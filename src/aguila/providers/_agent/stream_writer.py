@@ -1,15 +1,12 @@
-"""Layer: providers. What a model answers, told through the run while it arrives, and gathered as a turn.
+"""Send a model's answer through the run while it arrives, and collect it as a turn.
 
-Below: ``_turn``, ``run.chat()``, which asks the hooks and makes events of updates. Above: ``_loop``. Here are the ids,
-what is held back, and what is kept.
+We choose the message ids: a provider's id may be anything, even the same for every answer (#7429). A call keeps the
+provider's id unless the thread already has it. Calls name their message, so that a client keeps parallel calls
+together. Reasoning, a file or another item after text starts a new message, to keep the order. Text after calls
+continues in their message, because results must directly follow calls; the end of that text has the order and the
+citations in the message's metadata.
 
-Ids are ours: a provider's message id may be anything, even the same for every answer (#7429). A call keeps the
-provider's id unless the thread has it already. Calls name the message they belong to, so a client keeps parallel calls
-together; a thought, a file or another item that comes after text begins another message, so that the order survives.
-Text that comes after calls goes on in their message, as results are to follow calls at once: the end of that text tells
-the order, and what the text cites, in the metadata of the message.
-
-A call is ended when it is complete, and never if the answer was cut off within it: END means complete (TOOL-3).
+A call is ended when it is complete, and not if the answer is cut off inside it: END means complete (TOOL-3).
 """
 
 from __future__ import annotations
@@ -35,15 +32,24 @@ from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VAL
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import RunFailed
 from aguila.protocol import TokenUsage, replace
-from aguila.providers._artefact import Place
-from aguila.providers._citations import Citation, citations_of
-from aguila.providers._failure import FinishProblem
-from aguila.providers._reading import FINISH_REASON, USAGE_SO_FAR
-from aguila.providers._turn import Call, File, Text, Thought, Turn, tell_artefact, tell_call, tell_file
+from aguila.providers._agent.turn_record import (
+    Call,
+    File,
+    Text,
+    Thought,
+    Turn,
+    send_call,
+    send_encrypted_value,
+    send_file,
+)
+from aguila.providers._encrypted_values import Place
+from aguila.providers._response.citations import Citation, citations_of
+from aguila.providers._response.errors import FinishProblem
+from aguila.providers._response.reader import FINISH_REASON, USAGE_SO_FAR
 
 
-class Teller:
-    """Tells updates of a model through a run, and gathers them as a turn."""
+class StreamWriter:
+    """Send the updates of a model through a run, and collect them as a turn."""
 
     def __init__(self, run: Run, chat: ChatHandle, holds: Callable[[str], bool]) -> None:
         self.turn = Turn(items=[])
@@ -58,19 +64,19 @@ class Teller:
         self._calls: dict[str, tuple[Call, list[str]]] = {}  # by the provider's id
         self._so_far: TokenUsage | None = None
 
-    async def tell(self, update: ChatUpdate) -> None:
-        """Tell what an update adds. Raises ``RunFailed`` for an error that it holds."""
+    async def write(self, update: ChatUpdate) -> None:
+        """Send the contents of an update. Raises ``RunFailed`` for an error content."""
         self._so_far = update.additional_properties.get(USAGE_SO_FAR, self._so_far)
         for content in update.contents:
             match content:
                 case TextContent():
-                    await self._tell_text(content)
+                    await self._write_text(content)
                 case ReasoningContent():
-                    await self._tell_thought(content)
+                    await self._write_reasoning(content)
                 case FunctionCallContent():
-                    await self._tell_call(content)
+                    await self._write_call(content)
                 case DataContent():
-                    await self._tell_file(content)
+                    await self._write_file(content)
                 case UsageContent():
                     self._so_far = None
                     self._run.add_usage(content.usage)
@@ -79,22 +85,22 @@ class Teller:
                 case _:
                     kind = type(content).__name__
                     log_notice(
-                        Notice(rule="providers", message=f"left out {kind}, which a model is not to answer with")
+                        Notice(rule="providers", message=f"dropped {kind}, which is not valid in a model's answer")
                     )
         reason = update.additional_properties.get(FINISH_REASON)
         if isinstance(reason, str):
             self.turn.finish_reason = reason
 
     def count(self) -> None:
-        """Count what was used until now, if the answer did not come to its end (USE-1)."""
+        """Report the usage so far, if the answer did not reach its end (USE-1)."""
         usage, self._so_far = self._so_far, None
         if usage is not None:
             self._run.add_usage(usage)
 
     async def end(self) -> Turn:
-        """End what is open, but for calls within which the answer was cut off; gives all of it."""
+        """End the open items, except calls in which the answer was cut off, and return the turn."""
         await self._end_text()
-        await self._end_thought()
+        await self._end_reasoning()
         reason = self.turn.finish_reason
         is_cut = reason is None or FinishProblem.of(reason) is not None
         for call, texts in self._calls.values():
@@ -103,28 +109,28 @@ class Teller:
             was_complete = call.is_complete
             call.is_complete = was_complete or has_all or not is_cut
             if call.is_complete and not was_complete and not call.is_held:
-                await tell_call(self._chat, call)
+                await send_call(self._chat, call)
         return self.turn
 
-    def _begin_message(self) -> None:
-        """What comes now is of another message, if something was told under this one.
+    def _start_message(self) -> None:
+        """Start a new message, if something was sent with the id of the current one.
 
-        Calls that are held back are not: another message would then come before theirs.
+        Held calls do not count: otherwise another message would come before theirs.
         """
-        if self._message.is_told or self._message.is_signed:
+        if self._message.is_sent or self._message.is_signed:
             self._message = _Message(self._run.new_id("msg"), self._said)
             self._messages.append(self._message)
 
-    async def _tell_text(self, content: TextContent) -> None:
+    async def _write_text(self, content: TextContent) -> None:
         message = self._message
         if content.text != "":
-            await self._end_thought()
+            await self._end_reasoning()
             given = content.additional_properties.get(CONTENT_ID)
             is_after_signed = message.is_signed and not message.has_calls
             if self._text is not None and (is_after_signed or given != message.text_id):
-                await self._end_text()  # neither a signed part nor another item is to be joined with what follows
+                await self._end_text()  # a signed part or another item is not joined with later text
                 if not message.has_calls:
-                    self._begin_message()
+                    self._start_message()
                     message = self._message
             message.text_id = given
             if self._text is None:
@@ -133,22 +139,22 @@ class Teller:
                 self.turn.items.append(item)
                 self._text = (item, [])
             self._text[1].append(content.text)
-            message.is_told = True
+            message.is_sent = True
             message.said += len(content.text)
             self._said += len(content.text)
-            its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # it is told apart, with its place
+            its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # sent separately, with its place
             await self._chat.tell(ChatUpdate(contents=[its], message_id=message.id))
         if ENCRYPTED_VALUE in content.additional_properties:
-            await self._sign(content)
+            await self._write_encrypted_value(content)
         for citation in citations_of(content):
             await self._cite(citation)
 
     async def _cite(self, citation: Citation) -> None:
-        """Tell a citation at the end of the text that it is about; if that was told, by opening it again (TXT-3)."""
+        """Send a citation with the end of its text. If the text has ended, open it again (TXT-3)."""
         start = self._said if citation.start is None else citation.start
         message = next((one for one in reversed(self._messages) if one.said and one.begins <= start), None)
         if message is None:
-            log_notice(Notice(rule="providers", message="left out a citation of nothing that was said"))
+            log_notice(Notice(rule="providers", message="dropped a citation outside the text of the answer"))
             return
         its = citation.within(message.begins, message.said)
         message.citations.append(its)
@@ -161,18 +167,18 @@ class Teller:
             async with self._run.text(message_id=message.id) as handle:
                 handle.closing = item.closing
 
-    async def _sign(self, content: TextContent) -> None:
-        """Tell the artefact of a piece of text, which may be empty."""
+    async def _write_encrypted_value(self, content: TextContent) -> None:
+        """Send the opaque value of a piece of text, which may be empty."""
         message = self._message
         value = content.additional_properties[ENCRYPTED_VALUE]
         value_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-        if not message.is_used:  # there is no message yet that could have it
+        if not message.is_used:  # there is no message yet for the value
             kind = {} if value_type is None else {ENCRYPTED_VALUE_TYPE: value_type}
-            await self._tell_thought(ReasoningContent("", value, additional_properties=kind))
-            await self._end_thought()
+            await self._write_reasoning(ReasoningContent("", value, additional_properties=kind))
+            await self._end_reasoning()
             return
         if message.is_signed:
-            log_notice(Notice(rule="ENC-1", message="left out a second artefact of one message"))
+            log_notice(Notice(rule="ENC-1", message="dropped a second encrypted value of one message"))
             return
         message.is_signed = True
         if self._text is None:
@@ -185,9 +191,9 @@ class Teller:
         item.place = Place(
             start=start, length=len(content.text), is_after_calls=message.has_calls and content.text == ""
         )
-        item.is_held = not message.is_told
+        item.is_held = not message.is_sent
         if not item.is_held:
-            await tell_artefact(self._run, item)
+            await send_encrypted_value(self._run, item)
 
     async def _end_text(self) -> None:
         if self._text is not None:
@@ -198,15 +204,15 @@ class Teller:
             item.closing = message.metadata()
             await self._chat.close(item.closing)
 
-    async def _tell_thought(self, content: ReasoningContent) -> None:
+    async def _write_reasoning(self, content: ReasoningContent) -> None:
         if content.text == "" and content.protected_data is None:
             return
         given = content.additional_properties.get(CONTENT_ID)
         if self._thought is not None and given != self._thought[2]:
-            await self._end_thought()
+            await self._end_reasoning()
         if self._thought is None:
             await self._end_text()
-            self._begin_message()
+            self._start_message()
             item = Thought(self._run.new_id("rsn"))
             self.turn.items.append(item)
             self._thought = (item, [], given)
@@ -219,18 +225,18 @@ class Teller:
         its = replace(content, additional_properties={**content.additional_properties, CONTENT_ID: item.message_id})
         await self._chat.tell(ChatUpdate(contents=[its]))
 
-    async def _end_thought(self) -> None:
+    async def _end_reasoning(self) -> None:
         if self._thought is not None:
             (item, texts, _), self._thought = self._thought, None
             item.text = "".join(texts)
             await self._chat.close()
 
-    async def _tell_call(self, content: FunctionCallContent) -> None:
+    async def _write_call(self, content: FunctionCallContent) -> None:
         known = self._calls.get(content.call_id)
         if known is None:
             await self._end_text()
-            await self._end_thought()
-            known = self._calls[content.call_id] = self._begin_call(content), []
+            await self._end_reasoning()
+            known = self._calls[content.call_id] = self._start_call(content), []
         call, texts = known
         so_far = sum(map(len, texts)) if content.is_complete else 0
         more = content.arguments[so_far:]
@@ -245,20 +251,20 @@ class Teller:
             its = replace(content, call_id=call.call_id)
             await self._chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
 
-    def _begin_call(self, content: FunctionCallContent) -> Call:
+    def _start_call(self, content: FunctionCallContent) -> Call:
         self._message.is_used = self._message.has_calls = True
         call = Call(self._run.new_call_id(content.call_id), content.name, self._message.id)
         self.turn.items.append(call)
         self._message.order.append(call.call_id)
         call.is_held = self._holds(call.name)
         if not call.is_held:
-            self._message.is_told = True
+            self._message.is_sent = True
         return call
 
-    async def _tell_file(self, content: DataContent) -> None:
+    async def _write_file(self, content: DataContent) -> None:
         await self._end_text()
-        await self._end_thought()
-        self._begin_message()
+        await self._end_reasoning()
+        self._start_message()
         properties = content.additional_properties
         item = File(
             self._run.new_id("act"),
@@ -268,19 +274,19 @@ class Teller:
             properties.get(ENCRYPTED_VALUE_TYPE),
         )
         self.turn.items.append(item)
-        await tell_file(self._chat, item)
+        await send_file(self._chat, item)
 
 
 class _Message:
-    """What was told under the id of a message."""
+    """What was sent with one message id."""
 
     __slots__ = (
         "begins",
         "citations",
         "has_calls",
         "id",
+        "is_sent",
         "is_signed",
-        "is_told",
         "is_used",
         "order",
         "said",
@@ -289,18 +295,18 @@ class _Message:
 
     def __init__(self, message_id: str, begins: int = 0) -> None:
         self.id = message_id
-        self.begins = begins  # in all that the answer says
-        self.order: list[int | str] = []  # lengths of texts, and ids of calls
+        self.begins = begins  # position in the whole answer
+        self.order: list[int | str] = []  # text lengths and call ids
         self.citations: list[Citation] = []
         self.is_used = False
-        self.is_told = False  # it may hold nothing but calls that are held back
+        self.is_sent = False  # False while it has only held calls
         self.has_calls = False
         self.is_signed = False
         self.said = 0
-        self.text_id: Any = None  # the provider's id of the item that its text is of
+        self.text_id: Any = None  # the provider's id of the item of its text
 
     def metadata(self) -> dict[str, Any] | None:
-        """What the message itself does not tell: which text stands after which call, and what it cites."""
+        """Return metadata that the message does not show: the order of texts and calls, and the citations."""
         calls = [index for index, one in enumerate(self.order) if isinstance(one, str)]
         is_mixed = any(isinstance(one, int) for one in self.order[calls[0] :]) if calls else False
         return add_own_metadata(

@@ -1,9 +1,8 @@
-"""Layer: providers. One answer of a model, kept to be told again.
+"""One answer of a model as a record that can be replayed.
 
-Below: ``Run`` and its handles. Above: ``_teller``, which gathers it, ``_loop``. A run that resumes after a question is
-replayed, and a model asked again would say something else; so a turn is a JSON value that can be recorded, with all ids
-that it was told under. A file that the model makes is told as an activity, as an assistant's message cannot hold one;
-the model is shown it again within the run only.
+A run that resumes after a question is replayed, and the model would answer differently if asked again. So a turn is a
+JSON value with all ids that it was sent with. A file made by the model is sent as an activity, because an assistant
+message cannot contain files; the model sees it again within the run only.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA
 from aguila.offload import LARGE, offload
 from aguila.protocol import ActivitySnapshotEvent, ReasoningEncryptedValueEvent, replace
-from aguila.providers._artefact import Place, placed
-from aguila.providers._citations import CITATIONS, Citation
-from aguila.providers._reading import FINISH_REASON
+from aguila.providers._encrypted_values import Place, pack_place
+from aguila.providers._response.citations import CITATIONS, Citation
+from aguila.providers._response.reader import FINISH_REASON
 
 MADE_FILE = "aguila.file"
-"""The type of the activity that is a file which the model made; its content is the part that a user's would be."""
+"""The activity type of a file made by the model. Its content is a message part, as of a user's file."""
 
 
 class Text(msgspec.Struct, tag="text", omit_defaults=True):
-    """What was said; ``offset`` is how much its message had said before. Empty, it is only an artefact after calls.
+    """A text. ``offset`` is the length of its message before it. An empty text only has an opaque value after calls.
 
-    ``closing`` is the metadata that its end told of the message.
+    ``closing`` is the metadata that was sent with its end.
     """
 
     message_id: str
@@ -54,7 +53,7 @@ class Text(msgspec.Struct, tag="text", omit_defaults=True):
 
 
 class Thought(msgspec.Struct, tag="thought", omit_defaults=True):
-    """What was thought."""
+    """A reasoning text."""
 
     message_id: str
     text: str = ""
@@ -63,7 +62,7 @@ class Thought(msgspec.Struct, tag="thought", omit_defaults=True):
 
 
 class Call(msgspec.Struct, tag="call", omit_defaults=True):
-    """A call that was made; ``is_held`` while nobody was told of it."""
+    """A tool call. ``is_held``: it was not sent yet."""
 
     call_id: str
     name: str
@@ -75,7 +74,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True):
     is_complete: bool = False
 
     def as_content(self) -> FunctionCallContent:
-        """The call as it stands in the chat."""
+        """Return the call as a chat content."""
         return FunctionCallContent(
             self.call_id,
             self.name,
@@ -85,7 +84,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True):
 
 
 class File(msgspec.Struct, tag="file", omit_defaults=True):
-    """A file that was made."""
+    """A file made by the model."""
 
     message_id: str
     data: bytes
@@ -95,42 +94,42 @@ class File(msgspec.Struct, tag="file", omit_defaults=True):
 
 
 class Turn(msgspec.Struct, omit_defaults=True):
-    """All that a model answered, in order."""
+    """The complete answer of a model, in order."""
 
     items: list[Text | Thought | Call | File] = []
     finish_reason: str | None = None
     heard: list[str] = []
-    """The messages that the user sent along with an answer, and that the model was shown before it said this."""
+    """Ids of the messages that the user sent with an answer, and that the model saw before this turn."""
 
     @classmethod
-    async def recalled(cls, record: Any) -> Turn:
+    async def from_record(cls, record: Any) -> Turn:
         """Decode a recorded turn, offloaded if it has a large file."""
         is_large = any(len(item.get("data", "")) > LARGE for item in record.get("items", ()))
         return await offload(msgspec.convert, record, cls) if is_large else msgspec.convert(record, cls)
 
-    async def as_record(self) -> Any:
+    async def to_record(self) -> Any:
         """Encode the turn as JSON, with files as base64, offloaded if it has a large file."""
         is_large = any(isinstance(item, File) and len(item.data) > LARGE for item in self.items)
         return await offload(msgspec.to_builtins, self) if is_large else msgspec.to_builtins(self)
 
     @property
     def calls(self) -> list[Call]:
-        """The calls that it makes."""
+        """The tool calls of the turn."""
         return [item for item in self.items if isinstance(item, Call)]
 
-    def told_before(self, held: Call) -> str | None:
-        """The call of the same message that was told before this one, which was held, although it was made after."""
+    def find_call_sent_before(self, held: Call) -> str | None:
+        """Return the call of the same message that was sent before this held one, although it was made after it."""
         calls = self.calls
         later = calls[calls.index(held) + 1 :]
         return next((call.call_id for call in later if not call.is_held and call.message_id == held.message_id), None)
 
     def as_message(self) -> ChatMessage:
-        """The answer as it stands in the chat."""
+        """Return the answer as a chat message."""
         contents: list[Content] = []
         for item in self.items:
             match item:
                 case Text():
-                    value = placed(item.artefact, item.place)
+                    value = pack_place(item.artefact, item.place)
                     kept = _properties(value, item.artefact_type)
                     if item.citations:
                         kept[CITATIONS] = item.citations
@@ -152,18 +151,18 @@ def _properties(value: str | None, value_type: str | None) -> dict[str, Any]:
     return {} if value is None else {name: each for name, each in kept.items() if each is not None}
 
 
-async def retell(run: Run, chat: ChatHandle, turn: Turn) -> None:
-    """Tell a turn again as it was told before, under the same ids, but for what was held back."""
+async def replay_turn(run: Run, chat: ChatHandle, turn: Turn) -> None:
+    """Send a turn again with the same ids, except for held calls."""
     for item in turn.items:
         match item:
             case File():
-                await tell_file(chat, item)
+                await send_file(chat, item)
             case Text():
                 if item.text != "":
                     await chat.tell(ChatUpdate(contents=[TextContent(item.text)], message_id=item.message_id))
                     await chat.close(item.closing)
                 if item.artefact is not None and not item.is_held:
-                    await tell_artefact(run, item)
+                    await send_encrypted_value(run, item)
             case Thought():
                 its = {CONTENT_ID: item.message_id, ENCRYPTED_VALUE_TYPE: item.artefact_type}
                 thought = ReasoningContent(item.text, item.artefact, additional_properties=its)
@@ -171,11 +170,11 @@ async def retell(run: Run, chat: ChatHandle, turn: Turn) -> None:
                 await chat.close()
             case Call():
                 if not item.is_held:
-                    await tell_call(chat, item)
+                    await send_call(chat, item)
 
 
-async def tell_call(chat: ChatHandle, call: Call, *, before: str | None = None) -> None:
-    """Tell a call, or what was not told of it, and which other it was ``before`` although that was told already."""
+async def send_call(chat: ChatHandle, call: Call, *, before: str | None = None) -> None:
+    """Send a call, or the rest of it. ``before`` is the id of a later call that was sent already."""
     its = call.as_content()
     own = add_own_metadata(None, before=before)
     if own is not None:
@@ -183,10 +182,10 @@ async def tell_call(chat: ChatHandle, call: Call, *, before: str | None = None) 
     await chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
 
 
-async def tell_artefact(run: Run, item: Text) -> None:
-    """Tell the artefact of a text."""
+async def send_encrypted_value(run: Run, item: Text) -> None:
+    """Send the opaque value of a text."""
     place = None if item.place is None else item.place.moved(item.offset)
-    value = placed(item.artefact, place)
+    value = pack_place(item.artefact, place)
     await run.emit(
         ReasoningEncryptedValueEvent(
             subtype="message",
@@ -197,8 +196,8 @@ async def tell_artefact(run: Run, item: Text) -> None:
     )
 
 
-async def tell_file(chat: ChatHandle, item: File) -> None:
-    """Tell a file: as an activity, unless a hook knows better."""
+async def send_file(chat: ChatHandle, item: File) -> None:
+    """Send a file as an activity, unless a hook replaces it."""
     family = item.media_type.partition("/")[0]
     text = await offload(encode_base64, item.data) if len(item.data) > LARGE else encode_base64(item.data)
     source = {"type": "data", "value": text, "mimeType": item.media_type}

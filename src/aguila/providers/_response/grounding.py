@@ -1,19 +1,19 @@
-"""Layer: providers. What Gemini says that its answer rests on: what it found, and what it repeats of others.
+"""Read Gemini's grounding and citation metadata as citations.
 
-Below: ``_citations``. Above: ``gemini``. It tells places in bytes of UTF-8, and what it found apart from which stretch
-rests on what: each stretch becomes a citation of each of its sources. What is of the whole answer, such as the searches
-that were made and the suggestions that Google wants to be shown, is a citation without a place.
+Gemini gives positions in UTF-8 bytes, and sources separately from the ranges that use them. Each range becomes one
+citation per source. Data about the whole answer, such as the searches and Google's search suggestions, becomes a
+citation without a position.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from aguila.providers._citations import Citation, listed, member, plain, texts
+from aguila.providers._response.citations import Citation, listed, member, plain, texts
 
 
-def grounded(found: Any, text: str, provider: str) -> list[Citation]:
-    """The citations in the grounding metadata of an answer that said ``text``."""
+def read_grounding(found: Any, text: str, provider: str) -> list[Citation]:
+    """Read the citations in the grounding metadata of an answer with this text."""
     chunks = listed(found, "grounding_chunks")
     citations: list[Citation] = []
     for support in listed(found, "grounding_supports"):
@@ -31,8 +31,8 @@ def grounded(found: Any, text: str, provider: str) -> list[Citation]:
     return [*citations, Citation(source=rest, provider=provider)] if rest else citations
 
 
-def recited(found: Any, text: str, provider: str) -> list[Citation]:
-    """The citations in the citation metadata of an answer that said ``text`` so far."""
+def read_citation_metadata(found: Any, text: str, provider: str) -> list[Citation]:
+    """Read the citations in the citation metadata of an answer with this text so far."""
     return [
         Citation(
             source=plain(one),

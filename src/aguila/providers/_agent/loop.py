@@ -1,16 +1,15 @@
-"""Layer: providers. An agent that is a model with tools: ask the model, make its calls, ask again, until it is done.
+"""The agent loop: ask the model, execute its calls, ask again, until there are no more calls.
 
-Below: ``_teller`` (what the model says is told while it arrives), ``_turn``, ``_tools``. Above: ``agent`` of every
-provider. A round is one answer of the model and what its calls ask for, in this order:
+One round is one answer of the model and its calls, in this order:
 
-1. Calls of the agent's own tools are made, all at once, and answered as they finish. So is a call of a tool that
-   nobody has, or with arguments that do not fit: with an error, from which the model may learn.
-2. Calls that need approval are asked about, all in one interrupt. The run that brings the answers is replayed: what the
-   model said and what tools gave is on record, and neither is asked for again.
-3. Calls of the front end's tools end the run, which the client continues with their results (FT-2). If any tool may
-   ask, they are told only now: a run that ends with a question must leave no such call open.
+1. Calls of the agent's own tools are executed concurrently, and answered as they finish. A call of an unknown tool or
+with wrong arguments is answered with an error, from which the model may learn. 2. Calls that need approval are asked
+about, all in one interrupt. The run with the answers is replayed: the model's answers and the results of tools are
+recorded, and are not requested again. 3. Calls of the front end's tools end the run, and the client continues with
+their results (FT-2). If any tool may ask, they are sent only now: a run that ends with a question must not leave such a
+call open.
 
-Calls in an answer that the model refused to go on with, or that the provider's filter stopped, are not made.
+Calls in an answer that the model refused, or that the provider's filter stopped, are not executed.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.records import members
 from aguila.errors import RunFailed, ToolRoundsExceeded
 from aguila.protocol import replace
-from aguila.providers._failure import FinishProblem, failure_of, truncated
-from aguila.providers._prompt import Prompt, prompt_of
-from aguila.providers._teller import Teller
-from aguila.providers._turn import Call, Text, Turn, retell, tell_artefact, tell_call
+from aguila.providers._agent.stream_writer import StreamWriter
+from aguila.providers._agent.turn_record import Call, Text, Turn, replay_turn, send_call, send_encrypted_value
+from aguila.providers._request.prompt import Prompt, prompt_of
+from aguila.providers._response.errors import FinishProblem, make_failure, truncated
 
 _log = logging.getLogger("aguila")
 
 MAX_ROUNDS = 10
-"""How often an agent asks its model in one run, unless told otherwise."""
+"""Default limit on the number of rounds in one run."""
 
-NOT_MADE = "The call was not made: the answer that it is part of was refused."
-"""The result of a call that stands in an answer which the provider or the model took back."""
+NOT_EXECUTED = "The call was not executed: the answer that contains it was refused."
+"""The result of a call in an answer that the provider or the model withdrew."""
 
 Instructions = str | Callable[[Run], str | Awaitable[str]] | None
 Agent = Callable[[Run], Awaitable[None]]
@@ -56,46 +55,47 @@ Planned = tuple[Call, FunctionTool[..., Any], dict[str, Any]]
 
 
 class Model(Protocol):
-    """A model of some provider."""
+    """A model of a provider."""
 
     def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
-        """The model's answer to a prompt, as it arrives."""
+        """Stream the model's answer to a prompt."""
         ...
 
 
 class SDKModel:
-    """What a ``Model`` that asks through an SDK has at hand. ``options`` go with every request."""
+    """A ``Model`` that is called through an SDK. ``options`` are added to every request."""
 
     def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
-        self._client = client
+        self._check_client = client
         self._model = model
         self._provider = provider
         self._options = options
 
 
 def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instructions, max_rounds: int) -> Agent:
-    """An agent for ``App``. Raises ``ValueError`` for two tools of one name, or for no rounds at all."""
+    """Make an agent for ``App``. Raises ``ValueError`` if two tools have one name, or ``max_rounds`` is below 1."""
     if max_rounds < 1:
-        raise ValueError("an agent needs at least one round")
+        raise ValueError("max_rounds must be at least 1")
     toolbox = Toolbox(tools)
     declared = [name for name in toolbox.declared if toolbox.is_manual(name)]
     if declared:
         raise TypeError(f"tools: {declared[0]!r} is only declared; an agent of a provider needs the function")
 
     async def agent(run: Run) -> None:
-        """A model with tools."""
-        key = run.new_key("aguila.providers")  # before anything is awaited: agents may begin side by side
+        """Answer with a model and its tools."""
+        key = run.new_key("aguila.providers")  # before the first await: agents may start concurrently
         told = instructions(run) if callable(instructions) else instructions
         if inspect.isawaitable(told):
             told = await told
-        # What it may have to do again is on record. Alone in the run it knows whether somebody may ask.
+        # Effects that a replay would repeat are recorded. An agent that is alone in its run knows whether a tool may
+        # ask.
         remembers = run.is_stored and (toolbox.may_ask or run.agent is not agent)
-        await _Rounds(run, key, model, toolbox, told, remembers=remembers).go(max_rounds)
+        await _AgentLoop(run, key, model, toolbox, told, remembers=remembers).run_rounds(max_rounds)
 
     return agent
 
 
-class _Rounds:
+class _AgentLoop:
     def __init__(
         self, run: Run, key: str, model: Model, toolbox: Toolbox, instructions: str | None, *, remembers: bool
     ) -> None:
@@ -106,43 +106,43 @@ class _Rounds:
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._remembers = remembers
-        self._chat: ChatHandle  # of the answer at hand: what is told of its calls and their results goes together
-        self._heard: set[str] = set()  # messages that came with answers, and were shown to the model
-        self._edited: dict[str, dict[str, Any]] = {}  # what the user made of arguments, by the call's id
+        self._chat: ChatHandle  # of the current answer: its calls and results belong together
+        self._seen_messages: set[str] = set()  # ids of messages that came with answers, and were shown to the model
+        self._edited: dict[str, dict[str, Any]] = {}  # arguments edited by the user, by call id
 
-    async def go(self, max_rounds: int) -> None:
-        """Ask and call until the model has nothing more to call."""
+    async def run_rounds(self, max_rounds: int) -> None:
+        """Run rounds until the model makes no more calls."""
         warn: Warn = log_notice
         prompt = await prompt_of(self._run, instructions=self._instructions, tools=self._toolbox.declarations)
         messages = list(prompt.messages)
         for number in range(1, max_rounds + 1):
             turn = await self._ask_model(number, prompt, messages, warn)
-            warn = _say_nothing  # what is wrong with the history was said
+            warn = _ignore_notice  # the first round has reported the faults of the history
             problem = await self._check_end(turn)
             if problem is not None and problem.is_refusal:
-                await self._make_none(turn)
+                await self._refuse_calls(turn)
                 return
             if not turn.calls and turn.finish_reason != "pause":
                 return
             if self._chat.has_asked:
-                return  # a hook made a question of something: the run ends with it
+                return  # a hook turned a content into a question, which ends the run
             messages.append(turn.as_message())
-            if not await self._make_calls(turn, messages):
+            if not await self._execute_calls(turn, messages):
                 return
         stopped = f"The agent stopped after {max_rounds} rounds with its tools."
-        await self._tell_problem(FinishProblem("max_rounds", stopped))
-        raise ToolRoundsExceeded(max_rounds)  # a limit that is enforced is no failure (LIFE-8)
+        await self._send_problem(FinishProblem("max_rounds", stopped))
+        raise ToolRoundsExceeded(max_rounds)  # enforcing a limit is not a failure (LIFE-8)
 
     # The model
 
     async def _ask_model(self, number: int, prompt: Prompt, messages: list[ChatMessage], warn: Warn) -> Turn:
-        """The model's answer to these messages, and to what the user sent along with an answer, which is added."""
+        """Return the model's answer to these messages, after adding messages that the user sent with an answer."""
 
         async def ask() -> Turn:
-            # After the results that the answer led to: there it stands in later runs, where results follow calls.
-            sent = [message.id for message in self._run.resume_messages if message.id not in self._heard]
-            messages.extend(await self._sent(sent))
-            turn = await self._hear(replace(prompt, messages=messages), warn)
+            # After the results of the answered call, as in later runs, where results follow their calls.
+            sent = [message.id for message in self._run.resume_messages if message.id not in self._seen_messages]
+            messages.extend(await self._load_messages(sent))
+            turn = await self._read_answer(replace(prompt, messages=messages), warn)
             turn.heard = sent
             return turn
 
@@ -152,80 +152,80 @@ class _Rounds:
 
         async def effect() -> Any:
             heard.append(await ask())
-            return await heard[0].as_record()
+            return await heard[0].to_record()
 
         recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
         if heard:
             return heard[0]
-        turn = await Turn.recalled(recorded)
-        messages.extend(await self._sent(turn.heard))
+        turn = await Turn.from_record(recorded)
+        messages.extend(await self._load_messages(turn.heard))
         self._chat = self._run.chat()
         with self._run.retelling():
-            await retell(self._run, self._chat, turn)
+            await replay_turn(self._run, self._chat, turn)
         return turn
 
-    async def _sent(self, ids: list[str]) -> list[ChatMessage]:
-        self._heard.update(ids)
+    async def _load_messages(self, ids: list[str]) -> list[ChatMessage]:
+        self._seen_messages.update(ids)
         resumed = self._run.resume_input
         if not ids or resumed is None:
             return []
         return await self._run.chat_messages([message for message in resumed.messages if message.id in ids])
 
-    async def _hear(self, prompt: Prompt, warn: Warn) -> Turn:
-        # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end will tell.
+    async def _read_answer(self, prompt: Prompt, warn: Warn) -> Turn:
+        # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end shows.
         self._chat = self._run.chat()
-        teller = Teller(self._run, self._chat, lambda name: self._remembers and name in self._frontend)
+        writer = StreamWriter(self._run, self._chat, lambda name: self._remembers and name in self._frontend)
         answer = self._model.answer(prompt, warn)
         try:
             async for update in answer:
-                await teller.tell(update)
+                await writer.write(update)
         except RunFailed:
             raise
         except Exception as error:
-            failure = failure_of(error)
+            failure = make_failure(error)
             if failure is None:
                 raise
             raise failure from error
         finally:
-            teller.count()
+            writer.count()
             await _close(answer)
-        return await teller.end()
+        return await writer.end()
 
     async def _check_end(self, turn: Turn) -> FinishProblem | None:
-        """Tell what was wrong with the end of an answer, and give it. Raises ``RunFailed`` if there is no going on."""
-        if turn.finish_reason is None:  # a connection that was cut ends like one that was not
+        """Return the problem with the end of an answer, after reporting it. Raises ``RunFailed`` if it is fatal."""
+        if turn.finish_reason is None:  # the connection was cut
             raise truncated()
         problem = FinishProblem.of(turn.finish_reason)
         if problem is None:
-            if not turn.items and turn.finish_reason != "pause":  # it may have nothing to add, but nobody can see that
-                await self._tell_problem(FinishProblem.of("empty"))
+            if not turn.items and turn.finish_reason != "pause":  # otherwise the user would see nothing
+                await self._send_problem(FinishProblem.of("empty"))
             return None
-        # Only the front end answers its calls (FT-1), and it would make those of a run that does not fail.
+        # Only the front end answers its calls (FT-1). It would execute those of a run that does not fail.
         is_out = problem.is_refusal and any(call.name in self._frontend and not call.is_held for call in turn.calls)
         if not turn.items or is_out or not all(call.is_complete for call in turn.calls):
             raise RunFailed(problem.message, code=problem.reason)
         if problem.reason == "other" and turn.calls:
-            return None  # who calls has a reason to stop
-        await self._tell_problem(problem)
+            return None  # calls are the reason to stop
+        await self._send_problem(problem)
         return problem
 
-    async def _tell_problem(self, problem: FinishProblem | None) -> None:
+    async def _send_problem(self, problem: FinishProblem | None) -> None:
         if problem is not None:
             await self._run.custom("aguila.finish_reason", {"reason": problem.reason, "message": problem.message})
 
-    # Its calls
+    # Tool calls
 
-    async def _make_none(self, turn: Turn) -> None:
-        """Answer the calls of an answer that is not to be acted upon. Nobody hears of those that were held back."""
+    async def _refuse_calls(self, turn: Turn) -> None:
+        """Answer the calls of a withdrawn answer. Calls that were held back are not sent."""
         for call in turn.calls:
             if not call.is_held:
-                await self._tell_result(call, ToolResult.failed(NOT_MADE), {})
+                await self._send_result(call, ToolResult.failed(NOT_EXECUTED), {})
 
-    async def _make_calls(self, turn: Turn, messages: list[ChatMessage]) -> bool:
-        """Make the calls of a turn and add their results; gives whether the model is to be asked again."""
+    async def _execute_calls(self, turn: Turn, messages: list[ChatMessage]) -> bool:
+        """Execute the calls of a turn and add their results. Returns whether to ask the model again."""
         results: dict[str, ToolResult] = {}
         ready: list[Planned] = []
-        gated: list[Planned] = []
+        needing_approval: list[Planned] = []
         left: list[Call] = []
         for call in turn.calls:
             if call.name in self._frontend:
@@ -233,18 +233,18 @@ class _Rounds:
                 continue
             plan = _plan(self._toolbox, call.as_content())
             if isinstance(plan, ToolResult):
-                await self._tell_result(call, plan, results)
+                await self._send_result(call, plan, results)
             else:
-                (gated if self._needs_approval(*plan) else ready).append((call, *plan))
-        await self._at_once([self._in_branch(*planned, results) for planned in ready])
-        if gated:
-            await self._ask(gated, results)
+                (needing_approval if self._needs_approval(*plan) else ready).append((call, *plan))
+        await self._run_together([self._in_branch(*planned, results) for planned in ready])
+        if needing_approval:
+            await self._ask(needing_approval, results)
         for call in left:
             if call.is_held:
-                await tell_call(self._chat, call, before=turn.told_before(call))
+                await send_call(self._chat, call, before=turn.find_call_sent_before(call))
         for item in turn.items:
             if isinstance(item, Text) and item.is_held:
-                await tell_artefact(self._run, item)
+                await send_encrypted_value(self._run, item)
         messages += [
             ChatMessage(
                 "tool",
@@ -259,13 +259,13 @@ class _Rounds:
     def _needs_approval(self, tool: FunctionTool[..., Any], arguments: dict[str, Any]) -> bool:
         try:
             return tool.needs_approval(arguments)
-        except Exception:  # noqa: BLE001 - who cannot tell asks
-            what, extra = "whether %r needs approval could not be found out", members()
+        except Exception:  # noqa: BLE001 - if it cannot be decided, ask
+            what, extra = "needs_approval of %r failed; asking for approval", members()
             _log.warning(what, tool.declaration.name, exc_info=True, extra=extra)
             return True
 
-    async def _at_once(self, jobs: list[Awaitable[None]]) -> None:
-        """Do all of it; questions that several tools asked are asked together."""
+    async def _run_together(self, jobs: list[Awaitable[None]]) -> None:
+        """Run all jobs. The questions of several tools are asked together."""
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -283,7 +283,7 @@ class _Rounds:
     def _in_branch(
         self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, ToolResult]
     ) -> Awaitable[None]:
-        """Make a call in a branch of its own, so that tools which run at once may each ask."""
+        """Execute a call in its own branch, so that concurrent tools may each ask."""
         return self._run.branch(f"call {call.call_id}", self._call, call, tool, arguments, results)
 
     async def _call(
@@ -298,9 +298,9 @@ class _Rounds:
             result = msgspec.convert(recorded, ToolResult)
         else:
             result = await call_function(tool, arguments, self._run)
-        await self._tell_result(call, result, results)
+        await self._send_result(call, result, results)
 
-    async def _tell_result(self, call: Call, result: ToolResult, results: dict[str, ToolResult]) -> None:
+    async def _send_result(self, call: Call, result: ToolResult, results: dict[str, ToolResult]) -> None:
         results[call.call_id] = result
         content = result.as_content(call.call_id)
         if call.call_id in self._edited:
@@ -308,8 +308,8 @@ class _Rounds:
             content = replace(content, additional_properties={METADATA: own})
         await self._chat.tell(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
 
-    async def _ask(self, gated: list[Planned], results: dict[str, ToolResult]) -> None:
-        """Ask about all of these calls at once, and make those that may be made."""
+    async def _ask(self, needing_approval: list[Planned], results: dict[str, ToolResult]) -> None:
+        """Ask about all of these calls at once, and execute those that are approved."""
         approvals = await self._run.approve_all(
             [
                 ProposedCall(
@@ -318,22 +318,22 @@ class _Rounds:
                     key=call.call_id,
                     call=self._run.stream_tool_call(call.name, tool_call_id=call.call_id),
                 )
-                for call, _, arguments in gated
+                for call, _, arguments in needing_approval
             ]
         )
         jobs: list[Awaitable[None]] = []
-        for (call, tool, _), approval in zip(gated, approvals, strict=True):
+        for (call, tool, _), approval in zip(needing_approval, approvals, strict=True):
             if approval.approved:
                 if approval.call.edited is not None:
                     self._edited[call.call_id] = approval.call.edited
                 jobs.append(self._in_branch(call, tool, approval.arguments, results))
             else:
-                await self._tell_result(call, ToolResult.refused(approval.reason), results)
-        await self._at_once(jobs)
+                await self._send_result(call, ToolResult.refused(approval.reason), results)
+        await self._run_together(jobs)
 
 
 def _plan(toolbox: Toolbox, call: FunctionCallContent) -> tuple[FunctionTool[..., Any], dict[str, Any]] | ToolResult:
-    """Give the tool and the arguments of a call that can be made, or the result of one that cannot."""
+    """Return the tool and arguments of a valid call, or the error result of an invalid one."""
     found = toolbox.get(call.name)
     if found is None:
         return ToolResult.failed(f"there is no tool {call.name!r}")
@@ -352,11 +352,11 @@ async def _recorded(result: Awaitable[ToolResult]) -> Any:
 
 
 async def _close(answer: Any) -> None:
-    """Let the provider's stream go: who stops listening stops paying."""
+    """Close the provider's stream, so that it stops generating."""
     close = getattr(answer, "aclose", None)
     if close is not None:
         await close()
 
 
-def _say_nothing(notice: Notice) -> None:
-    """It was said in the first round."""
+def _ignore_notice(notice: Notice) -> None:
+    """Do nothing: the first round has reported it."""

@@ -1,8 +1,7 @@
-"""Layer: providers. What an SDK streams, read to its end, whichever end that is.
+"""Read an SDK's stream to its end, whatever the end is.
 
-Below: ``_failure``, ``_prompt``. Above: ``updates`` of every provider, whose reader knows the provider's events. Tokens
-that were told of are paid for, also where the stream breaks off (USE-1, P27): who reads on gets them at the end or with
-the error, and who stops in the middle has them so far, as a property of the updates.
+Reported tokens are paid for, also if the stream breaks off (USE-1, P27). A caller that reads to the end gets the usage
+with the last update or with the error. A caller that stops earlier has the usage so far, as a property of the updates.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
 from aguila.codec.notice import Notice, log_notice
 from aguila.offload import offload
 from aguila.protocol import TokenUsage, replace
-from aguila.providers._citations import CITATIONS, Citation
-from aguila.providers._failure import stream_failure_of
-from aguila.providers._prompt import View
+from aguila.providers._request.prompt import ProviderView
+from aguila.providers._response.citations import CITATIONS, Citation
+from aguila.providers._response.errors import make_stream_failure
 
 FINISH_REASON = "finish_reason"
-"""The additional property of an update that tells why the model stopped."""
+"""The additional property of an update with the finish reason."""
 USAGE_SO_FAR = "usage_so_far"
-"""The additional property of an update that has the usage of this answer until now: each takes the former's place."""
+"""The additional property of an update with the usage so far. It replaces that of earlier updates."""
 
 
 class Reader(ABC):
-    """Reads the events of one answer of a provider. ``view`` is the request's, to read the names of tools by."""
+    """Read the events of one answer. ``view`` is that of the request, to restore the names of tools."""
 
-    def __init__(self, model: str, provider: str, view: View | None) -> None:
+    def __init__(self, model: str, provider: str, view: ProviderView | None) -> None:
         self.usage: TokenUsage | None = None
-        """What was used, as far as the provider has said: another object whenever that changes."""
+        """The usage reported so far: a new object whenever it changes."""
         self.finish: str | None = None
-        """Why the model stopped, once the provider has said so."""
+        """The finish reason, once reported."""
         self._model = model
         self._provider = provider
         self._view = view
@@ -40,37 +39,37 @@ class Reader(ABC):
         self._left_out: set[str] = set()
 
     def is_slow(self, event: Any, /) -> bool:
-        """Whether an event may hold something large, so that it is to be read apart from the event loop."""
+        """Return whether an event may be large, so that it is read outside the event loop."""
         return False
 
     @abstractmethod
     def read(self, event: Any, /) -> ChatUpdate | None:
-        """What an event adds, or None. Raises ``RunFailed`` for an error that it tells of."""
+        """Convert an event to an update, or None. Raises ``RunFailed`` for an error event."""
 
     def _own_name(self, name: str) -> str:
-        """The name that a tool has here, of the one that the provider was told."""
+        """Return our name of a tool for the provider's name."""
         return name if self._view is None else self._view.own_name(name)
 
     def _text(self, text: str, **properties: Any) -> TextContent:
-        """More of the text, which is counted: citations say where in it they belong."""
+        """Make a text content, and count its length for the positions of citations."""
         self._said += len(text)
         return TextContent(text, additional_properties=properties)
 
     def _cite(self, *citations: Citation) -> list[Content]:
-        """Contents that say nothing new and cite something, if there is anything to cite."""
+        """Make an empty text with these citations, if there are any."""
         return [TextContent("", additional_properties={CITATIONS: list(citations)})] if citations else []
 
-    def _leave_out(self, what: str, how: str) -> None:
-        """Say once what becomes of something that the model answered with and nobody is shown."""
+    def _warn_dropped(self, what: str, how: str) -> None:
+        """Warn once about output of the model that is not shown."""
         if what not in self._left_out:
             self._left_out.add(what)
-            log_notice(Notice(rule="providers", message=f"the model answered with {what!r}: {how}"))
+            log_notice(Notice(rule="providers", message=f"the model returned {what!r}: {how}"))
 
 
 async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterator[ChatUpdate]:
-    """Chat updates for the events of a stream, the last with usage and finish reason.
+    """Convert the events of a stream to chat updates. The last one has the usage and the finish reason.
 
-    Raises ``RunFailed``, after an update with the usage, for a stream that breaks off or tells of an error.
+    Raises ``RunFailed``, after an update with the usage, if the stream breaks off or reports an error.
     """
     known: TokenUsage | None = None
     try:
@@ -86,7 +85,7 @@ async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterat
     except Exception as error:
         if reader.usage is not None:
             yield ChatUpdate(contents=[UsageContent(reader.usage)])
-        failure = stream_failure_of(error)
+        failure = make_stream_failure(error)
         if failure is None or failure is error:
             raise
         raise failure from error
@@ -96,7 +95,7 @@ async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterat
 
 
 def known_finish(known: Mapping[str, str], reason: str) -> str:
-    """What a provider's reason to stop means here: ``other``, with a notice, if it is not known."""
+    """Map a provider's finish reason to ours; ``other``, with a notice, if it is unknown."""
     if reason not in known:
-        log_notice(Notice(rule="providers", message=f"the model stopped for the reason {reason!r}, which is not known"))
+        log_notice(Notice(rule="providers", message=f"the model stopped for the unknown reason {reason!r}"))
     return known.get(reason, "other")

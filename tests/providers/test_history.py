@@ -17,8 +17,8 @@ from aguila import App
 from aguila.chat import ChatMessage, FunctionCallContent, TextContent
 from aguila.chat.property_keys import METADATA
 from aguila.providers import tool
-from aguila.providers._citations import Citation, stretches
-from aguila.providers._said import as_said
+from aguila.providers._request.history import restore_message
+from aguila.providers._response.citations import Citation, split_by_citations
 from aguila.testing import client_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -129,7 +129,7 @@ def test_the_error_of_a_result_is_one_in_the_next_turn_too(answering: Start, pro
     desk, recorded = answering(provider, *answers, tools=[pay])
     next_turn(desk, desk.said("Hi"))
     _, within, later = [json.dumps(result_in(provider, sent)) for sent in recorded.requests]
-    assert ('"is_error": true' if provider == "anthropic" else '"error": "The arguments do not fit') in within
+    assert ('"is_error": true' if provider == "anthropic" else '"error": "the arguments do not fit') in within
     assert later == within
 
 
@@ -236,13 +236,13 @@ def test_an_order_that_does_not_fit_its_message_is_none(order: Any) -> None:
     kept = ChatMessage(
         "assistant", [TextContent("abcd"), *CALLS], additional_properties={METADATA: {"aguila": {"order": order}}}
     )
-    assert as_said(kept, lambda notice: None).contents == message.contents
+    assert restore_message(kept, lambda notice: None).contents == message.contents
 
 
 def test_an_order_that_fits_is_the_order() -> None:
     properties = {METADATA: {"aguila": {"order": [1, "c2", 3]}}}
     message = ChatMessage("assistant", [TextContent("abcd"), *CALLS], additional_properties=properties)
-    assert as_said(message, lambda notice: None).contents == [
+    assert restore_message(message, lambda notice: None).contents == [
         TextContent("a"),
         CALLS[1],
         TextContent("bcd"),
@@ -403,13 +403,13 @@ def test_a_text_is_cut_where_citations_begin_and_end_and_no_piece_is_blank() -> 
         return Citation(source={"name": name}, start=start, end=end)
 
     text = "  one two\n three"
-    found = stretches(text, [at(6, 9, "b"), at(2, 5, "a"), at(4, 7, "overlaps"), at(None, None, "no place")])
+    found = split_by_citations(text, [at(6, 9, "b"), at(2, 5, "a"), at(4, 7, "overlaps"), at(None, None, "no place")])
     assert [(piece, [one.source["name"] for one in its]) for piece, its in found] == [
         ("  one ", ["a"]),
         ("two", ["b"]),
         ("\n three", []),
     ]
-    assert stretches(" ", [at(0, 1, "a")]) == [(" ", [])]
+    assert split_by_citations(" ", [at(0, 1, "a")]) == [(" ", [])]
     assert "".join(piece for piece, _ in found) == text
 
 

@@ -1,7 +1,7 @@
-"""Layer: providers. Contents of messages and results, looked at as a provider has to.
+"""Convert files in messages and results for a provider.
 
-Below: ``aguila.chat``. Above: ``request`` of every provider. A content that a model cannot take never fails a run: it
-is skipped with a notice (IN-6), and a result that loses all its parts this way is answered with "" (TOOL-7).
+A content that a model cannot read does not fail the run. It is skipped with a notice (IN-6). A result whose parts are
+all skipped becomes "" (TOOL-7).
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ File = DataContent | UriContent | HostedFileContent
 Block = dict[str, Any]
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What every provider here takes as an image."""
+"""Image types that every provider here accepts."""
 PDF = "application/pdf"
 
 _ARRAY: Any = list
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
 
 
-def blocks_of(contents: Iterable[Content], make: Callable[[TextContent | File], Block], warn: Warn) -> list[Block]:
-    """The blocks that ``make`` gives for contents; those for which it raises ``UnreadablePart`` are skipped (IN-6)."""
+def make_blocks(contents: Iterable[Content], make: Callable[[TextContent | File], Block], warn: Warn) -> list[Block]:
+    """Convert contents by ``make``. Contents for which it raises ``UnreadablePart`` are skipped (IN-6)."""
     blocks: list[Block] = []
     for content in contents:
         if isinstance(content, ReasoningContent):
             continue
         if not isinstance(content, (TextContent, DataContent, UriContent, HostedFileContent)):
-            warn(Notice(rule="IN-6", message=f"skipped {type(content).__name__}, which is no input of a model"))
+            warn(Notice(rule="IN-6", message=f"skipped {type(content).__name__}, which models cannot read"))
             continue
         try:
             blocks.append(make(_inline(content)))
         except UnreadablePart as reason:
-            warn(Notice(rule="IN-6", message=f"skipped a part that the model cannot take: {reason}"))
+            warn(Notice(rule="IN-6", message=f"skipped a part that the model cannot read: {reason}"))
     return blocks
 
 
 def _inline(content: TextContent | File) -> TextContent | File:
-    """A ``data:`` address as the data it is."""
+    """Replace a ``data:`` URL by its data."""
     if isinstance(content, UriContent) and content.uri[:5].lower() == "data:":
         data, media_type = read_data_uri(content.uri)
         known = content.media_type if content.media_type is not None else media_type
@@ -63,7 +63,7 @@ def _inline(content: TextContent | File) -> TextContent | File:
 
 
 def result_contents(result: FunctionResultContent, warn: Warn) -> list[Content]:
-    """What a result holds as contents; text that is not empty, or the error if there is nothing else."""
+    """Return the contents of a result: non-empty text, or the error if there is nothing else."""
     value: Any = result.result
     if isinstance(value, str):
         contents: list[Content] = [TextContent(value)] if value != "" else []
@@ -90,12 +90,12 @@ def _json_text(value: Any, warn: Warn) -> list[Content]:
     try:
         return [TextContent(encode(value).decode())]
     except EncodeError as error:
-        warn(Notice(rule="TOOL-7", message=f"a result has no JSON form: {error}"))
+        warn(Notice(rule="TOOL-7", message=f"a result cannot be encoded as JSON: {error}"))
         return []
 
 
 def kind_of(content: File) -> str:
-    """``image``, ``audio``, ``video`` or ``document``."""
+    """Return ``image``, ``audio``, ``video`` or ``document``."""
     kind = content.additional_properties.get(PART_KIND)
     if isinstance(kind, str):
         return kind
@@ -104,45 +104,45 @@ def kind_of(content: File) -> str:
 
 
 def media_type_of(content: File) -> str:
-    """The media type without parameters, in lower case; empty if nobody has said it."""
+    """Return the media type in lower case without parameters; empty if unknown."""
     media_type = content.media_type
     return "" if media_type is None else media_type.partition(";")[0].strip().lower()
 
 
-def base64_of(content: DataContent, before: str = "") -> str:
-    """The bytes as base64. Raises ``UnreadablePart`` if there are none: no provider takes a file without."""
+def encode_data(content: DataContent, before: str = "") -> str:
+    """Encode the bytes as base64. Raises ``UnreadablePart`` if there are none, which every provider refuses."""
     if content.data == b"":
         raise UnreadablePart("it is empty")
     return encode_base64(content.data, before)
 
 
 def data_uri(content: DataContent) -> str:
-    """The bytes as a ``data:`` URI. Raises ``UnreadablePart`` if there are none."""
-    return base64_of(content, f"data:{media_type_of(content)};base64,")
+    """Encode the bytes as a ``data:`` URI. Raises ``UnreadablePart`` if there are none."""
+    return encode_data(content, f"data:{media_type_of(content)};base64,")
 
 
-def address_of(content: UriContent) -> str:
-    """An address that a provider can fetch. Raises ``UnreadablePart`` for any other."""
+def read_url(content: UriContent) -> str:
+    """Return a URL that a provider can fetch. Raises ``UnreadablePart`` for other schemes."""
     if content.uri.partition(":")[0].lower() not in ("http", "https"):
-        raise UnreadablePart("its address is not of the web")
+        raise UnreadablePart("its URL is not http or https")
     return content.uri
 
 
-def handle_of(content: HostedFileContent, provider: str) -> str:
-    """The provider's own handle. Raises ``UnreadablePart`` if it is another's, or nobody's (IN-8)."""
+def read_file_id(content: HostedFileContent, provider: str) -> str:
+    """Return the provider's own file id. Raises ``UnreadablePart`` for a file stored elsewhere (IN-8)."""
     if content.additional_properties.get(PROVIDER) != provider or content.file_id == "":
-        raise UnreadablePart(f"the file {content.file_id!r} is not one that {provider} holds")
+        raise UnreadablePart(f"the file {content.file_id!r} is not stored by {provider}")
     return content.file_id
 
 
-def filename_of(content: File, default: str) -> str:
-    """The name of the file."""
+def file_name(content: File, default: str) -> str:
+    """Return the file name."""
     name = content.additional_properties.get(FILENAME)
     return name if isinstance(name, str) and name.strip() != "" else default
 
 
-def text_of_file(content: File) -> str | None:
-    """A file of text as text, with its name before it; None if it is no such file."""
+def read_text_file(content: File) -> str | None:
+    """Return a text file as text, after its name; None if it is not a text file."""
     media_type = media_type_of(content)
     if not isinstance(content, DataContent) or not (media_type.startswith("text/") or media_type in _TEXTS):
         return None
@@ -150,4 +150,4 @@ def text_of_file(content: File) -> str | None:
         text = content.data.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return f"{filename_of(content, 'file')}:\n{text}"
+    return f"{file_name(content, 'file')}:\n{text}"

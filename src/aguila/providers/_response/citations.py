@@ -1,8 +1,8 @@
-"""Layer: providers. What a model says that its text rests on: addresses, files, passages.
+"""Citations: the URLs, files and passages that a model's text is based on.
 
-Below: msgspec. Above: readers of answers, which find citations, ``_turn``, which tells them in the metadata of the
-message that they are about (``metadata["aguila"]["citations"]``), and ``_said``, which reads them there. Providers
-agree on little; so a citation has the few members that a user interface needs, and the provider's own object whole.
+Response readers find them, ``turn_record`` sends them in the message's metadata (``metadata["aguila"]["citations"]``),
+and ``history`` reads them from there. Providers differ, so a citation has the few members that a user interface needs,
+and the provider's own object.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aguila.chat import TextContent
 from aguila.codec.values import is_array, is_object
 
 CITATIONS = "citations"
-"""The additional property of a text that has its citations; their places are in all that the answer has said."""
+"""The additional property with the citations of a text. Their positions count from the start of the answer."""
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a stretch of text rests on; of all of it if it has no place. Places are counted in Unicode characters."""
+    """The source of a range of text, or of the whole text if it has no position. Positions count Unicode characters."""
 
     source: dict[str, Any]
     provider: str = ""
@@ -31,7 +31,7 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
 
     def within(self, start: int, length: int) -> Citation:
-        """The same with its place in a stretch of the text that begins and ends there."""
+        """Return the citation with its position relative to a range of the text."""
         if self.start is None or self.end is None:
             return self
         begins = min(max(self.start - start, 0), length)
@@ -40,12 +40,12 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def citations_of(content: TextContent) -> list[Citation]:
-    """The citations of a text."""
+    """Return the citations of a text."""
     return cast("list[Citation]", content.additional_properties.get(CITATIONS, []))
 
 
 def read_citations(value: object) -> list[Citation]:
-    """Citations out of metadata; what is none is left out."""
+    """Read citations from metadata. Invalid ones are skipped."""
     found: list[Citation] = []
     for one in value if is_array(value) else ():
         try:
@@ -55,10 +55,10 @@ def read_citations(value: object) -> list[Citation]:
     return found
 
 
-def stretches(text: str, citations: Iterable[Citation]) -> list[tuple[str, list[Citation]]]:
-    """A text cut where citations begin and end, none of the pieces blank unless all of it is.
+def split_by_citations(text: str, citations: Iterable[Citation]) -> list[tuple[str, list[Citation]]]:
+    """Split a text where citations start and end. No piece is blank, unless the whole text is.
 
-    Citations without a place, and those that overlap with one before, are left out.
+    Citations without a position, and those that overlap an earlier one, are skipped.
     """
     places: dict[tuple[int, int], list[Citation]] = {}
     for one in citations:
@@ -84,12 +84,12 @@ def stretches(text: str, citations: Iterable[Citation]) -> list[tuple[str, list[
 
 
 def texts(**members: Any) -> dict[str, Any]:
-    """Those of some members that are texts and say something."""
+    """Return the members that are non-empty strings."""
     return {name: value for name, value in members.items() if isinstance(value, str) and value != ""}
 
 
-def place_of(source: Any, begins: int = 0) -> dict[str, Any]:
-    """The place that a provider's object names, in a text before which so much was said; empty if it names none."""
+def read_position(source: Any, begins: int = 0) -> dict[str, Any]:
+    """Return the position in a provider's object, shifted by the text before; empty if it has none."""
     start, end = member(source, "start_index"), member(source, "end_index")
     if type(start) is not int or type(end) is not int or not 0 <= start <= end:
         return {}
@@ -97,18 +97,18 @@ def place_of(source: Any, begins: int = 0) -> dict[str, Any]:
 
 
 def member(source: Any, name: str) -> Any:
-    """A member of what an SDK gives: an object, or a dict where its types know nothing better."""
+    """Return a member of an SDK value, which is an object or a dict."""
     return source.get(name) if is_object(source) else getattr(source, name, None)
 
 
 def listed(source: Any, name: str) -> list[Any]:
-    """A member that is a list; an empty one if it is none."""
+    """Return a list member, or an empty list."""
     value = member(source, name)
     return value if is_array(value) else []
 
 
 def plain(source: Any) -> dict[str, Any]:
-    """What an SDK gives as JSON."""
+    """Convert an SDK value to JSON."""
     dump = getattr(source, "model_dump", None)
     whole: Any = source if dump is None else dump(mode="json", exclude_none=True)
     return whole if is_object(whole) else {}

@@ -1,8 +1,8 @@
-"""Layer: providers. What a model wants back unchanged, packed so that it says whose it is (ENC).
+"""Pack opaque values that a model wants back, together with the provider that they belong to (ENC).
 
-Below: msgspec. Above: every provider. A value travels as one opaque string through stores and clients, and those that
-speak 1.0 lose its type (ENC-7). So the string itself is a JSON object with the provider's kind in it: a thread that
-changes its model never sends one provider's signature to another, which would refuse the request.
+Such a value travels as one string through stores and clients, and peers of protocol 1.0 lose its type (ENC-7). So the
+string is a JSON object with the provider's kind in it. If a thread changes its model, no provider gets the signature of
+another, which it would refuse.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _KIND = "kind"
 
 
 def pack(kind: str, **members: str) -> str:
-    """An artefact as the string that travels."""
+    """Pack the members of an opaque value into one string."""
     return msgspec.json.encode({_KIND: kind, **members}).decode()
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which piece of a text an artefact came with. One that came with none may stand after the message's calls."""
+    """The piece of a text that a value came with. Without text it may come after the message's calls."""
 
     start: int
     length: int
     is_after_calls: bool = False
 
     def moved(self, offset: int) -> Place:
-        """The place in a text that has this many characters before it."""
+        """Shift the place by the characters before it."""
         return Place(self.start + offset, self.length, self.is_after_calls)
 
     @staticmethod
     def of(members: dict[str, str]) -> Place | None:
-        """The place that an artefact names; None if it is that of the whole text."""
+        """Return the place in an unpacked value; None if it belongs to the whole text."""
         try:
             start, length = int(members["start"]), int(members["length"])
         except (KeyError, ValueError):
@@ -42,8 +42,8 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
         return Place(start, length, "after" in members) if start >= 0 and length >= 0 else None
 
 
-def placed(value: str | None, place: Place | None) -> str | None:
-    """An artefact that names its place, and no other that it had before."""
+def pack_place(value: str | None, place: Place | None) -> str | None:
+    """Pack a value with its place, instead of any place it had before."""
     if value is None or place is None:
         return value
     found: dict[str, str] = msgspec.json.decode(value)
@@ -54,7 +54,7 @@ def placed(value: str | None, place: Place | None) -> str | None:
 
 
 def unpack(value: object, kind: str) -> dict[str, str] | None:
-    """The members of an artefact of this kind; None if it is another's, or nothing that ``pack`` has made."""
+    """Return the members of a value of this kind; None if it has another kind, or was not made by ``pack``."""
     found = read_json(value)
     if not is_object(found) or found.get(_KIND) != kind:
         return None
@@ -62,7 +62,7 @@ def unpack(value: object, kind: str) -> dict[str, str] | None:
 
 
 def read_json(value: object) -> Any:
-    """The JSON value that a text is; None if it is none."""
+    """Parse JSON text; None if it is not JSON text."""
     if not isinstance(value, str):
         return None
     try:

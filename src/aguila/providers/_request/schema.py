@@ -1,18 +1,18 @@
-"""Layer: providers. Schemas of tools, cleaned to what each provider accepts.
+"""Reduce the JSON Schemas of tools to the keywords that each provider accepts.
 
-Below: nothing. Above: ``request`` of every provider. Tools come from front ends and generators that write whatever
-JSON Schema allows; providers take a part of it and refuse the whole request for the rest. A cleaned schema accepts all
-that the tool's own does, and may accept more: a tool checks its arguments itself. What a provider cannot take is left
-out where that widens the schema, and where it would narrow it, so is what depends on it:
+Front ends and generators write any JSON Schema. Providers accept a part of it, and refuse the whole request for the
+rest. The reduced schema accepts everything that the tool's own schema accepts, and may accept more: a tool checks its
+arguments itself. A keyword that a provider does not accept is dropped if that widens the schema. If it would narrow the
+schema, the keywords that depend on it are dropped too:
 
 =========================================  ==========================================================================
-a combination at the root                  an object with the properties of all branches; one that some branch does
-                                           not speak of may be anything there
-properties whose names are refused,        ``additionalProperties`` beside them is left out
+a combination at the root                  an object with the properties of all branches; a property that some branch
+                                           does not have accepts anything
+properties with refused names,             ``additionalProperties`` beside them is dropped
 ``patternProperties`` (Gemini)
-``not``, ``oneOf`` with a cleaned inside   left out; becomes ``anyOf``
-``contains`` with ``minContains``          left out
-what refers to elsewhere, or is too deep   anything
+``not``, ``oneOf`` with reduced parts      dropped; becomes ``anyOf``
+``contains`` with ``minContains``          dropped
+external references, and too deep parts    accept anything
 =========================================  ==========================================================================
 """
 
@@ -56,14 +56,14 @@ _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/]+)\Z")
 
 
 def standard_schema(
-    parameters: Any, *, property_name: str | None = None, leave_out: Callable[[str], object] | None = None
+    parameters: Any, *, property_name: str | None = None, on_dropped: Callable[[str], object] | None = None
 ) -> Schema:
-    """A JSON Schema of an object, for OpenAI and Anthropic: known keywords only, references that resolve.
+    """Reduce the schema of an object for OpenAI and Anthropic: known keywords only, references that resolve.
 
-    ``property_name`` is a pattern; properties whose names do not match are left out, and ``leave_out`` is told each.
+    ``property_name`` is a pattern. Properties with other names are dropped, and ``on_dropped`` is called for each.
     """
     root = parameters if is_object(parameters) else {}
-    cleaned = _Standard(root, property_name, leave_out).clean(_object_at_the_root(root), 0)
+    cleaned = _Standard(root, property_name, on_dropped).clean(_object_at_the_root(root), 0)
     for keyword in _NOT_AT_THE_ROOT:
         cleaned.pop(keyword, None)
     cleaned["type"] = "object"
@@ -83,7 +83,7 @@ def _target(root: Schema, reference: Any) -> Schema | None:
     return target if is_object(target) else None
 
 
-# The root, which has to be an object without combinations
+# The root must be an object without combinations
 
 
 def _object_at_the_root(root: Schema) -> Schema:
@@ -96,7 +96,7 @@ def _object_at_the_root(root: Schema) -> Schema:
 
 
 class _Found:
-    """What all objects of a schema have in common: what members are, which there must be, and if there are others."""
+    """What all objects of a schema have in common: their properties, required names, and whether others are allowed."""
 
     def __init__(self, properties: dict[str, Any], required: set[str], is_closed: bool) -> None:
         self.properties = properties
@@ -104,7 +104,7 @@ class _Found:
         self.is_closed = is_closed
 
     def both(self, other: _Found) -> _Found:
-        """Objects that are of both schemas: of two rules for a member one is kept."""
+        """Combine two schemas that both apply. Of two rules for a property one is kept."""
         properties = {**other.properties, **self.properties}
         return _Found(properties, self.required | other.required, self.is_closed or other.is_closed)
 
@@ -114,7 +114,7 @@ class _Members:
         self._root = root
 
     def of(self, schema: Any, within: tuple[int, ...]) -> _Found:
-        """What the objects of a schema have; ``within`` are the schemas that this one is reached through."""
+        """Collect the properties of a schema. ``within`` are the schemas that lead to this one."""
         if not is_object(schema) or id(schema) in within or len(within) > _DEEPEST:
             return _Found({}, set(), False)
         within = (*within, id(schema))
@@ -146,9 +146,9 @@ def _either(branches: list[_Found]) -> _Found:
             if name in branch.properties:
                 choice = branch.properties[name]
             elif branch.is_closed:
-                continue  # it is not there in this branch
+                continue  # this branch does not allow it
             else:
-                choice = {}  # anything may be there
+                choice = {}  # this branch allows anything
             if choice not in choices:
                 choices.append(choice)
         properties[name] = choices[0] if len(choices) == 1 else {"anyOf": choices}
@@ -160,14 +160,14 @@ def _either(branches: list[_Found]) -> _Found:
 
 
 class _Standard:
-    def __init__(self, root: Schema, property_name: str | None, leave_out: Callable[[str], object] | None) -> None:
+    def __init__(self, root: Schema, property_name: str | None, on_dropped: Callable[[str], object] | None) -> None:
         self._root = root
-        self._leave_out = leave_out
+        self._on_dropped = on_dropped
         self._property_name = None if property_name is None else re.compile(rf"{property_name}\Z")
 
     def clean(self, schema: Any, depth: int) -> Schema:
         if not is_object(schema) or depth > _DEEPEST:
-            return {}  # true, and what is no schema: anything goes
+            return {}  # true, or not a schema: accept anything
         cleaned = _plain(schema)
         self._clean_values(schema, cleaned)
         self._clean_combined(schema, cleaned, depth + 1)
@@ -195,7 +195,7 @@ class _Standard:
             branches = [self.clean(one, depth) for one in schema["oneOf"]]
             if branches == schema["oneOf"]:
                 cleaned["oneOf"] = branches
-            else:  # what is wider may fit where another does, and exactly one has to
+            else:  # reduced branches may overlap, and oneOf allows only one match
                 cleaned.setdefault("anyOf", branches)
         if is_object(schema.get("not")) and self.clean(schema["not"], depth) == schema["not"]:
             cleaned["not"] = schema["not"]
@@ -220,8 +220,8 @@ class _Standard:
     def _may_be_named(self, name: str) -> bool:
         if self._property_name is None or self._property_name.match(name) is not None:
             return True
-        if self._leave_out is not None:
-            self._leave_out(name)
+        if self._on_dropped is not None:
+            self._on_dropped(name)
         return False
 
     def _clean_array(self, schema: Schema, cleaned: Schema, depth: int) -> None:
@@ -258,14 +258,14 @@ def _is_pattern(text: str) -> bool:
 
 
 def _types(schema: Schema) -> list[str]:
-    """The types that a schema names; none if it names one that there is not, which nobody could tell the meaning of."""
+    """Return the types that a schema names; none if one of them is unknown."""
     type_: Any = schema.get("type")
     named: list[Any] = [type_] if isinstance(type_, str) else _array(type_)
     known = [one for one in named if isinstance(one, str) and one in _TYPES]
     return list(dict.fromkeys(known)) if len(known) == len(named) else []
 
 
-# Gemini takes JSON Schema as well, in ``parameters_json_schema``: the keywords that its API names.
+# Gemini accepts JSON Schema in ``parameters_json_schema``, limited to the keywords in its API reference.
 
 _GEMINI_PLAIN = ("title", "description", "minimum", "maximum", "minItems", "maxItems")
 _GEMINI_FORMATS = ("date-time", "date", "time")
@@ -273,9 +273,9 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
 
 def gemini_schema(parameters: Any) -> Schema:
-    """A JSON Schema of an object, for Gemini: the keywords it knows, references that stand alone and lead to no cycle.
+    """Reduce the schema of an object for Gemini: known keywords, references without siblings and without cycles.
 
-    ``anyOf`` stands alone, enums are of strings or of numbers, and what belongs to ``allOf`` is written out.
+    ``anyOf`` has no siblings, enums have strings or numbers only, and ``allOf`` is merged into the schema.
     """
     root = parameters if is_object(parameters) else {}
     cleaner = _Gemini(root)
@@ -291,7 +291,7 @@ def gemini_schema(parameters: Any) -> Schema:
 class _Gemini:
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._names: dict[str, str] = {}  # of definitions, by the reference
+        self._names: dict[str, str] = {}  # names of definitions, by reference
         self._within: set[str] = set()
         self.definitions: dict[str, Schema] = {}
 
@@ -321,7 +321,7 @@ class _Gemini:
         return made
 
     def _reference(self, reference: str, depth: int) -> Schema:
-        """A reference to a definition that is cleaned once; anything, of the same type, where that would be a cycle."""
+        """Return a reference to a definition. A cycle becomes a schema that accepts anything of the same type."""
         target = _target(self._root, reference)
         if reference in self._within or target is None:
             types = [] if target is None else _types(target)
@@ -337,7 +337,7 @@ class _Gemini:
         return {"$ref": f"#/$defs/{self._names[reference]}"}
 
     def _written_out(self, schema: Schema, within: tuple[int, ...]) -> Schema:
-        """A schema with what its ``allOf`` says: of two rules with the same keyword one is kept."""
+        """Merge the ``allOf`` of a schema. Of two rules with the same keyword one is kept."""
         merged = {name: value for name, value in schema.items() if name not in ("allOf", "$ref")}
         if "patternProperties" in merged:
             merged.pop("additionalProperties", None)
@@ -348,7 +348,7 @@ class _Gemini:
                 continue
             part = self._written_out(part, (*within, id(part)))
             if "prefixItems" in part and "prefixItems" in merged:
-                part.pop("items", None)  # they begin where its own prefix ends
+                part.pop("items", None)  # they apply after its own prefix
             properties = {**_object(part.get("properties")), **_object(merged.get("properties"))}
             required = [*_array(merged.get("required")), *_array(part.get("required"))]
             merged = {**part, **merged}
@@ -379,7 +379,7 @@ class _Gemini:
 
 
 def _of_values(values: list[Any]) -> list[Schema]:
-    """Schemas that accept these values: strings and numbers listed, of anything else the type."""
+    """Make schemas that accept these values: strings and numbers as enums, other values by type."""
     texts = [value for value in values if isinstance(value, str)]
     numbers = [value for value in values if isinstance(value, _NUMBER) and not isinstance(value, bool)]
     made: list[Schema] = []
@@ -400,7 +400,7 @@ def _of_values(values: list[Any]) -> list[Schema]:
 
 
 def _any_of(choices: list[Schema], beside: Schema) -> Schema:
-    """One of these, which stands alone: what describes it goes to those that are not described."""
+    """Make an ``anyOf`` without siblings. The description goes to the choices that have none."""
     told = {name: beside[name] for name in ("title", "description") if name in beside}
     choices = [one if "$ref" in one else {**told, **one} for one in choices]
     return choices[0] if len(choices) == 1 else {"anyOf": choices}

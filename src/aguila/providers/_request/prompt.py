@@ -1,7 +1,7 @@
-"""Layer: providers. What a model is asked, before any provider's shape: messages, tools, instructions, context.
+"""The input of a model in neutral form: messages, tools, instructions, context.
 
-Below: ``aguila.chat`` and ``Run``. Above: ``request`` of every provider. Instructions and context live in the prompt
-only: they are given to the model each time and never become a message that is stored or sent to a client (P22).
+Instructions and context are part of the prompt only. They are sent to the model each time, and never become a message
+that is stored or sent to a client (P22).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from aguila.codec.notice import Notice, Warn, log_notice
 from aguila.codec.values import is_array, is_object
 from aguila.offload import is_large, offload
 from aguila.protocol import Context, Tool, replace
-from aguila.providers._said import as_said
+from aguila.providers._request.history import restore_message
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 BEGIN = "(The user has not said anything yet.)"
-"""What stands for the user where a provider demands that the user speaks first."""
+"""Text for the user if a provider requires that the user speaks first."""
 GO_ON = "(Please go on.)"
-"""What stands for the user where a provider demands that the user speaks last."""
+"""Text for the user if a provider requires that the user speaks last."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked. ``instructions`` and ``context`` are for the model alone."""
+    """The input of a model. ``instructions`` and ``context`` are for the model only."""
 
     messages: list[ChatMessage]
     tools: Sequence[Tool] = ()
@@ -41,65 +41,68 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def system_text(self) -> str:
-        """Instructions and context as one text; empty if there are none (IN-10)."""
+        """Join instructions and context to one text; empty if there are none (IN-10)."""
         texts = [] if self.instructions is None else [self.instructions]
         if self.context:
             entries = [f"- {entry.description}: {entry.value}" for entry in self.context]
             texts.append("\n".join(["Context from the application:", *entries]))
-        return without_halves("\n\n".join([text for text in texts if text.strip() != ""]))
+        return replace_surrogates("\n\n".join([text for text in texts if text.strip() != ""]))
 
 
 async def prompt_of(
     run: Run, *, instructions: str | None = None, tools: Iterable[Tool] = (), warn: Warn | None = None
 ) -> Prompt:
-    """What a run asks: its messages with uploads as bytes, ``tools`` before those of the front end, its context.
+    """Make the prompt of a run: its messages with uploads as bytes, its tools and its context.
 
-    A tool of the front end that has the name of one of ``tools`` is left out, with a notice.
+    ``tools`` come before those of the front end. A front-end tool with the name of one of ``tools`` is dropped with a
+    notice.
     """
     warn = log_notice if warn is None else warn
     messages = await run.chat_messages()
     declared = {tool.name: tool for tool in tools}
     for tool in run.tools:
         if tool.name in declared:
-            warn(Notice(rule="FT-6", message=f"the tool {tool.name!r} of the front end has the name of another"))
+            warn(Notice(rule="FT-6", message=f"dropped the front end's tool {tool.name!r}: the agent has its own"))
         else:
             declared[tool.name] = tool
     return Prompt(messages=messages, tools=list(declared.values()), instructions=instructions, context=run.context)
 
 
-async def made_of(prompt: Prompt, make: Callable[Concatenate[Prompt, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``make`` makes of a prompt: a view or a request. What is large is worked on apart from the event loop."""
+async def make_offloaded(
+    prompt: Prompt, make: Callable[Concatenate[Prompt, P], T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call ``make`` with a prompt, offloaded if the prompt is large."""
     if is_large(prompt.messages):
         return await offload(make, prompt, *args, **kwargs)
     return make(prompt, *args, **kwargs)
 
 
-def with_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """A request with what an application asks for beside; its tools stand after those that are there already."""
+def add_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Add an application's options to a request. Tools among them are appended."""
     merged = {**made, **options}
     if "tools" in made and isinstance(options.get("tools"), Sequence):
         merged["tools"] = [*made["tools"], *options["tools"]]
     return merged
 
 
-# The view that a provider is given
+# The history for a provider
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider accepts as the id of a call and as the name of a tool."""
+    """The call ids and tool names that a provider accepts."""
 
     call_id: str
     tool_name: str
     longest_id: int = 64
     longest_name: int = 64
     id_prefix: str = "call_"
-    """What ids begin with that are made here; letters, digits and ``longest_id`` do the rest."""
+    """Prefix of ids made here; letters and digits up to ``longest_id`` follow."""
 
 
-class View:
-    """The messages of a prompt as one provider accepts them, and the names that its tools have there.
+class ProviderView:
+    """The messages of a prompt as one provider accepts them, and the names of its tools there.
 
-    ``prepare`` is what the provider does to a message before it may be joined with others.
+    ``prepare`` converts a message before it may be joined with others.
     """
 
     def __init__(
@@ -112,36 +115,34 @@ class View:
         self._from_provider: dict[str, str] = {}
         for tool in prompt.tools:
             self._learn(tool.name)
-        self.tools = [(self._to_provider[tool.name], without_halves(tool)) for tool in prompt.tools]
-        said = [as_said(message, warn) for message in prompt.messages]
+        self.tools = [(self._to_provider[tool.name], replace_surrogates(tool)) for tool in prompt.tools]
+        said = [restore_message(message, warn) for message in prompt.messages]
         history = provider_history(said if prepare is None else map(prepare, said))
         subagents = sum(repair.kind == "dropped_subagent" for repair in history.repairs)
         if subagents:
-            warn(
-                Notice(rule="history", message=f"left out {subagents} message(s) of subagents, as the run itself does")
-            )
+            warn(Notice(rule="history", message=f"dropped {subagents} message(s) of subagents, as the run itself does"))
         for repair in history.repairs:
             if repair.kind == "dropped_subagent":
                 continue
             of = "" if repair.call_id is None else f" (call {repair.call_id!r})"
-            message = f"the provider's view of the history has a repair: {repair.kind}{of}"
+            message = f"the history was repaired for the provider: {repair.kind}{of}"
             warn(Notice(rule="history", message=message, path=f"/{repair.index}"))
-        self.messages = without_halves(history.messages)
+        self.messages = replace_surrogates(history.messages)
         if self.messages is not history.messages:
-            warn(Notice(rule="utf-8", message="halves of characters were replaced: no provider accepts them"))
+            warn(Notice(rule="utf-8", message="replaced lone surrogates, which no provider accepts"))
 
     def name(self, tool: str) -> str:
-        """The name that a tool has at the provider, also one that is known from the history alone."""
+        """Return the provider's name of a tool, also of one that only the history has."""
         if tool not in self._to_provider:
             self._learn(tool)
         return self._to_provider[tool]
 
     def own_name(self, name: str) -> str:
-        """The name of a tool here, from what the provider calls it."""
+        """Return our name of a tool for the provider's name."""
         return self._from_provider.get(name, name)
 
     def call_id(self, call_id: str) -> str:
-        """The id that a call has at the provider: its own, unless the provider would refuse that."""
+        """Return the provider's id of a call: its own, unless the provider would refuse it."""
         if len(call_id) <= self._rules.longest_id and self._id.match(call_id) and not _HALF.search(call_id):
             return call_id
         return f"{self._rules.id_prefix}{_digest(call_id)}"[: self._rules.longest_id]
@@ -160,41 +161,41 @@ class View:
 
 
 def _digest(text: str) -> str:
-    """Letters and digits for a text, each as good as five bits: nine of them are unique enough for a thread."""
+    """Hash a text to letters and digits of five bits each: nine of them are unique enough for a thread."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return base64.b32encode(digest).decode("ascii")[:24].lower()
 
 
 def object_arguments(call: FunctionCallContent) -> dict[str, object]:
-    """The arguments of a call as an object: what is no JSON object is kept as text in one (TOOL-3)."""
+    """Return the arguments of a call as an object. Text that is not a JSON object is put into one (TOOL-3)."""
     parsed = call.parsed_arguments
-    return {"unparsed_arguments": call.arguments} if parsed is None else without_halves(parsed)
+    return {"unparsed_arguments": call.arguments} if parsed is None else replace_surrogates(parsed)
 
 
-# Half an emoji, cut off by a JavaScript peer or a tool, is no Unicode: the SDKs cannot even encode it.
+# Half an emoji, cut by a JavaScript peer or a tool, is not Unicode text: the SDKs cannot encode it.
 
 _HALF = re.compile("[\ud800-\udfff]")
 _EXACT = frozenset({"call_id", "name", "raw_representation", "data"})
-"""What stays as it is: ids and names are looked up, and spelled anew by ``View`` if need be."""
+"""Fields that stay as they are: ids and names are looked up, and converted by ``ProviderView`` if necessary."""
 
 
-def without_halves(value: Any) -> Any:
-    """The same with U+FFFD for halves of characters, and with halves that meet joined; itself if it has none."""
+def replace_surrogates(value: Any) -> Any:
+    """Join surrogate halves that meet, and replace lone ones by U+FFFD. Returns the same object if there are none."""
     if isinstance(value, str):
         if value.isascii() or _HALF.search(value) is None:
             return value
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if is_array(value):
         elements: list[Any] = value
-        others = [without_halves(element) for element in elements]
+        others = [replace_surrogates(element) for element in elements]
         return others if any(new is not old for new, old in zip(others, elements, strict=True)) else elements
     if is_object(value):
         members: dict[str, Any] = value
-        fresh = [(without_halves(name), without_halves(member)) for name, member in members.items()]
+        fresh = [(replace_surrogates(name), replace_surrogates(member)) for name, member in members.items()]
         pairs = zip(fresh, members.items(), strict=True)
         return dict(fresh) if any(new[0] is not old[0] or new[1] is not old[1] for new, old in pairs) else members
     if isinstance(value, msgspec.Struct):
         found = {name: getattr(value, name) for name in value.__struct_fields__ if name not in _EXACT}
-        changed = {name: new for name, old in found.items() if (new := without_halves(old)) is not old}
+        changed = {name: new for name, old in found.items() if (new := replace_surrogates(old)) is not old}
         return replace(value, **changed) if changed else value
     return value

@@ -1,12 +1,12 @@
-"""Layer: providers. What goes wrong at a provider, in words that may be sent: no key, address or request is in them.
+"""Convert errors of a provider to ``RunFailed`` with texts that may be sent: no key, URL or request is in them.
 
-Below: nothing of any SDK: its errors are known by what they all have, a status. Above: ``_reading`` and ``_loop``. The
-same failure has the same code with every provider:
+SDK errors are recognised by their status, without importing an SDK. The same failure has the same code for every
+provider:
 
 =======================  ================================================================================
 before the answer        by the status; ``provider_unreachable`` if there is none
 the stream breaks off    ``provider_truncated``: the connection was cut, or closed before the end
-the stream is not read   ``provider_malformed``: what came is not what the provider speaks
+the stream is invalid    ``provider_malformed``: the data is not in the provider's format
 an error in the stream   by its status, code or type, else ``provider_unavailable``
 =======================  ================================================================================
 """
@@ -27,7 +27,7 @@ _OVERLOADED = ("provider_unavailable", "The model provider is overloaded.")
 _UNAVAILABLE = ("provider_unavailable", "The model provider failed.")
 _UNREACHABLE = ("provider_unreachable", "The model provider could not be reached.")
 _TRUNCATED = ("provider_truncated", "The model's answer broke off.")
-_MALFORMED = ("provider_malformed", "The model provider sent what could not be read.")
+_MALFORMED = ("provider_malformed", "The model provider sent invalid data.")
 
 _BY_STATUS = {
     400: _REJECTED,
@@ -50,14 +50,14 @@ _BY_TYPE = {
     "authentication_error": _AUTH,
     "permission_error": _AUTH,
 }
-"""What errors in a stream, which have no status of their own, say of themselves."""
+"""Codes and types of errors in a stream, which have no HTTP status."""
 
 _SDKS = ("openai", "anthropic", "google.genai", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp")
 
 
-def failure_of(error: Exception) -> RunFailed | None:
-    """The failure to report for an error of an SDK before there was an answer; None if it is not one of theirs."""
-    if isinstance(error, TypeError) and "authentication method" in str(error):  # Anthropic's word for no key at all
+def make_failure(error: Exception) -> RunFailed | None:
+    """Return the failure for an SDK error before the answer started; None if it is not an SDK error."""
+    if isinstance(error, TypeError) and "authentication method" in str(error):  # how Anthropic reports a missing key
         return _failed(_AUTH)
     if not _is_of_an_sdk(error):
         return None
@@ -69,11 +69,11 @@ def failure_of(error: Exception) -> RunFailed | None:
     return _failed(_UNREACHABLE if is_connection else _UNAVAILABLE)
 
 
-def stream_failure_of(error: Exception) -> RunFailed | None:
-    """The failure to report for what reading an answer raised; None if it is nobody's but ours."""
+def make_stream_failure(error: Exception) -> RunFailed | None:
+    """Return the failure for an exception while reading an answer; None if it is our own bug."""
     if isinstance(error, RunFailed):
         return error
-    if isinstance(error, ValueError):  # what is no JSON, no UTF-8, or has not the shape that the SDK knows
+    if isinstance(error, ValueError):  # not JSON, not UTF-8, or not in the SDK's format
         return _failed(_MALFORMED)
     if isinstance(error, OSError):
         return _failed(_TRUNCATED)
@@ -83,14 +83,14 @@ def stream_failure_of(error: Exception) -> RunFailed | None:
     if status is not None and status >= 400:
         return _failed(_BY_STATUS.get(status, _UNAVAILABLE))
     name = type(error).__name__
-    if name == "UnknownApiResponseError":  # Google's word for JSON that is none
+    if name == "UnknownApiResponseError":  # how Google reports invalid JSON
         return _failed(_MALFORMED)
     body: Any = getattr(error, "body", None)
-    return told_failure(body) if body is not None else _failed(_TRUNCATED)
+    return read_stream_error(body) if body is not None else _failed(_TRUNCATED)
 
 
-def told_failure(told: Any) -> RunFailed:
-    """The failure that an error in a stream means, an object or the SDK's model of one."""
+def read_stream_error(told: Any) -> RunFailed:
+    """Return the failure for an error in a stream: an object, or the SDK's model of one."""
     inner = told.get("error") if is_object(told) else None
     if is_object(inner):
         told = inner
@@ -105,14 +105,14 @@ def told_failure(told: Any) -> RunFailed:
 
 
 def _number(code: Any) -> int:
-    """A code that is the status which the error would have had, as a number or spelled; 0 if it is none."""
+    """Return a code as HTTP status, also if it is spelled out; 0 if it is not a status."""
     if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
         return int(code)
     return code if type(code) is int else 0
 
 
 def truncated() -> RunFailed:
-    """The failure that an answer without an end is."""
+    """Return the failure for an answer without an end."""
     return _failed(_TRUNCATED)
 
 
@@ -132,20 +132,20 @@ def _failed(words: tuple[str, str]) -> RunFailed:
 
 
 class FinishProblem(msgspec.Struct, frozen=True):
-    """A reason to stop that the user has to know."""
+    """A finish reason that the user has to know."""
 
     reason: str
     message: str
 
     @staticmethod
     def of(reason: str | None) -> FinishProblem | None:
-        """The problem that a finish reason is, if it is one."""
+        """Return the problem of a finish reason, or None."""
         message = _PROBLEMS.get(reason) if reason is not None else None
         return None if message is None or reason is None else FinishProblem(reason, message)
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the answer is not to be acted upon: the provider, or the model itself, took it back."""
+        """Whether the provider or the model withdrew the answer, so that its calls are not executed."""
         return self.reason in ("refusal", "content_filter")
 
 
@@ -153,7 +153,7 @@ _PROBLEMS = {
     "length": "The answer was cut off: the model reached its limit.",
     "content_filter": "The answer was withheld by the provider's filter.",
     "refusal": "The model refused to answer.",
-    "malformed_call": "The model made a call that could not be read.",
-    "other": "The model stopped for a reason that is not known.",
-    "empty": "The model answered nothing.",
+    "malformed_call": "The model made an invalid tool call.",
+    "other": "The model stopped for an unknown reason.",
+    "empty": "The model's answer was empty.",
 }

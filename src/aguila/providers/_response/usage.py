@@ -1,7 +1,4 @@
-"""Layer: providers. Tokens by the protocol's accounting (USE-2 to USE-5).
-
-Below: the protocol. Above: every provider, which knows what its own counts include.
-"""
+"""Token usage by the protocol's accounting (USE-2 to USE-5)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,10 @@ def token_usage(
     cached: int | None = None,
     cache_written: int | None = None,
 ) -> TokenUsage:
-    """Usage whose totals include their parts. A count that nobody gave stays absent, and so does the sum with it."""
+    """Make usage whose totals include their parts.
+
+    Unknown counts stay absent, and so does a sum with an unknown part.
+    """
     total = None if input_tokens is None or output_tokens is None else input_tokens + output_tokens
     return TokenUsage(
         provider=provider,
@@ -35,24 +35,25 @@ def token_usage(
 
 
 def count(holder: Any, name: str) -> int | None:
-    """A count of an SDK's object; None if it is not there, or is no count."""
+    """Return a count of an SDK object; None if it is missing or not a count."""
     value = getattr(holder, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def with_thoughts(
+def include_reasoning(
     output_tokens: int | None, reasoning: int | None, input_tokens: int | None, total: int | None
 ) -> int | None:
-    """Output with its thoughts in it (USE-3). Some servers count them beside it: their total says so, or a part that
-    is larger than its whole.
+    """Return the output tokens including reasoning (USE-3).
+
+    Some servers count reasoning separately. Then their total is larger, or the reasoning is larger than the output.
     """
     if output_tokens is None or reasoning is None or reasoning == 0:
         return output_tokens
-    is_beside = reasoning > output_tokens or total == added(input_tokens, output_tokens, reasoning)
+    is_beside = reasoning > output_tokens or total == add_counts(input_tokens, output_tokens, reasoning)
     return output_tokens + reasoning if is_beside else output_tokens
 
 
-def added(*counts: int | None) -> int | None:
-    """The sum of the counts that are known; None if none is."""
+def add_counts(*counts: int | None) -> int | None:
+    """Add up the known counts; None if there are none."""
     known = [one for one in counts if one is not None]
     return sum(known) if known else None

@@ -1,0 +1,1 @@
+"""The loop that asks a model and executes its tool calls."""

@@ -1,0 +1,1 @@
+"""Make requests for a provider: prompt, history, files and schemas."""

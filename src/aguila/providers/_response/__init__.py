@@ -1,0 +1,1 @@
+"""Read the streamed responses of a provider."""
