@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("contract")
+pytest.register_assert_rewrite("contract", "sqlite_support")
 
 
 @pytest.fixture

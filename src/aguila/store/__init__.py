@@ -1,7 +1,4 @@
-"""Layer: store. The event log and files behind durable threads.
-
-Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``.
-"""
+"""Stores: the event log and the files behind durable threads. ``base`` is the contract."""
 
 from aguila.store.base import (
     DEFAULT_AGENT,

@@ -1,32 +1,45 @@
-"""Layer: store. The contract of the event log: what every store promises, whoever implements it.
+"""The contract of a store: the event log, leases, interrupts, sessions and files behind durable threads.
 
-Below: ``aguila.stream``. Above: ``aguila.agent`` and ``aguila.server``. A store keeps bytes in order; it knows what a
-run, an interrupt and a lease are, and nothing of HTTP or of agents. ``tests/store/contract.py`` holds every store to
-this page.
+A store keeps bytes in order. It knows runs, interrupts and leases; it knows nothing of HTTP or of agents.
+``tests/store/contract`` tests every sentence of this page; a new store subclasses ``StoreContract`` there.
 
-A thread is an append-only log of events, numbered without gaps: from 1 if its id was never used before, else from
-beyond every number that was issued under that id, so that no cursor of a removed thread is one of its successor. A
-removed thread leaves a hash of its ids and that number behind, nothing else. Every call carries the scope it may see: a
-thread id is not a credential, and nothing can be read or counted across scopes.
+Scopes
+    Every call carries a scope. A call sees and counts nothing of another scope. A thread id is not a credential.
 
-* ``begin`` claims a run id (once per thread), its interrupts, and appends the run's first events, in one transaction.
-* ``append`` is atomic and ordered. It carries a lease; a lease that was taken over, or whose run is closed, is
-  refused in the same transaction, so that an owner that slept through its lease cannot write after someone else ended
-  its run.
-* What ``append`` has returned is durable, and visible to ``read`` and ``tail`` everywhere.
-* ``tail`` hands over from stored to live events without a gap or a repeat.
-* A run's owner renews its lease; ``expired`` finds runs whose owner did not, or is known to be gone (a store need not
-  know that of any), and ``take_over`` gives one of the finders the right to end it. An owner that is late may still
-  append if nobody has taken over; that renews the lease. A clock that is set back neither ends a lease nor makes it
-  endless.
-* Cancelling is asked of the owner, wherever it is: in any case, or only if nobody watches the run. The owner knows who
-  watches in its own process; the others note it here (``watch``). It answers the second kind with ``settle_cancel``,
-  and who asked waits for that with ``cancel_settled``.
-* An interrupt goes from open to claimed (by a run that answers it) to settled. A claim that was not settled when its
-  run closes, or is taken over, is open again. An id that is raised again is a new, open interrupt.
+The log
+    A thread is an append-only log of events with gapless sequence numbers. The first number is 1 if the thread id was
+    never used before. If a removed thread had the id, the first number is higher than every number of that thread, so
+    that a cursor of the removed thread is never valid for the new one. A removed thread leaves only a hash of its ids
+    and its last number.
 
-An event is a single line of JSON, and an id is text that UTF-8 can hold; anything else is a ``ValueError``. Times are
-seconds since the epoch, passed in by the store's ``clock``.
+    ``append`` is atomic and ordered. When it returns, the events are durable, and ``read`` and ``tail`` return them in
+    every process. ``tail`` continues from stored to live events without a gap or a repeat.
+
+Runs and leases
+    ``begin`` claims a run id, claims the interrupts that the run answers and appends the first events, in one
+    transaction. A run id is used once per thread. A thread has one open run at a time.
+
+    The owner of a run holds its lease and renews it. ``append`` carries the lease. If the run is closed, or another
+    owner took it over, the append is refused in its own transaction (fencing). So an owner that was suspended past its
+    lease cannot write after another process ended its run. If the lease has expired but was not taken over, an append
+    succeeds and renews it.
+
+    ``expired`` returns runs whose lease has expired or whose owner is known to be dead; a store need not detect dead
+    owners. ``take_over`` gives one caller the right to end such a run. Setting the clock back neither ends a lease nor
+    extends it beyond its length.
+
+Cancelling
+    Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
+    viewers of its own process. Other processes register theirs with ``watch``. The owner answers a request of the
+    second kind with ``settle_cancel``; the process that asked waits for the answer with ``cancel_settled``.
+
+Interrupts
+    An interrupt is open, then claimed by the run that answers it, then settled. When a run closes or is taken over, its
+    claims that are not settled are open again. An interrupt id that is raised again is a new, open interrupt.
+
+Values
+    An event is one line of JSON. An id is text that UTF-8 can encode. Anything else raises ``ValueError``. Times are
+    seconds since the Unix epoch, read from the store's ``clock``.
 """
 
 from __future__ import annotations
@@ -42,17 +55,17 @@ Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""
 
 CancelRequest = Literal["always", "unwatched"]
-"""Whether a run is to be cancelled in any case, or only if nobody watches it."""
+"""When to cancel a run: always, or only if it has no viewers."""
 
 InterruptStatus = Literal["open", "claimed", "settled"]
-"""Whether an interrupt still waits for its answer."""
+"""How far the answer to an interrupt has come."""
 
 DEFAULT_AGENT = "default"
-"""The agent of a thread unless ``begin`` names another one."""
+"""The agent that ``begin`` assigns to a thread by default."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to write a run's events. A higher epoch makes every lower one stale."""
+    """The exclusive right to write a run's events. A higher epoch makes every lower one stale."""
 
     scope: str
     thread_id: str
@@ -62,9 +75,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the store knows of a run. ``input`` is the exact body it was asked for with.
+    """A stored run.
 
-    ``cancel_requested`` says that it is to be cancelled in any case.
+    ``input`` is the exact request body. ``cancel_requested`` is true for a request to cancel it always.
     """
 
     scope: str
@@ -83,16 +96,16 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     ended_at: float | None
     agent: str = DEFAULT_AGENT
-    """The agent that the thread belongs to."""
+    """The agent of the thread."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the run has no terminal event yet."""
+        """Whether the run is open: it has no terminal event."""
         return self.outcome is None
 
 
 class InterruptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An interrupt that a run raised. ``body`` is its JSON as it was sent."""
+    """A stored interrupt. ``body`` is its JSON as the run sent it."""
 
     interrupt_id: str
     run_id: str
@@ -102,7 +115,7 @@ class InterruptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of threads shows of each."""
+    """An entry in the list of threads."""
 
     thread_id: str
     created_at: float
@@ -112,21 +125,21 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
     running: str | None
     """The id of the open run."""
     position: int
-    """Its place among the threads of the scope. An event gives its thread a higher one than all others have."""
+    """Its rank among the threads of the scope. Every append moves the thread to the highest position."""
     agent: str = DEFAULT_AGENT
     title: str | None = None
     archived: bool = False
     metadata: bytes | None = None
-    """JSON that belongs to the application."""
+    """JSON of the application."""
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is open."""
+        """Whether the thread has an open run."""
         return self.running is not None
 
 
 class ThreadUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a thread to change; an unset one stays as it is. None removes a title or the metadata."""
+    """Changes to a thread. A member that is unset is not changed; None removes the title or the metadata."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
@@ -134,13 +147,13 @@ class ThreadUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many bytes it stores."""
+        """The bytes of the new title and metadata."""
         title = self.title.encode() if isinstance(self.title, str) else b""
         return len(title) + (len(self.metadata) if isinstance(self.metadata, bytes) else 0)
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events ``first`` to ``last`` of a thread, as the JSON that was appended."""
+    """Consecutive events of a thread, as the JSON that was appended. ``first`` is the number of the first one."""
 
     first: int
     events: Sequence[bytes]
@@ -152,28 +165,26 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What closing a run does, in the transaction of its terminal event.
-
-    ``interrupts`` are the (id, JSON) pairs it leaves open; ``session`` replaces the thread's private session value;
-    ``settles`` are interrupts that the run has claimed and whose answers count as used with its end (see ``settle``).
-    """
+    """What else closing a run does, in the transaction of its terminal event."""
 
     outcome: Outcome
     interrupts: Sequence[tuple[str, bytes]] = ()
+    """(id, JSON) of each interrupt that the run raises."""
     session: bytes | None = None
+    """The new session of the thread; None keeps the old one."""
+    settles: Sequence[str] = ()
+    """Interrupts that the run has claimed and that are settled with its end (see ``Store.settle``)."""
 
     @property
     def size(self) -> int:
-        """How many bytes it leaves."""
+        """The bytes of the interrupts and the session."""
         return sum(len(body) for _, body in self.interrupts) + (0 if self.session is None else len(self.session))
-
-    settles: Sequence[str] = ()
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
     """A stored file.
 
-    The id is derived from scope, type, name and content, so that storing it twice stores it once.
+    Its id is a hash of scope, media type, name and content, so that storing a file twice stores it once.
     """
 
     blob_id: str
@@ -184,50 +195,59 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RECENT_THREADS: Final = 1_000
-"""How many threads of a scope ``Store.run_thread`` looks at."""
+"""How many threads of a scope ``Store.run_thread`` searches."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How much to keep, of all scopes together; None keeps everything.
+    """How much ``Store.prune`` keeps in all scopes together. None sets no limit.
 
-    Whole idle threads are removed, oldest first, never a running one; and among them, by when they were stored, files
-    that no thread has: stored without one, or for one that never ran. ``max_bytes`` counts events, inputs, interrupts,
-    sessions, results and files.
+    Threads without an open run and files without a thread are removed, oldest first. A file has no thread if it was
+    stored without one or for one that never ran. ``max_bytes`` counts events, inputs, interrupts, sessions, recorded
+    effects, titles, metadata and files.
     """
 
     max_age: float | None = None
     max_threads: int | None = None
     max_bytes: int | None = None
 
+    def is_exceeded(self, *, age: float, size: int, threads: int = 0) -> bool:
+        """Return whether to remove an entry of this age while the store holds this many bytes and threads."""
+        return (
+            (self.max_age is not None and age > self.max_age)
+            or (self.max_bytes is not None and size > self.max_bytes)
+            or (self.max_threads is not None and threads > self.max_threads)
+        )
+
 
 class Store(ABC):
-    """An event log with leases, interrupts, sessions and files. See the module for what it promises."""
+    """The event log of many threads. The docstring of this module is the contract."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Make the store ready. Several may: it is closed when each has closed it. Raises ``StoreUnavailable``.
+        """Open the store. Raises ``StoreUnavailable``.
 
-        It belongs to the event loop that it was opened on; when that is closed, it can be opened on another.
+        Opening is counted: the store closes when ``close`` was called once per ``open``. A store belongs to the event
+        loop on which it was opened. When that loop is closed, the store can be opened on another one.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """The last one who opened it finishes what was accepted and releases everything; tails end.
+        """Undo one ``open``. The last one finishes accepted writes, ends all tails and releases every resource.
 
-        Closing what is not open does nothing.
+        Closing a store that is not open does nothing.
         """
 
     @property
     def wrote_at(self) -> float:
-        """When something was last written, by ``time.monotonic``: a store that gets on, however slowly, is working.
+        """The ``time.monotonic`` of the latest write, or of the latest part of a large one.
 
-        One that cannot tell says that it was never.
+        It tells a slow store from a stuck one. A store that does not track it returns ``-inf``.
         """
         return -inf
 
     @abstractmethod
     async def check(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store can write now, as much as a small run does."""
+        """Raise ``StoreUnavailable`` unless the store can write as much as a small run needs."""
 
     # Runs
 
@@ -249,141 +269,149 @@ class Store(ABC):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
     ) -> tuple[Lease, Batch]:
-        """Start a run: claim its id and the interrupts it answers, and append its first events.
+        """Start a run: claim its id and the interrupts in ``claims``, and append its first events.
 
-        The first run of a thread decides which ``agent`` the thread belongs to.
+        The first run of a thread assigns the thread to ``agent``. ``waiting`` are the interrupts that were open when
+        the caller decided to start the run.
 
-        Raises, the first that applies, ``AgentMismatch``, ``RunExists``, ``ThreadBusy``, ``TooManyRuns`` if
-        ``max_running`` runs of the scope are on in whatever process, or ``InterruptTaken`` (also for an interrupt this
-        thread never raised).
+        Raises the first of these that applies:
 
-        ``waiting`` are the interrupts that were open when it was decided that the run may begin: if another is open
-        now, it raises ``ThreadMoved``.
+        * ``AgentMismatch``: the thread belongs to another agent.
+        * ``RunExists``: the run id was used on this thread.
+        * ``ThreadBusy``: the thread has an open run.
+        * ``TooManyRuns``: ``max_running`` runs of the scope are open, in all processes together.
+        * ``ThreadMoved``: an interrupt is open that is not in ``waiting``.
+        * ``InterruptTaken``: a claimed interrupt is not open, or the thread never raised it.
         """
 
     @abstractmethod
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
-        """Append events of a run, and close it if ``end`` is given. Durable when it returns.
+        """Append events to a run, and close the run if ``end`` is given. The events are durable on return.
 
-        Raises ``StaleLease``, or ``InterruptTaken`` if ``end`` settles what this run has not claimed.
+        Raises ``StaleLease``, or ``InterruptTaken`` if ``end`` settles an interrupt that this run has not claimed.
         """
 
     @abstractmethod
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
-        """Keep a lease alive; gives whether cancelling was asked for, in any case. Raises ``StaleLease``."""
+        """Extend a lease; return whether the run is to be cancelled always. Raises ``StaleLease``."""
 
     @abstractmethod
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
-        """Record that the run has used these answers: they can never be given again.
+        """Record that the run used the answers to these interrupts, so that they cannot be answered again.
 
-        Raises ``StaleLease``, or ``InterruptTaken`` for one that this run has not claimed.
+        Raises ``StaleLease``, or ``InterruptTaken`` for an interrupt that this run has not claimed.
         """
 
     @abstractmethod
     async def expired(self) -> Sequence[RunRecord]:
-        """Runs, in every scope, whose lease has run out, or whose owner is known to be gone."""
+        """Return the open runs of every scope whose lease has expired or whose owner is known to be dead."""
 
     @abstractmethod
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
-        """The right to end a run whose lease has run out, or whose owner is known to be gone.
+        """Make ``owner`` the owner of a run that ``expired`` returned.
 
-        None if it is closed, its owner still has its lease, or someone else has taken it.
+        Return None if the run is closed, its owner holds a valid lease, or another process has taken it over.
         """
 
     @abstractmethod
     async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
-        """Ask the run's owner, wherever it is, to cancel it; does nothing to a closed run. Raises ``NotFound``.
+        """Ask the owner of a run to cancel it; return the run. Raises ``NotFound``.
 
-        With ``unwatched`` only if nobody watches it. To ask without that wins, whichever came first.
+        With ``unwatched``, the owner cancels the run only if it has no viewers. A request without ``unwatched``
+        replaces one with it, and is never replaced. A closed run is not changed.
         """
 
     @abstractmethod
     async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
-        """Have a request made with ``unwatched`` hold in any case, or forget it; does nothing if none is open.
+        """Answer an ``unwatched`` cancel request: cancel the run always, or drop the request.
 
-        The owner does so when it has looked; who asked forgets it when nobody answers.
+        The owner calls this after it has counted the viewers. The process that asked calls it to drop the request when
+        the owner does not answer. Without such a request, nothing changes.
         """
 
     @abstractmethod
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
-        """Return when cancelling this run is asked for, from any process, or ("always") its lease is stale.
+        """Wait until any process asks to cancel this run. Return "always" if the lease is stale.
 
         Raises ``StoreUnavailable`` if the store is closed meanwhile.
         """
 
     @abstractmethod
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """Return the run when no request made with ``unwatched`` is open.
+        """Wait until the run has no unanswered ``unwatched`` cancel request; return the run.
 
-        It is closed then, or to be cancelled in any case, or the request was forgotten.
+        Then the run is closed, or is to be cancelled always, or the request was dropped.
 
         Raises ``NotFound``, or ``StoreUnavailable`` if the store is closed meanwhile.
         """
 
     @abstractmethod
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
-        """Note that ``viewer``, a process other than the owner, has somebody who watches this run.
+        """Register that the process ``viewer``, which is not the owner, has viewers of this run.
 
-        It counts for some seconds, unless it is noted again, and until the run ends; nothing is noted of a run that
-        does not exist or is closed.
+        The registration lasts for ``seconds`` unless it is repeated, and at most until the run closes. A run that is
+        closed or does not exist is ignored.
         """
 
     @abstractmethod
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
-        """Note that nobody there watches any more; does nothing if that is known."""
+        """Record that the process ``viewer`` has no viewers of this run any more."""
 
     @abstractmethod
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        """Whether some process has noted that this run is watched there, now or in the last seconds.
+        """Return whether another process has viewers of this run, or had some in the last ``within`` seconds.
 
-        One that is known to be gone (a store need not know that) does not watch now, but has until that was found.
+        A process that is known to be dead has no viewers; it had some until its death was found. A store need not
+        detect dead processes.
         """
 
     @abstractmethod
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """One run. Raises ``NotFound``."""
+        """Return a run. Raises ``NotFound``."""
 
     @abstractmethod
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
-        """The runs of a thread in the order they began; none for a thread that does not exist."""
+        """Return the runs of a thread in the order they began; none if the thread does not exist."""
 
     @abstractmethod
     async def run_thread(self, scope: str, run_id: str) -> str | None:
-        """Find the thread of this scope that has a run with this id; of several, the one updated last.
+        """Return the id of the thread that has a run with this id; of several threads, the one updated last.
 
-        Looks at the ``RECENT_THREADS`` threads of the scope that were updated last. None if they have no such run.
+        Only the ``RECENT_THREADS`` threads of the scope that were updated last are searched. None if none has it.
         """
 
     # The log
 
     @abstractmethod
     async def last(self, scope: str, thread_id: str) -> int:
-        """The sequence number of the newest event. Raises ``NotFound`` if there is no such thread."""
+        """Return the sequence number of the newest event. Raises ``NotFound`` if the thread does not exist."""
 
     @abstractmethod
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
-        """Stored events after a sequence number, in order, about ``limit`` of them at most (whole batches, the first
-        and last cut to what was asked for); none if there is nothing after it. After 0 is from the beginning.
+        """Return stored events after the cursor ``after``, in order; 0 is the beginning of the log.
 
-        Raises ``NotFound``, or ``CursorExpired`` if the log does not hold all events after ``after``, or ends before
-        it; a cursor of a thread that had this id before is one of those.
+        The result ends with the batch that reaches ``limit`` events, so it may hold a few more. Batches are cut at
+        ``after`` and ``until``.
+
+        Raises ``NotFound``, or ``CursorExpired`` if ``after`` is not in the log; a cursor of a removed thread that had
+        the same id is not.
         """
 
     @abstractmethod
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
-        """Stored events after a sequence number and then every further one, as it becomes durable, from any process.
+        """Iterate over stored events after the cursor ``after``, then over live events of any process.
 
-        Never ends by itself while the store is open and the thread exists. A reader that is slow holds nobody up and
-        costs no memory: it is served from the store again. Raises as ``read`` does.
+        The iterator ends when the store closes. A slow reader delays nothing and uses no memory: it reads from the
+        store again. Raises as ``read`` does, also when the thread is removed meanwhile.
         """
 
     # Threads
 
     @abstractmethod
     async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
-        """The summary of one thread. Raises ``NotFound``."""
+        """Return the summary of a thread. Raises ``NotFound``."""
 
     @abstractmethod
     async def threads(
@@ -395,10 +423,11 @@ class Store(ABC):
         agent: str | None = None,
         archived: bool | None = None,
     ) -> Sequence[ThreadSummary]:
-        """Threads of a scope, last updated first, ``before`` being the position that ended the previous page.
+        """Return the threads of a scope, last updated first.
 
-        That thread may be gone or changed by then. What is updated between two pages is at the front, so it may be
-        missed, and never comes twice. ``agent`` and ``archived`` select; None selects all.
+        ``agent`` and ``archived`` select threads; None selects all. For the next page, ``before`` is the position of
+        the last thread of this page; that thread may be changed or removed meanwhile. A thread that is updated between
+        two pages may be missed, but is never returned twice.
         """
 
     @abstractmethod
@@ -410,42 +439,43 @@ class Store(ABC):
 
     @abstractmethod
     async def delete_thread(self, scope: str, thread_id: str) -> None:
-        """Remove a thread with everything in it, its files too; of one that never ran, the files that it was given.
+        """Remove a thread with its log, runs, interrupts, session, effects and files.
 
-        Raises ``NotFound``, or ``ThreadBusy`` while a run is on.
+        If files were stored for a thread that never ran, they are removed. Raises ``NotFound`` if there is neither,
+        and ``ThreadBusy`` if the thread has an open run.
         """
 
     @abstractmethod
     async def prune(self, retention: Retention) -> int:
-        """Remove idle threads and loose files beyond what is to be kept, in every scope; gives how many threads."""
+        """Remove threads and files of every scope beyond the retention; return the number of removed threads."""
 
     # Interrupts, session, recorded effects
 
     @abstractmethod
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-        """The interrupts raised on a thread, in the order they were raised, settled ones included."""
+        """Return the interrupts of a thread in the order they were raised, settled ones included."""
 
     @abstractmethod
     async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
-        """The thread of this scope that raised an interrupt of this id, settled or not; the last one, if several did.
+        """Return the id of the thread that raised this interrupt last, settled or not.
 
-        None if no thread that still exists did.
+        None if no existing thread of the scope did.
         """
 
     @abstractmethod
     async def session(self, scope: str, thread_id: str) -> bytes | None:
-        """The thread's private session value, as the last closed run left it."""
+        """Return the session of a thread as the last closed run left it; None if it has none."""
 
     @abstractmethod
     async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
-        """Remember the result of a side effect under the run that the chain of resumes began with. The first one stays.
+        """Record the result of an effect under the run that began the chain of resumed runs. Raises ``StaleLease``.
 
-        Raises ``StaleLease``.
+        If the key has a result, the old result stays.
         """
 
     @abstractmethod
     async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
-        """All results recorded under a root run."""
+        """Return all results that were recorded under a root run."""
 
     # Files
 
@@ -453,15 +483,15 @@ class Store(ABC):
     async def put_blob(
         self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
     ) -> Blob:
-        """Store a file; with a thread (which need not exist yet) it is removed with that thread.
+        """Store a file. With ``thread_id``, the file is removed with that thread, which need not exist yet.
 
-        It stays as long as another thread holds it too, or if it was also stored without a thread.
+        The file stays while another thread holds it, and if it was also stored without a thread.
         """
 
     @abstractmethod
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
-        """A file with its content. Raises ``NotFound``."""
+        """Return a file with its content. Raises ``NotFound``."""
 
     @abstractmethod
     async def delete_blob(self, scope: str, blob_id: str) -> None:
-        """Remove a file. Raises ``NotFound``."""
+        """Remove a file, even if threads hold it. Raises ``NotFound``."""

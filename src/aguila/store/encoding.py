@@ -1,4 +1,4 @@
-"""Layer: store. What every store asks of the bytes it is given."""
+"""Encode and check the values that every store keeps: rows of the log, ids, cursors and hashes."""
 
 from __future__ import annotations
 
@@ -9,84 +9,95 @@ from typing import Final
 from aguila.codec.large import LARGE
 from aguila.errors import CursorExpired
 
-ROOM: Final = 64 * 1024
-"""Bytes that a store must be able to take for it to count as working: about what a small run writes."""
+SMALL_RUN: Final = 64 * 1024
+"""The bytes that a small run writes. A health check requires room for them."""
+
+Row = tuple[int, bytes]
+"""A row of the log: the number of events, and the events as lines."""
 
 
-def rows_of(events: Sequence[bytes]) -> list[tuple[int, bytes]]:
-    """The events as rows of a log: how many each row has, and these as lines. A large event is a row, as it is.
+def encode_rows(events: Sequence[bytes]) -> list[Row]:
+    """Join events to rows of the log. A large event is a row of its own, which is not copied.
 
-    Raises ``ValueError`` for an event that is not a single line: it is not compact JSON.
+    Raises ``ValueError`` for an event that holds a line break.
     """
     if len(events) == 1:
-        return [(1, _line(events[0]))]
+        return [(1, _check_line(events[0]))]
     if max(map(len, events), default=0) <= LARGE:
-        return [(len(events), _joined(events))]
-    rows: list[tuple[int, bytes]] = []
+        return [(len(events), _join(events))]
+    rows: list[Row] = []
     start = 0
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         if len(event) > LARGE:
-            if start < at:
-                rows.append((at - start, _joined(events[start:at])))
-            rows.append((1, _line(event)))
-            start = at + 1
+            if start < index:
+                rows.append((index - start, _join(events[start:index])))
+            rows.append((1, _check_line(event)))
+            start = index + 1
     if start < len(events):
-        rows.append((len(events) - start, _joined(events[start:])))
+        rows.append((len(events) - start, _join(events[start:])))
     return rows
 
 
-def size_of(rows: Sequence[tuple[int, bytes]]) -> int:
-    """How many bytes the lines have."""
+def decode_row(body: bytes) -> list[bytes]:
+    """Split the lines of a row into events."""
+    return body.split(b"\n")
+
+
+def size_of_rows(rows: Sequence[Row]) -> int:
+    """Return the bytes of some rows."""
     return len(rows[0][1]) if len(rows) == 1 else sum([len(lines) for _, lines in rows])
 
 
-def _joined(events: Sequence[bytes]) -> bytes:
+def size_of_details(title: str | None, metadata: bytes | None) -> int:
+    """Return the bytes of a thread's title and metadata."""
+    return len((title or "").encode()) + len(metadata or b"")
+
+
+def _join(events: Sequence[bytes]) -> bytes:
     body = b"\n".join(events)
     if body.count(b"\n") != max(0, len(events) - 1):
-        raise ValueError(_BROKEN)
+        raise ValueError(_LINE_BREAK)
     return body
 
 
-def _line(event: bytes) -> bytes:
+def _check_line(event: bytes) -> bytes:
     if b"\n" in event:
-        raise ValueError(_BROKEN)
+        raise ValueError(_LINE_BREAK)
     return event
 
 
-_BROKEN = "an event holds a line break: events are stored as single lines of JSON"
+_LINE_BREAK = "an event holds a line break; encode each event as one line of JSON"
 
 
 def check_ids(*ids: str) -> None:
-    """Raise ``ValueError`` for an id that a file cannot hold: one with half a surrogate pair in it."""
+    """Raise ``ValueError`` for an id that UTF-8 cannot encode: one with half a surrogate pair."""
     "".join(ids).encode()
 
 
 def check_cursor(after: int, first: int, last: int) -> int:
-    """The number before the first event to read, in a log from ``first`` to ``last``. Raises ``CursorExpired``."""
+    """Return the number before the first event to read of events ``first`` to ``last``. Raises ``CursorExpired``."""
     if after == 0:
         return first - 1
     if not first - 1 <= after <= last:
-        raise CursorExpired(f"the log goes from {first} to {last}: nothing is known of what came after {after}")
+        raise CursorExpired(f"cursor {after} is not in the log, which has events {first} to {last}; read it from 0")
     return after
 
 
-def thread_hash(scope: str, thread_id: str) -> int:
-    """What is kept of the ids of a removed thread. If two threads share one, the second numbers higher than it must."""
+def hash_thread(scope: str, thread_id: str) -> int:
+    """Return the hash by which a removed thread is remembered.
+
+    If two threads share a hash, the numbers of the second one start higher than they must.
+    """
     name = scope.encode()
     digest = sha256(b"%d:%b%b" % (len(name), name, thread_id.encode())).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def split_events(body: bytes) -> list[bytes]:
-    """The events of one or more lines."""
-    return body.split(b"\n")
+def hash_blob(scope: str, data: bytes, media_type: str, filename: str | None) -> str:
+    """Return the id of a file.
 
-
-def blob_id_of(scope: str, data: bytes, media_type: str, filename: str | None) -> str:
-    """The id of a file.
-
-    It covers the scope, so that nobody learns from an id that another scope has the same file, and the type and name,
-    so that the same bytes under another type are another file and not a wrongly typed one.
+    It covers the scope, so that an id does not reveal that another scope has the same file. It covers the type and the
+    name, so that the same bytes under another type are another file.
     """
     digest = sha256()
     for part in (scope, media_type, "" if filename is None else "/" + filename):

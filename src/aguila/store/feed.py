@@ -1,14 +1,11 @@
-"""Layer: store. Live fan-out within one process: who waits on a thread, and the newest events they wait for.
+"""Deliver live events and control changes to the readers of one process.
 
-Below: ``aguila.store.base``. Above: the stores. It never reads a store by itself: a tail brings its own ``read``.
+A channel exists while a run of this process writes to its thread or a reader follows it. Its ring buffer holds the
+newest batches, so that readers of a run of this process do not touch the disk. A reader that falls behind the ring
+reads from the store again, so that a slow reader uses no memory.
 
-Everything here belongs to one event loop and needs no lock against threads. A channel exists while a run of this
-process writes to its thread or somebody follows it. Its ring holds the newest batches, so that following a run of this
-process does not touch the disk; whoever falls behind the ring reads from the store again, so a slow reader costs no
-memory.
-
-No gap and no repeat: a reader takes the version of the channel *before* it looks, and goes to sleep only if the version
-is still the same.
+Everything here belongs to one event loop and needs no locks. A reader notes the version of a signal *before* it looks
+for news and sleeps only if the version is unchanged, so that it misses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from aguila.errors import StoreUnavailable
 from aguila.store.base import Batch, Lease
 
 Read = Callable[[int], Awaitable[tuple[Sequence[Batch], int]]]
-"""Some stored batches after a sequence number, and the last sequence number of the log at that moment."""
+"""Read stored batches after a cursor; also return the newest sequence number at that moment."""
 
 T = TypeVar("T")
 
@@ -30,19 +27,21 @@ Key = tuple[str, str]
 
 
 class Signal:
-    """A change that many can wait for. All are woken at once; ``version`` counts the changes."""
+    """A change that any number of tasks can wait for. ``version`` counts the changes."""
 
     __slots__ = ("_waiters", "version")
 
     def __init__(self) -> None:
         self.version = 0
-        self._waiters: set[asyncio.Future[None]] | None = None  # most signals are never waited for
+        self._waiters: set[asyncio.Future[None]] | None = None  # created on demand: most signals have no waiters
 
-    def __len__(self) -> int:
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait."""
         return 0 if self._waiters is None else len(self._waiters)
 
     def wake(self) -> None:
-        """Count a change and wake everyone."""
+        """Count a change and wake all waiting tasks."""
         self.version += 1
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
@@ -50,7 +49,7 @@ class Signal:
                 waiter.set_result(None)
 
     async def wait(self, seen: int) -> None:
-        """Return as soon as there was a change after version ``seen``."""
+        """Wait for a change after version ``seen``."""
         if self.version != seen:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -65,7 +64,7 @@ class Signal:
 
 
 class Channel:
-    """One thread: its newest batches and those who follow it."""
+    """The newest batches of one thread, and the signals for its readers."""
 
     __slots__ = (
         "begun_at",
@@ -85,31 +84,31 @@ class Channel:
     def __init__(self, key: Key, ring_limit: int) -> None:
         self.key = key
         self.log = Signal()
-        """Changes of the log."""
+        """Changes when events are appended, or the thread is removed."""
         self.control = Signal()
-        """Changes of who may write: a cancel request, a take-over, the end of a run."""
+        """Changes with a cancel request, a take-over or the end of a run."""
         self.head: int | None = None
-        """The newest sequence number, if we know it; None says: look into the store."""
+        """The newest sequence number; None if only the store knows it."""
         self.lease: Lease | None = None
-        """The run of this process that writes to the thread."""
+        """The lease of the run of this process that writes to the thread."""
         self.begun_at: int | None = None
-        """The version of ``control`` when that run began, which is when nobody can have asked anything of it."""
+        """The version of ``control`` when that run began: until it changes, the run has no cancel request."""
         self.users = 0
         self.stamp: Sequence[object] | None = None
-        """What a polling store saw last of the thread; the first of it stays the same until the thread is deleted."""
-        self.ring: list[tuple[Batch, int]] = []  # a deque would take more room than all the rest of an idle run's
+        """What a polling store last saw of the thread: its first sequence number, then the state of its open run."""
+        self.ring: list[tuple[Batch, int]] = []  # a deque would need more memory than the rest of the channel
         self.ring_bytes = 0
         self.ring_limit = ring_limit
         self.loading: asyncio.Lock | None = None
 
     def after(self, position: int) -> Sequence[Batch] | None:
-        """The batches after a position as far as the ring has them; none if it is the newest; None if unknown."""
+        """Return the batches after a cursor: none if it is the newest number, None if the ring does not have them."""
         if position == self.head:
             return ()
         if not self.ring or position >= self.ring[-1][0].last or position < self.ring[0][0].first - 1:
             return None
         batches: list[Batch] = []
-        for batch, _ in reversed(self.ring):  # from the newest: a live reader needs the last one or two
+        for batch, _ in reversed(self.ring):  # newest first: a live reader needs one or two
             if batch.first <= position + 1:
                 batches.append(cut(batch, position))
                 break
@@ -118,7 +117,7 @@ class Channel:
         return batches
 
     async def load(self, position: int, read: Read) -> Sequence[Batch]:
-        """Read from the store; those who wait behind the same read share what it found."""
+        """Read from the store. Readers at the same cursor share one read."""
         if self.loading is None:
             self.loading = asyncio.Lock()
         async with self.loading:
@@ -127,7 +126,7 @@ class Channel:
                 return found
             seen = self.log.version
             found, last = await read(position)
-            if seen == self.log.version:  # else what we read may be old already
+            if seen == self.log.version:  # otherwise the log has grown during the read
                 self.head = last
                 for batch in found:
                     if not self.ring or self.ring[-1][0].last + 1 == batch.first:
@@ -135,13 +134,13 @@ class Channel:
             return found
 
     def keep(self, batch: Batch, size: int) -> None:
-        """Put a batch into the ring, the oldest ones falling out; a gap before it empties the ring first."""
+        """Put a batch into the ring and drop the oldest ones. A gap before the batch clears the ring first."""
         if self.ring and self.ring[-1][0].last + 1 != batch.first:
             self.clear()
         self.ring.append((batch, size))
         self.ring_bytes += size
-        # The newest stays, however large, for those who wait for it: each would read it again from the store.
-        while self.ring_bytes > self.ring_limit and len(self.ring) > (len(self.log) > 0):
+        # A waiting reader keeps the newest batch in the ring, however large: each would read it from the store again.
+        while self.ring_bytes > self.ring_limit and len(self.ring) > (self.log.waiting > 0):
             self.ring_bytes -= self.ring.pop(0)[1]
 
     def clear(self) -> None:
@@ -151,18 +150,18 @@ class Channel:
 
 
 class Feed:
-    """The channels of one store in one process. ``before_wait`` is called before anyone goes to sleep."""
+    """The channels of one store in one process. ``before_wait`` is called before a reader sleeps."""
 
     def __init__(self, *, ring_bytes: int = 256 * 1024, before_wait: Callable[[], None] = lambda: None) -> None:
         self.channels: dict[Key, Channel] = {}
-        self.closed = False
+        self.is_closed = False
         self._ring_bytes = ring_bytes
         self._before_wait = before_wait
 
     # Writers
 
     def publish(self, lease: Lease, batch: Batch, size: int, *, begun: bool = False, ended: bool = False) -> None:
-        """Hand over what a run of this process has made durable."""
+        """Deliver durable events of a run of this process."""
         channel = self._channel((lease.scope, lease.thread_id))
         channel.lease = None if ended else lease
         if begun:
@@ -176,29 +175,29 @@ class Feed:
             self._drop_unused(channel)
 
     def own(self, lease: Lease) -> None:
-        """A run was taken over by this process."""
+        """Record that this process took over a run."""
         channel = self._channel((lease.scope, lease.thread_id))
         channel.lease = lease
         channel.control.wake()
 
     def disown(self, lease: Lease) -> None:
-        """A lease of this process turned out to be stale."""
+        """Record that a lease of this process is stale."""
         channel = self.channels.get((lease.scope, lease.thread_id))
         if channel is not None and channel.lease == lease:
             channel.lease = None
             channel.control.wake()
             self._drop_unused(channel)
 
-    def control(self, key: Key) -> None:
-        """Who may write to the thread, or whether it should stop, has changed."""
+    def wake_control(self, key: Key) -> None:
+        """Wake the tasks that wait for a cancel request or its answer."""
         channel = self.channels.get(key)
         if channel is not None:
             if channel.stamp is not None:
-                channel.stamp = channel.stamp[:1]  # what was seen before this change is news if it is seen again
+                channel.stamp = channel.stamp[:1]  # the state that the last poll saw is out of date
             channel.control.wake()
 
-    def look_again(self, key: Key) -> None:
-        """Something about the thread has changed elsewhere: forget what we know of it and wake everyone."""
+    def invalidate(self, key: Key) -> None:
+        """Forget what is known of a thread that another process changed or removed, and wake its readers."""
         channel = self.channels.get(key)
         if channel is not None:
             channel.head = None
@@ -207,8 +206,8 @@ class Feed:
             channel.control.wake()
 
     def close(self) -> None:
-        """End all tails."""
-        self.closed = True
+        """End all tails and waits."""
+        self.is_closed = True
         for channel in list(self.channels.values()):
             channel.log.wake()
             channel.control.wake()
@@ -217,22 +216,22 @@ class Feed:
 
     @property
     def waiting(self) -> list[Channel]:
-        """The channels that somebody sleeps on."""
-        return [channel for channel in self.channels.values() if len(channel.log) or len(channel.control)]
+        """The channels that have sleeping readers."""
+        return [channel for channel in self.channels.values() if channel.log.waiting or channel.control.waiting]
 
     async def tail(self, key: Key, after: int, read: Read) -> AsyncIterator[Batch]:
-        """Stored, then live batches after a position, until the feed closes. Raises what ``read`` raises."""
+        """Iterate over stored, then live batches after a cursor, until the feed closes. Raises what ``read`` raises."""
         channel = self._join(key)
         position = after
         try:
-            while not self.closed:
+            while not self.is_closed:
                 seen = channel.log.version
                 batches = channel.after(position)
                 if batches is None:
                     try:
                         batches = await channel.load(position, read)
                     except StoreUnavailable:
-                        if self.closed:
+                        if self.is_closed:
                             return
                         raise
                 for batch in batches:
@@ -240,32 +239,34 @@ class Feed:
                     yield batch
                 if not batches:
                     if (channel.lease is None or channel.ring_bytes > channel.ring_limit) and (
-                        len(channel.log) + len(channel.control) + 1 >= channel.users
+                        channel.log.waiting + channel.control.waiting + 1 >= channel.users
                     ):
-                        channel.clear()  # everyone has everything, and nothing is being written or it is too large
+                        channel.clear()  # all readers are up to date, and no run writes or the newest batch is large
                     self._before_wait()
                     await channel.log.wait(seen)
         finally:
             self._leave(channel)
 
-    async def controlled(self, key: Key, found: Callable[[], Awaitable[T | None]], begun: Lease | None = None) -> T:
-        """What ``found`` gives as soon as that is not None; it is asked again whenever it may have changed.
+    async def wait_for_control(
+        self, key: Key, query: Callable[[], Awaitable[T | None]], begun: Lease | None = None
+    ) -> T:
+        """Call ``query`` now and after each control change; return its first result that is not None.
 
-        For a run that has just ``begun`` it is not asked the first time: nothing has happened to it yet. Raises
-        ``StoreUnavailable`` when the feed closes, and what ``found`` raises.
+        If the run of lease ``begun`` has just begun, the first query is skipped: it has no cancel request yet. Raises
+        ``StoreUnavailable`` when the feed closes, and what ``query`` raises.
         """
         channel = self._join(key)
         try:
             while True:
                 seen = channel.control.version
                 if begun is None or channel.lease is not begun or channel.begun_at != seen:
-                    outcome = await found()
-                    if outcome is not None:
-                        return outcome
+                    result = await query()
+                    if result is not None:
+                        return result
                 self._before_wait()
                 await channel.control.wait(seen)
-                if self.closed:
-                    raise StoreUnavailable("the store is closed")
+                if self.is_closed:
+                    raise StoreUnavailable("the store was closed while the call waited")
         finally:
             self._leave(channel)
 
@@ -290,7 +291,7 @@ class Feed:
 
 
 def cut(batch: Batch, after: int, until: int | None = None) -> Batch:
-    """The part of a batch after ``after`` and up to ``until``."""
+    """Return the part of a batch after ``after`` and up to ``until``."""
     start = max(0, after + 1 - batch.first)
     stop = len(batch.events) if until is None else min(len(batch.events), until + 1 - batch.first)
     if start == 0 and stop == len(batch.events):

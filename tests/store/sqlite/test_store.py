@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from contract import StoreContract
 from contract.support import DEADLINE, Clock, collect, events_of, finish, lines, start, statuses, whole
+from sqlite_support import BlockedWriter, engine_of
 
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
 from aguila.store.sqlite import checkpoint, large_values, locks, queries, writer
 from aguila.store.sqlite.connection import Synchronous
-from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.wakeup import Listener, Sender
 
 anyio = pytest.mark.anyio
@@ -41,12 +41,6 @@ async def store(path: Path) -> AsyncIterator[SQLiteStore]:
     await store.open()
     yield store
     await store.close()
-
-
-def engine_of(store: SQLiteStore) -> Engine:
-    engine = store._engine
-    assert engine is not None
-    return engine
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -170,8 +164,8 @@ async def test_space_is_given_back(store: SQLiteStore, path: Path):
 async def test_the_write_ahead_log_starts_over_under_load(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(checkpoint, "_ROWS", 10)
-    monkeypatch.setattr(checkpoint, "_LONG", 50)
+    monkeypatch.setattr(checkpoint, "MAX_ROWS", 10)
+    monkeypatch.setattr(checkpoint, "LONG_WAL", 50)
 
     def salt() -> bytes:
         """What changes in the header of the log when it starts over."""
@@ -251,26 +245,6 @@ async def test_each_waits_for_a_locked_file_by_itself(path: Path, monkeypatch: p
     await store.close()
 
 
-class Blocked:
-    """The writer, kept from going on."""
-
-    def __init__(self, store: SQLiteStore) -> None:
-        self._has_begun = threading.Event()
-        self._goes_on = threading.Event()
-        self._done = engine_of(store).write(self._wait)
-
-    def _wait(self, db: sqlite3.Connection) -> None:
-        self._has_begun.set()
-        assert self._goes_on.wait(DEADLINE)
-
-    async def begun(self) -> None:
-        assert await asyncio.to_thread(self._has_begun.wait, DEADLINE)
-
-    async def go_on(self) -> None:
-        self._goes_on.set()
-        await self._done
-
-
 @anyio
 async def test_what_waited_behind_our_own_writing_has_not_waited_for_a_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
@@ -279,21 +253,19 @@ async def test_what_waited_behind_our_own_writing_has_not_waited_for_a_lock(
     await store.open()
     time = Time()
     left: list[float] = []
-    lock = writer.Writer._lock
+    lock_file = writer.Writer.lock_file
 
     def locked(self: writer.Writer, db: sqlite3.Connection, deadline: float) -> None:
         left.append(deadline - time.now)
-        lock(self, db, deadline)
+        lock_file(self, db, deadline)
 
     monkeypatch.setattr(writer, "time", time)
-    monkeypatch.setattr(writer.Writer, "_lock", locked)
-    blocked = Blocked(store)
-    await blocked.begun()
-    behind = asyncio.create_task(store.check())
-    await asyncio.sleep(0)
-    time.now += 10
-    await blocked.go_on()
-    await behind
+    monkeypatch.setattr(writer.Writer, "lock_file", locked)
+    async with BlockedWriter(store):
+        queued = asyncio.create_task(store.check())
+        await asyncio.sleep(0)
+        time.now += 10
+    await queued
     assert left == [0.5, 0.5]
     await store.close()
 
@@ -319,19 +291,17 @@ async def test_a_store_that_writes_something_large_gets_on_all_the_time(
 @anyio
 async def test_jobs_that_write_much_are_not_one_transaction(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch):
     counts: list[int] = []
-    run = writer.Writer._run
+    run_jobs = writer.Writer.run_jobs
 
     def counted(self: writer.Writer, jobs: list[Any]) -> None:
         counts.append(len(jobs))
-        run(self, jobs)
+        run_jobs(self, jobs)
 
-    monkeypatch.setattr(writer.Writer, "_run", counted)
-    blocked = Blocked(store)
-    await blocked.begun()
-    much = writer._MUCH
-    rest = [engine_of(store).write(lambda db: None, size=size) for size in (0, much, 0, much // 2, much // 2, 0, 0)]
-    await blocked.go_on()
-    await asyncio.gather(*rest)
+    monkeypatch.setattr(writer.Writer, "run_jobs", counted)
+    full = writer.MAX_TRANSACTION
+    async with BlockedWriter(store):
+        jobs = [engine_of(store).write(lambda db: None, size=size) for size in (0, full, 0, full // 2, full // 2, 0, 0)]
+    await asyncio.gather(*jobs)
     assert counts == [1, 2, 3, 2]
 
 
@@ -412,7 +382,7 @@ async def test_only_the_write_that_does_not_fit_fails(path: Path):
     store = SQLiteStore(path, max_bytes=1_000_000)
     await store.open()
     lease = await start(store)
-    async with held_up(store):
+    async with BlockedWriter(store):
         big = store.put_blob("a", b"x" * 2_000_000, media_type="text/plain")
         small = [store.append(lease, lines(i)) for i in range(5)]
         calls = [asyncio.create_task(call) for call in (*small, big, store.append(lease, lines(5)))]
@@ -439,7 +409,7 @@ async def test_a_job_that_breaks_harms_no_other(store: SQLiteStore):
     def violates(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO checks (key, at) VALUES (2, 1)")
 
-    async with held_up(store):
+    async with BlockedWriter(store):
         broken = [engine_of(store).write(job) for job in (breaks, refuses_too_late, violates)]
         good = asyncio.create_task(store.append(lease, lines(1)))
         await asyncio.sleep(0)
@@ -456,11 +426,11 @@ async def test_after_a_disk_error_the_file_is_opened_anew(store: SQLiteStore):
     def fails(db: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    used = engine_of(store)._writer._db
+    used = engine_of(store).writer.connection
     with pytest.raises(StoreUnavailable, match="disk I/O"):
         await engine_of(store).write(fails)
     assert (await store.append(lease, lines(1))).first == 2
-    assert engine_of(store)._writer._db is not used
+    assert engine_of(store).writer.connection is not used
     with pytest.raises(StoreUnavailable, match="disk I/O"):
         await engine_of(store).read(fails)
     assert await store.last("a", "t") == 2
@@ -523,7 +493,7 @@ async def test_the_viewers_of_a_store_that_was_closed_do_not_watch_but_did(store
 
 
 @anyio
-@pytest.mark.parametrize("refused", ["_share", "_is_locked"])
+@pytest.mark.parametrize("refused", ["_lock_shared", "_is_locked"])
 async def test_where_there_are_no_locks_the_lease_alone_decides(
     path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ):
@@ -564,30 +534,13 @@ async def test_a_lock_file_that_was_deleted_makes_nobody_gone(store: SQLiteStore
 # Group commit and the live feed
 
 
-class held_up:
-    """The writer waits within a transaction, so that jobs gather behind it."""
-
-    def __init__(self, store: SQLiteStore) -> None:
-        self.engine = engine_of(store)
-        self.entered = threading.Event()
-        self.gate = threading.Event()
-
-    async def __aenter__(self) -> None:
-        self.job = self.engine.write(lambda db: (self.entered.set(), self.gate.wait(DEADLINE)))
-        await asyncio.to_thread(self.entered.wait, DEADLINE)
-
-    async def __aexit__(self, *_: object) -> None:
-        self.gate.set()
-        await self.job
-
-
 @anyio
 async def test_what_gathers_during_a_commit_is_the_next_transaction(store: SQLiteStore):
     leases = [await start(store, f"t{i}") for i in range(20)]
     statements: list[str] = []
     await engine_of(store).write(lambda db: db.set_trace_callback(statements.append))
     statements.clear()
-    async with held_up(store):
+    async with BlockedWriter(store):
         calls = [asyncio.create_task(store.append(lease, lines(i))) for i, lease in enumerate(leases)]
         await asyncio.sleep(0)
     await asyncio.gather(*calls)
@@ -602,7 +555,7 @@ async def test_following_a_run_of_this_process_does_not_read_the_file(
         raise AssertionError("the file was read")
 
     lease = await start(store)
-    monkeypatch.setattr(queries, "log", fail)
+    monkeypatch.setattr(queries, "read_log", fail)
     tails = [asyncio.create_task(collect(store.tail("a", "t"), 102)) for _ in range(5)]
     for i in range(100):
         await store.append(lease, lines(i))
@@ -721,11 +674,11 @@ async def test_the_socket_for_wake_ups_is_closed_when_the_store_cannot_be_opened
 ):
     ports: list[int] = []
 
-    def refuse(self: locks.Owners) -> None:
+    def refuse(self: locks.OwnerLocks) -> None:
         ports.append(port_of(path))
         raise PermissionError("no locks here")
 
-    monkeypatch.setattr(locks.Owners, "open", refuse)
+    monkeypatch.setattr(locks.OwnerLocks, "open", refuse)
     with pytest.raises(PermissionError, match="no locks here"):
         await SQLiteStore(path).open()
     assert_free(ports[0])
@@ -753,9 +706,9 @@ async def test_without_a_socket_there_is_polling(path: Path, monkeypatch: pytest
 async def test_nobody_waiting_means_no_polling(store: SQLiteStore):
     lease = await start(store)
     waiter = asyncio.create_task(store.cancel_requested(lease))
-    await until(lambda: engine_of(store)._polling is not None)
+    await until(lambda: engine_of(store).is_polling)
     waiter.cancel()
-    await until(lambda: engine_of(store)._polling is None)
+    await until(lambda: not engine_of(store).is_polling)
 
 
 @anyio
@@ -818,7 +771,7 @@ async def test_more_threads_than_fit_a_datagram(store: SQLiteStore, path: Path):
         await whole(store, name, "r")
     tail = asyncio.create_task(collect(other.tail("a", names[7]), 3))
     await until(lambda: bool(engine_of(other).feed.waiting))
-    async with held_up(store):
+    async with BlockedWriter(store):
         calls = [asyncio.create_task(start(store, name, "r2")) for name in names]
         await asyncio.sleep(0)
     await asyncio.gather(*calls)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from contract.support import DEADLINE, events_of, finish, lines, start
+from sqlite_support import engine_of
 
 from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
 from aguila.store import Lease, RunEnd, SQLiteStore
 from aguila.store.sqlite import checkpoint
 from aguila.store.sqlite.connection import Synchronous
-from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.store import SHORT
 
 pytestmark = pytest.mark.anyio
@@ -59,23 +59,17 @@ async def store(make: Callable[..., SQLiteStore]) -> SQLiteStore:
     return store
 
 
-def engine_of(store: SQLiteStore) -> Engine:
-    engine = store._engine
-    assert engine is not None
-    return engine
-
-
 async def come_round() -> None:
     await asyncio.sleep(0)
 
 
 async def at_rest(store: SQLiteStore) -> None:
     """Return when the thread has done what it does after a commit, checkpoints too."""
-    writer = engine_of(store)._writer
+    writer = engine_of(store).writer
     async with asyncio.timeout(DEADLINE):
         while True:
             await asyncio.sleep(0.001)
-            if not writer._turn.locked() and not writer._checkpointer._due.is_set():
+            if not writer.is_busy and not writer.checkpointer.is_due:
                 return
 
 
@@ -204,7 +198,7 @@ async def test_the_commit_after_a_checkpoint_is_made_by_the_thread(
 ):
     lease = await start(store)
     await come_round()
-    monkeypatch.setattr(checkpoint, "_ROWS", 1)
+    monkeypatch.setattr(checkpoint, "MAX_ROWS", 1)
     await store.append(lease, lines(1))
     await come_round()
     monkeypatch.undo()
@@ -228,18 +222,18 @@ async def test_while_a_checkpoint_is_on_one_commit_is_made_by_the_thread(
         gate.wait(DEADLINE)
         return 10, 5
 
-    monkeypatch.setattr(checkpoint.Checkpointer, "_checkpoint", staticmethod(checkpoint_slowly))
-    monkeypatch.setattr(checkpoint, "_ROWS", 1)
+    monkeypatch.setattr(checkpoint, "run_checkpoint", checkpoint_slowly)
+    monkeypatch.setattr(checkpoint, "MAX_ROWS", 1)
     await store.append(lease, lines(0))
     await asyncio.to_thread(entered.wait, DEADLINE)
     where.was_here.clear()
-    writer = engine_of(store)._writer
+    writer = engine_of(store).writer
     for index in range(3):
         await store.append(lease, lines(index))
         async with asyncio.timeout(DEADLINE):
             while True:
                 await asyncio.sleep(0.001)
-                if not writer._turn.locked():
+                if not writer.is_busy:
                     break
     assert where.was_here == [False, True, True]
     monkeypatch.undo()
@@ -256,13 +250,13 @@ async def test_an_error_of_the_disk_at_once_is_an_outage_like_any_other(store: S
         raise sqlite3.OperationalError("disk I/O error")
 
     engine = engine_of(store)
-    used = engine._writer._db
+    used = engine.writer.connection
     with pytest.raises(StoreUnavailable, match="disk I/O"):
         await engine.write(fails, is_short=True)
     assert threads == [threading.main_thread()]
     await come_round()
     assert (await store.append(lease, lines(1))).first == 2
-    assert engine._writer._db is not used
+    assert engine.writer.connection is not used
 
 
 async def test_nothing_overtakes_what_is_queued(store: SQLiteStore, where: Where):

@@ -1,16 +1,16 @@
-"""Layer: store. The files of the store in memory, and who holds each of them."""
+"""The files of the memory store, and the threads that hold each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-from aguila.errors import NotFound
+from aguila.store import refusals
 from aguila.store.base import Blob
 from aguila.store.feed import Key
 
 
 class _File:
-    """A file and who holds it: the threads it goes away with, or nobody (``is_kept``)."""
+    """A file and the threads that hold it. ``is_kept`` if it was also stored without a thread."""
 
     __slots__ = ("blob", "data", "is_kept", "threads")
 
@@ -21,38 +21,38 @@ class _File:
         self.threads: set[Key] = set()
 
 
-class Files:
-    """All files of a store. ``bytes`` is what they come to."""
+class Blobs:
+    """All files of a store, and their total size in ``bytes``."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._files: dict[Key, _File] = {}
-        self._held: dict[Key, set[str]] = {}  # thread -> the files it holds; a file may come before its thread
+        self._held: dict[Key, set[str]] = {}  # thread -> its files; a file may be stored before its thread exists
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all files."""
         self.bytes = 0
         self._files.clear()
         self._held.clear()
 
     def has(self, scope: str, blob_id: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         return (scope, blob_id) in self._files
 
     def get(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
-        """A file with its content. Raises ``NotFound``."""
+        """Return a file with its content. Raises ``NotFound``."""
         file = self._files.get((scope, blob_id))
         if file is None:
-            raise NotFound(f"no file {blob_id!r}")
+            raise refusals.no_blob(blob_id)
         return file.blob, file.data
 
     def add(self, scope: str, blob: Blob, data: bytes) -> None:
-        """Store a file that is not there."""
+        """Store a new file."""
         self._files[scope, blob.blob_id] = _File(blob, data)
         self.bytes += len(data)
 
     def hold(self, scope: str, blob_id: str, thread_id: str | None) -> Blob:
-        """Have a thread hold a file, or keep it whatever becomes of threads."""
+        """Let a thread hold a file; without a thread, keep the file until it is deleted."""
         file = self._files[scope, blob_id]
         if thread_id is None:
             file.is_kept = True
@@ -62,7 +62,7 @@ class Files:
         return file.blob
 
     def delete(self, scope: str, blob_id: str) -> None:
-        """Remove a file, whoever holds it. Raises ``NotFound``."""
+        """Remove a file, even if threads hold it. Raises ``NotFound``."""
         self.get(scope, blob_id)
         file = self._files.pop((scope, blob_id))
         self.bytes -= len(file.data)
@@ -70,22 +70,22 @@ class Files:
             self._held[key].discard(blob_id)
 
     def bytes_held(self, threads: Iterable[Key]) -> int:
-        """What the files that some of these threads hold come to, each counted once."""
+        """Return the total size of the files that these threads hold, each counted once."""
         held = {(key[0], blob_id) for key in threads for blob_id in self._held.get(key, ())}
         return sum(len(self._files[key].data) for key in held)
 
-    def loose(self, threads: Container[Key]) -> Iterator[tuple[str, Blob]]:
-        """The files that none of these threads holds, and their scopes, in the order they came."""
+    def without_thread(self, threads: Container[Key]) -> Iterator[tuple[str, Blob]]:
+        """Iterate over (scope, file) of the files that none of these threads holds, oldest first."""
         for (scope, _), file in list(self._files.items()):
             if not any(key in threads for key in file.threads):
                 yield scope, file.blob
 
-    def holds(self, thread: Key) -> bool:
-        """Whether a thread has files."""
+    def has_files(self, thread: Key) -> bool:
+        """Return whether a thread holds files."""
         return bool(self._held.get(thread))
 
     def release(self, thread: Key) -> None:
-        """A thread is removed, and with it what nobody else holds."""
+        """Remove the files of a removed thread, except those that other threads hold or that are kept."""
         scope = thread[0]
         for blob_id in self._held.pop(thread, ()):
             file = self._files[scope, blob_id]

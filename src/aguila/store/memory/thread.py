@@ -1,4 +1,4 @@
-"""Layer: store. One thread of the store in memory: its log, its runs, and what they asked."""
+"""One thread of the memory store: its log, its runs and its interrupts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aguila.errors import InterruptTaken
+from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
-from aguila.store.encoding import check_cursor
+from aguila.store.encoding import check_cursor, size_of_details
 from aguila.store.feed import Key, cut
 
 _replace = msgspec.structs.replace
 
 
 class Thread:
-    """All of one thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` are of the one that is on."""
+    """A thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` belong to the open run."""
 
     __slots__ = (
         "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts",
@@ -41,20 +41,20 @@ class Thread:
         self.running: str | None = None
         self.lease_seconds = 0.0
         self.cancel: CancelRequest | None = None
-        self.viewers: dict[str, tuple[float, float]] = {}  # until when it counts, and for how long it was noted
+        self.viewers: dict[str, tuple[float, float]] = {}  # process -> (expiry, seconds registered)
         self.interrupts: dict[str, InterruptRecord] = {}
         self.session: bytes | None = None
         self.effects: dict[str, dict[str, bytes]] = {}
 
     def record_of(self, run_id: str) -> RunRecord:
-        """What is known of a run that is there."""
+        """Return the record of an existing run."""
         run = self.runs[run_id]
         if run_id != self.running:
             return run
         return _replace(run, last=self.last, cancel_requested=self.cancel == "always")
 
     def summary(self) -> ThreadSummary:
-        """What a list of threads shows of it."""
+        """Return the entry in the list of threads."""
         return ThreadSummary(
             thread_id=self.key[1],
             created_at=self.created_at,
@@ -70,23 +70,20 @@ class Thread:
         )
 
     def update(self, update: ThreadUpdate) -> int:
-        """Change the title, the archived flag or the metadata; gives by how many bytes the thread grew."""
-        before = self._described()
+        """Change the title, the archived flag or the metadata; return by how many bytes the thread grew."""
+        before = size_of_details(self.title, self.metadata)
         if update.title is not msgspec.UNSET:
             self.title = update.title
         if update.archived is not msgspec.UNSET:
             self.archived = update.archived
         if update.metadata is not msgspec.UNSET:
             self.metadata = update.metadata
-        return self._described() - before
-
-    def _described(self) -> int:
-        return len((self.title or "").encode()) + len(self.metadata or b"")
+        return size_of_details(self.title, self.metadata) - before
 
     # The log
 
     def write(self, events: Sequence[bytes], now: float) -> Batch:
-        """Append events."""
+        """Append events to the log."""
         first = self.last + 1
         batch = Batch(first, tuple(events))
         if events:
@@ -97,7 +94,7 @@ class Thread:
         return batch
 
     def read(self, after: int, until: int | None, limit: int) -> tuple[Sequence[Batch], int]:
-        """Batches after a sequence number, and the last one of the log. Raises ``CursorExpired``."""
+        """Return batches after a cursor, and the newest sequence number. Raises ``CursorExpired``."""
         after = check_cursor(after, self.first, self.last)
         stop = self.last if until is None else min(until, self.last)
         found: list[Batch] = []
@@ -114,21 +111,21 @@ class Thread:
     # Interrupts
 
     def claim(self, run_id: str, interrupt_ids: Sequence[str]) -> None:
-        """A run answers these."""
+        """Claim interrupts for a run."""
         for interrupt_id in interrupt_ids:
             self.interrupts[interrupt_id] = _replace(self.interrupts[interrupt_id], status="claimed", claimed_by=run_id)
 
     def settle(self, run_id: str, interrupt_ids: Sequence[str]) -> None:
-        """A run has used these answers. Raises ``InterruptTaken``, and settles none, if it has not claimed one."""
+        """Settle interrupts of a run. Raises ``InterruptTaken``, and settles none, if the run has not claimed one."""
         for interrupt_id in interrupt_ids:
             interrupt = self.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.claimed_by != run_id:
-                raise InterruptTaken(f"interrupt {interrupt_id!r} is not claimed", interrupt_id=interrupt_id)
+                raise refusals.interrupt_not_claimed(interrupt_id, run_id)
         for interrupt_id in interrupt_ids:
             self.interrupts[interrupt_id] = _replace(self.interrupts[interrupt_id], status="settled")
 
     def reopen_claims(self, run_id: str) -> None:
-        """A run will not use the answers that it has not used yet."""
+        """Reopen the interrupts that a run has claimed and not settled."""
         for interrupt in list(self.interrupts.values()):
             if interrupt.status == "claimed" and interrupt.claimed_by == run_id:
                 self.interrupts[interrupt.interrupt_id] = _replace(interrupt, status="open", claimed_by=None)

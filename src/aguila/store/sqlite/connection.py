@@ -1,8 +1,4 @@
-"""Layer: store. Opening the SQLite file: connections, settings, migrations, and what its errors mean.
-
-Migrations are the numbered files in ``migrations``; ``user_version`` says how many a file has had. Each is one
-transaction, so a crash leaves the old schema or the new one. A file of a newer Aguila is refused.
-"""
+"""Open connections to the SQLite file, and interpret their errors."""
 
 from __future__ import annotations
 
@@ -21,40 +17,42 @@ _RETRY = 0.01
 
 
 def unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    """What to raise for an error of SQLite: locked, full, unreadable."""
+    """Convert an error of SQLite (locked, full, unreadable) to ``StoreUnavailable``."""
     name = getattr(error, "sqlite_errorname", None)
     return StoreUnavailable(f"SQLite: {error}" + ("" if name is None else f" ({name})"))
 
 
 def is_outage(error: sqlite3.Error) -> bool:
-    """Whether the file, and not the statement, is at fault."""
+    """Return whether the file caused the error, and not the statement."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
-def is_passing(error: sqlite3.Error) -> bool:
-    """Whether the connection is still good: the file is only locked or full."""
+def is_temporary(error: sqlite3.Error) -> bool:
+    """Return whether the connection is still usable: the file is only locked or full."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR)
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
 
 
-class Writing(sqlite3.Connection):
+class WriteConnection(sqlite3.Connection):
     """The connection that writes."""
 
     wrote_at = -inf
-    """When it last wrote a part of something large, by ``time.monotonic``."""
+    """The ``time.monotonic`` of the latest part of a large value."""
 
 
-def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> Writing:
-    """The connection that writes; makes and migrates the file if needed.
+def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> WriteConnection:
+    """Open the connection that writes; create or upgrade the file. Raises ``sqlite3.Error``, ``StoreUnavailable``.
 
-    From then on it waits for no lock: that is up to ``writer``. Raises ``sqlite3.Error`` or ``StoreUnavailable``.
+    Its statements do not wait for locks: the writer does that itself.
     """
-    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=Writing)
+    db = sqlite3.connect(
+        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=WriteConnection
+    )
     try:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only heeded before the file has a first page
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first page is written
         _use_wal(db, busy_seconds)
         db.execute(f"PRAGMA synchronous = {synchronous}")
-        db.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoint.py
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoint.py does it
         db.execute("PRAGMA journal_size_limit = 67108864")
         if max_bytes is not None:
             page = db.execute("PRAGMA page_size").fetchone()[0]
@@ -68,14 +66,14 @@ def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_by
 
 
 def connect_reader(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
-    """A connection that only queries. Raises ``sqlite3.Error``."""
+    """Open a connection that only reads. Raises ``sqlite3.Error``."""
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA query_only = ON")
     return db
 
 
 def _use_wal(db: sqlite3.Connection, busy_seconds: float) -> None:
-    # SQLite does not wait for its busy timeout here, and two processes may open a new file at once.
+    # SQLite ignores its busy timeout here, and two processes may create the file at the same time.
     deadline = time.monotonic() + busy_seconds
     while True:
         try:
@@ -87,4 +85,6 @@ def _use_wal(db: sqlite3.Connection, busy_seconds: float) -> None:
         else:
             break
     if mode != "wal":
-        raise StoreUnavailable(f"this file cannot be used with a write-ahead log (journal mode {mode!r})")
+        raise StoreUnavailable(
+            f"the file system does not support a write-ahead log (journal mode {mode!r}); use a local disk"
+        )

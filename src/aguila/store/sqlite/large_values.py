@@ -1,7 +1,7 @@
-"""Layer: store. Large values into rows and out of them, slice by slice.
+"""Write and read large values in slices.
 
-As a parameter or a column, a value of the size of a photo is held three times: by the caller, by the statement, and as
-the record that goes into the file. In slices it is held once, and it takes less time.
+As a parameter or a result column, a value is in memory three times: with the caller, in the statement and in the record
+that goes to the file. In slices it is there once, and faster.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any
 
 from aguila.codec.large import LARGE
 from aguila.codec.whole import Whole
-from aguila.store.sqlite.connection import Writing
+from aguila.store.sqlite.connection import WriteConnection
 
 _SLICE = 1 << 18
 
 
 def insert(db: sqlite3.Connection, statement: str, values: tuple[Any, ...], data: bytes) -> int:
-    """Run ``INSERT INTO table (..., column) VALUES (?, ...)`` with ``data`` for the last column; gives the row's id."""
+    """Run ``INSERT INTO table (..., column) VALUES (?, ...)`` with ``data`` as the last value; return the row id."""
     if len(data) <= LARGE:
         row = db.execute(statement, (*values, data)).lastrowid
     else:
         head, _, tail = statement.rpartition("?")
         row = db.execute(f"{head}zeroblob(?){tail}", (*values, len(data))).lastrowid
         view = memoryview(data)
-        table, column = _place(statement)
-        with db.blobopen(table, column, known(row)) as blob:
-            for at in range(0, len(view), _SLICE):
-                blob.write(view[at : at + _SLICE])
-                if isinstance(db, Writing):
+        table, column = _parse_target(statement)
+        with db.blobopen(table, column, row_id(row)) as blob:
+            for start in range(0, len(view), _SLICE):
+                blob.write(view[start : start + _SLICE])
+                if isinstance(db, WriteConnection):
                     db.wrote_at = monotonic()
-    return known(row)
+    return row_id(row)
 
 
-def column(name: str) -> str:
-    """SQL for a column that may be large: its value, or how many bytes it has, for ``whole``."""
+def select_value(name: str) -> str:
+    """Return SQL for a column that may be large: its value, or the length of a large one, for ``read_value``."""
     return f"CASE WHEN length({name}) > {LARGE} THEN length({name}) ELSE {name} END"
 
 
-def whole(db: sqlite3.Connection, found: bytes | int, table: str, name: str, row: int) -> bytes:
-    """What ``column`` found in a row, or what it found too large to be read there."""
+def read_value(db: sqlite3.Connection, found: bytes | int, table: str, name: str, row: int) -> bytes:
+    """Return the value that ``select_value`` found; read a large one in slices."""
     if isinstance(found, bytes):
         return found
     pieces = Whole(found)
@@ -50,13 +50,13 @@ def whole(db: sqlite3.Connection, found: bytes | int, table: str, name: str, row
     return pieces.getvalue()
 
 
-def _place(statement: str) -> tuple[str, str]:
+def _parse_target(statement: str) -> tuple[str, str]:
     head, _, _ = statement.partition(")")
     target, _, columns = head.partition("(")
     return target.split()[-1], columns.split(",")[-1].strip()
 
 
-def known(row: int | None) -> int:
-    """The id of a row that something was inserted into."""
-    assert row is not None  # noqa: S101 - something was inserted
+def row_id(row: int | None) -> int:
+    """Return the ``lastrowid`` of an INSERT."""
+    assert row is not None  # noqa: S101 - None only before the first INSERT
     return row

@@ -1,13 +1,12 @@
-"""Layer: store. Which owners of runs are gone: each holds a lock, and the kernel drops the locks of who dies.
+"""Detect dead owners: each process locks one byte of a file, and the kernel drops the locks of a process that dies.
 
-The lock is a byte of the empty file ``<database>-lock``, at a place made from the owner's name, shared by whoever uses
-that name. It belongs to the open file and not to the process, so that several stores of one process do not let go of
-each other's. A process that is only stopped keeps its locks: its lease alone says when it has been away for too long.
+The file is ``<database>-lock``; it is empty. The offset of the byte is a hash of the owner's name. The lock is shared,
+so that several stores can use the same name. It belongs to the open file, so that the stores of one process keep their
+locks apart. A process that is suspended keeps its locks; its runs are taken over when their leases expire.
 
-What is known is noted with each run: the number of the lock file, if its owner held its lock when it began. Where
-there are no such locks (another platform, a file system that refuses them), or when the file is not the same one any
-more (it was deleted, the database was copied), nothing is known, and the lease decides. The file is never deleted
-here: who has it open would not see who locks the next one.
+Each run stores the inode of the lock file if its owner held its lock. If the platform or the file system has no such
+locks, or the lock file was replaced (deleted, or the database was copied), only the lease decides. The lock file is
+never deleted here: a process that has the old file open would not see the locks in a new one.
 """
 
 from __future__ import annotations
@@ -30,90 +29,90 @@ if sys.platform == "linux":
     # struct flock: type, whence, start, length, process.
     _FLOCK = struct.Struct("hhqqi0q")
 
-    def _share(file: int, at: int) -> None:
-        """Lock a byte together with others. Raises ``OSError``."""
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, at, 1, 0))
+    def _lock_shared(file: int, offset: int) -> None:
+        """Take a shared lock on a byte. Raises ``OSError``."""
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0))
 
-    def _is_locked(file: int, at: int) -> bool:
-        """Whether somebody else has locked a byte. Raises ``OSError``."""
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-        return _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK
+    def _is_locked(file: int, offset: int) -> bool:
+        """Return whether another open file has locked a byte. Raises ``OSError``."""
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        return _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, query))[0] != fcntl.F_UNLCK
 
 else:
 
-    def _share(file: int, at: int) -> None:
-        raise OSError(errno.ENOTSUP, "locks of open files are known of Linux only")
+    def _lock_shared(file: int, offset: int) -> None:
+        raise OSError(errno.ENOTSUP, "owner locks need Linux")
 
-    def _is_locked(file: int, at: int) -> bool:
-        raise OSError(errno.ENOTSUP, "locks of open files are known of Linux only")
+    def _is_locked(file: int, offset: int) -> bool:
+        raise OSError(errno.ENOTSUP, "owner locks need Linux")
 
 
-class Owners:
-    """The locks of one store. ``hold`` is for one thread; ``is_gone`` may be asked on any, while it is open."""
+class OwnerLocks:
+    """The locks of one store. Call ``hold`` from one thread only; ``is_dead`` may be called from any."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + "-lock")
         self._file: int | None = None
-        self._number: int | None = None
+        self._inode: int | None = None
         self._held: set[str] = set()
 
     def open(self) -> None:
-        """Begin to hold locks, also for owners from before ``close``. Where it cannot be done nobody is ever gone."""
+        """Open the lock file and lock the owners from before ``close`` again. If this fails, no owner is ever dead."""
         try:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._number = os.fstat(self._file).st_ino & 2**63 - 1  # what SQLite can hold of it
+            self._inode = os.fstat(self._file).st_ino & 2**63 - 1  # SQLite integers are signed
             _is_locked(self._file, 0)
             for owner in self._held:
-                _share(self._file, _place(owner))
+                _lock_shared(self._file, _offset(owner))
         except OSError as error:
-            _log.info("no locks, so leases alone say who is gone: %s", error)
+            _log.info("owner locks are not available, dead owners are found by their leases only: %s", error)
             self.close()
         else:
             _opened.add(self)
 
     def close(self) -> None:
-        """Let go of all locks."""
+        """Release all locks."""
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # as when somebody has closed all files, to become a daemon
+            with contextlib.suppress(OSError):  # the application may have closed all files, as daemons do
                 os.close(file)
 
     def hold(self, owner: str) -> int | None:
-        """Show that an owner is there, for as long as this is open; gives what to note, None if it cannot be shown."""
+        """Lock the byte of an owner until ``close``; return the inode to store, or None if it cannot be locked."""
         if self._file is None:
             return None
         if owner not in self._held:
             try:
-                _share(self._file, _place(owner))
+                _lock_shared(self._file, _offset(owner))
             except OSError as error:
-                _log.info("owner %s has no lock: %s", owner, error)
+                _log.info("cannot lock owner %s: %s", owner, error)
                 return None
             self._held.add(owner)
-        return self._number
+        return self._inode
 
-    def is_gone(self, owner: str, noted: int | None) -> bool:
-        """Whether it is known that an owner, of whom ``hold`` gave this, is there no more."""
-        if self._file is None or noted is None or noted != self._number or owner in self._held:
+    def is_dead(self, owner: str, inode: int | None) -> bool:
+        """Return whether an owner is known to be dead. ``inode`` is what ``hold`` returned to it."""
+        if self._file is None or inode is None or inode != self._inode or owner in self._held:
             return False
         try:
-            return not _is_locked(self._file, _place(owner))
+            return not _is_locked(self._file, _offset(owner))
         except OSError as error:
-            _log.info("whether owner %s has a lock is not known: %s", owner, error)
+            _log.info("cannot test the lock of owner %s: %s", owner, error)
             return False
 
 
-def _place(owner: str) -> int:
+def _offset(owner: str) -> int:
     return int.from_bytes(sha256(owner.encode(errors="surrogatepass")).digest()[:8], "big") >> 2
 
 
-_opened: weakref.WeakSet[Owners] = weakref.WeakSet()
+_opened: weakref.WeakSet[OwnerLocks] = weakref.WeakSet()
 
 
-def _let_go() -> None:
-    # A forked process has the same open files: it would keep the locks of a parent that dies.
-    for owners in list(_opened):
-        owners.close()
+def _release_after_fork() -> None:
+    # A child inherits the open files, and would keep the locks of a parent that dies.
+    for locks in list(_opened):
+        locks.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release_after_fork)

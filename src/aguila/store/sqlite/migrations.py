@@ -51,8 +51,9 @@ def _version(db: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> Iterator[str]:
     # executescript() would commit the transaction that makes an upgrade atomic.
+    text = resources.files("aguila.store.sqlite").joinpath(script).read_text(encoding="utf-8")
     statement = ""
-    for line in resources.files(__package__).joinpath(script).read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in text.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement

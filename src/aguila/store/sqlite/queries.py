@@ -1,7 +1,4 @@
-"""Layer: store. The SQL that queries. Each function sees one snapshot: the caller holds a transaction open around it.
-
-``writes`` uses some of these within its own transaction. Nothing here writes.
-"""
+"""The SQL that reads. The caller holds a transaction open around each function, which sees one snapshot."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aguila.errors import NotFound
+from aguila.store import refusals
 from aguila.store.base import (
     RECENT_THREADS,
     Batch,
@@ -20,22 +17,23 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
-from aguila.store.encoding import check_cursor, split_events
+from aguila.store.encoding import check_cursor, decode_row
 from aguila.store.feed import Key, cut
-from aguila.store.sqlite.large_values import column, whole
+from aguila.store.sqlite.large_values import read_value, select_value
 
 READ_BYTES = 512 * 1024
-"""A read stops after about this many bytes, however many events it was asked for: a stopped reader holds on to it."""
+"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
 
 CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
-"""What ``runs.cancel_requested`` says."""
+"""The values of the column ``runs.cancel_requested``."""
 
 _CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
+# The columns of _RUN and _SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
 _RUN = f"""
-SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {column("i.body")}, r.fingerprint, r.first,
+SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {select_value("i.body")}, r.fingerprint, r.first,
   coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
-  i.run, t.agent
+  t.agent, i.run
 FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
 """  # noqa: S608 - our own names
 
@@ -47,88 +45,65 @@ SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM ru
 FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
 
+_LOG = f"SELECT first, {select_value('events')}, place FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
 
-_LOG = f"SELECT first, {column('events')}, place FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
 
-
-def place_of(thread: int, last: int) -> int:
-    """The key of the row of the log that has this number of a thread for its last one."""
+def log_place(thread: int, last: int) -> int:
+    """Return the key of the row of the log whose last event has this number."""
     return (thread << 32) + last
 
 
 def _run_record(db: sqlite3.Connection, row: Sequence[Any]) -> RunRecord:
-    return RunRecord(
-        scope=row[0],
-        thread_id=row[1],
-        run_id=row[2],
-        parent_run_id=row[3],
-        input=whole(db, row[4], "inputs", "body", row[15]),
-        fingerprint=row[5],
-        first=row[6],
-        last=row[7],
-        outcome=row[8],
-        owner=row[9],
-        epoch=row[10],
-        lease_until=row[11],
-        cancel_requested=row[12] == CANCEL["always"],
-        started_at=row[13],
-        ended_at=row[14],
-        agent=row[16],
-    )
+    *values, run = row
+    fields = dict(zip(RunRecord.__struct_fields__, values, strict=True))
+    fields["input"] = read_value(db, fields["input"], "inputs", "body", run)
+    fields["cancel_requested"] = fields["cancel_requested"] == CANCEL["always"]
+    return RunRecord(**fields)
 
 
 def _summary(row: Sequence[Any]) -> ThreadSummary:
-    return ThreadSummary(
-        thread_id=row[0],
-        created_at=row[1],
-        updated_at=row[2],
-        last=row[3],
-        runs=row[4],
-        running=row[5],
-        position=row[6],
-        agent=row[7],
-        title=row[8],
-        archived=bool(row[9]),
-        metadata=row[10],
-    )
+    fields = dict(zip(ThreadSummary.__struct_fields__, row, strict=True))
+    fields["archived"] = bool(fields["archived"])
+    return ThreadSummary(**fields)
 
 
-def thread_key(db: sqlite3.Connection, scope: str, thread_id: str) -> tuple[int, int]:
-    """The key and the last sequence number of a thread. Raises ``NotFound``."""
+def find_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> tuple[int, int]:
+    """Return the key and the newest sequence number of a thread. Raises ``NotFound``."""
     row = db.execute("SELECT key, last FROM threads WHERE scope = ? AND thread_id = ?", (scope, thread_id)).fetchone()
     if row is None:
-        raise NotFound(f"no thread {thread_id!r}")
+        raise refusals.no_thread(thread_id)
     return row
 
 
-def run_by_key(db: sqlite3.Connection, key: int) -> RunRecord:
-    """A run that is known to exist."""
+def read_run_by_key(db: sqlite3.Connection, key: int) -> RunRecord:
+    """Return an existing run."""
     return _run_record(db, db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
 
 
-def run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
-    """One run. Raises ``NotFound``."""
+def read_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    """Return a run. Raises ``NotFound``."""
     row = db.execute(
         f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ?", (scope, thread_id, run_id)
     ).fetchone()
     if row is None:
-        raise NotFound(f"no run {run_id!r} on thread {thread_id!r}")
+        raise refusals.no_run(thread_id, run_id)
     return _run_record(db, row)
 
 
-def runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunRecord]:
-    """The runs of a thread in the order they began."""
+def list_runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunRecord]:
+    """Return the runs of a thread in the order they began."""
     rows = db.execute(f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? ORDER BY r.key", (scope, thread_id))
     return [_run_record(db, row) for row in rows]
 
 
-IsGone = Callable[[str, int | None], bool]
-"""Whether a process is known to be gone, by its name and the lock file that was noted for it."""
+IsDead = Callable[[str, int | None], bool]
+"""Return whether a process is known to be dead, by its name and the stored inode of its lock file."""
 
 
-def expired(db: sqlite3.Connection, now: float, is_gone: IsGone) -> tuple[Sequence[RunRecord], bool]:
-    """Open runs whose lease has run out or whose owner is gone, and whether a clock set back has made a lease or a note
-    too long.
+def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[Sequence[RunRecord], bool]:
+    """Return the open runs whose lease has expired or whose owner is dead.
+
+    Also return whether a lease or a viewer lasts longer than its length, because the clock was set back.
     """
     rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
     found = [_run_record(db, row) for row in rows]
@@ -137,24 +112,24 @@ def expired(db: sqlite3.Connection, now: float, is_gone: IsGone) -> tuple[Sequen
         (now,),
     )
     for owner, lock in owners.fetchall():
-        if is_gone(owner, lock):
+        if is_dead(owner, lock):
             rows = db.execute(
                 f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?",
                 (now, owner, lock),
             )
             found += [_run_record(db, row) for row in rows]
-    longest = db.execute(
+    too_long = db.execute(
         f"""
         SELECT 1 FROM runs r WHERE {_OPEN} AND r.lease_until > ? + r.lease_seconds
         UNION ALL SELECT 1 FROM viewers WHERE until > ? + seconds LIMIT 1
         """,  # noqa: S608
         (now, now),
     ).fetchone()
-    return found, longest is not None
+    return found, too_long is not None
 
 
-def cancel_requested(db: sqlite3.Connection, lease: Lease) -> CancelRequest | None:
-    """Whether cancelling was asked for; "always" if the lease is stale."""
+def read_cancel_request(db: sqlite3.Connection, lease: Lease) -> CancelRequest | None:
+    """Return the cancel request of a run; "always" if the lease is stale."""
     row = db.execute(
         """
         SELECT r.cancel_requested FROM threads t JOIN runs r ON r.key = t.running
@@ -165,25 +140,25 @@ def cancel_requested(db: sqlite3.Connection, lease: Lease) -> CancelRequest | No
     return "always" if row is None else _CANCEL[row[0]]
 
 
-def cancel_settled(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
-    """The run, unless its owner has yet to answer whether nobody watches it. Raises ``NotFound``."""
-    found = run(db, scope, thread_id, run_id)
-    is_open = db.execute(
+def read_settled_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
+    """Return the run, or None if it has an unanswered ``unwatched`` request. Raises ``NotFound``."""
+    found = read_run(db, scope, thread_id, run_id)
+    unanswered = db.execute(
         """
         SELECT 1 FROM threads t JOIN runs r ON r.key = t.running
         WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.cancel_requested = ?
         """,
         (scope, thread_id, run_id, CANCEL["unwatched"]),
     ).fetchone()
-    return found if is_open is None else None
+    return found if unanswered is None else None
 
 
-def watched(
-    db: sqlite3.Connection, now: float, within: float, lease: Lease, is_gone: IsGone
+def has_viewers(
+    db: sqlite3.Connection, now: float, within: float, lease: Lease, is_dead: IsDead
 ) -> tuple[bool, Sequence[str]]:
-    """Whether some other process has viewers of this run, or had some in the last seconds; and which are gone.
+    """Return whether another process has viewers, or had some ``within`` seconds; and which processes are dead.
 
-    When one died nobody knows: it counts as one that had some until now, and is to be noted as that.
+    The time of a death is not known: a dead process had viewers until now. The caller records that with ``unwatch``.
     """
     rows = db.execute(
         """
@@ -193,45 +168,45 @@ def watched(
         """,
         (now, lease.scope, lease.thread_id, lease.run_id, now - within),
     ).fetchall()
-    gone = [viewer for viewer, lock, is_there in rows if is_there and is_gone(viewer, lock)]
-    return len(rows) > (0 if within > 0 else len(gone)), gone
+    dead = [viewer for viewer, lock, is_current in rows if is_current and is_dead(viewer, lock)]
+    return len(rows) > (0 if within > 0 else len(dead)), dead
 
 
-def log(
+def read_log(
     db: sqlite3.Connection, scope: str, thread_id: str, after: int, until: int | None, limit: int
 ) -> tuple[Sequence[Batch], int]:
-    """Batches after a sequence number, and the last one of the log. Raises ``NotFound``, ``CursorExpired``."""
-    key, last = thread_key(db, scope, thread_id)
+    """Return batches after a cursor, and the newest sequence number. Raises ``NotFound``, ``CursorExpired``."""
+    key, last = find_thread(db, scope, thread_id)
     (first,) = db.execute("SELECT first FROM threads WHERE key = ?", (key,)).fetchone()
     after = check_cursor(after, first, last)
     stop = last if until is None else min(until, last)
     found: list[Batch] = []
     count = size = 0
     if after < stop:
-        rows = db.execute(_LOG, (place_of(key, after), place_of(key + 1, 0)))
-        for first, found_there, place in rows:
+        rows = db.execute(_LOG, (log_place(key, after), log_place(key + 1, 0)))
+        for first, value, place in rows:
             if first > stop or count >= limit or size >= READ_BYTES:
                 break
-            body = whole(db, found_there, "log", "events", place)
-            batch = cut(Batch(first, split_events(body)), after, stop)
+            body = read_value(db, value, "log", "events", place)
+            batch = cut(Batch(first, decode_row(body)), after, stop)
             found.append(batch)
             count += len(batch.events)
             size += len(body)
     return found, last
 
 
-def thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:
-    """One thread. Raises ``NotFound``."""
+def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:
+    """Return the summary of a thread. Raises ``NotFound``."""
     row = db.execute(f"{_SUMMARY} WHERE t.scope = ? AND t.thread_id = ?", (scope, thread_id)).fetchone()
     if row is None:
-        raise NotFound(f"no thread {thread_id!r}")
+        raise refusals.no_thread(thread_id)
     return _summary(row)
 
 
-def threads(
+def list_threads(
     db: sqlite3.Connection, scope: str, limit: int, before: int | None, agent: str | None, archived: bool | None
 ) -> Sequence[ThreadSummary]:
-    """Threads of a scope, last touched first; only those of an agent, or with this archived flag, if it is given."""
+    """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
     below = 2**62 if before is None else before
     rows = db.execute(
         f"""
@@ -243,8 +218,8 @@ def threads(
     return [_summary(row) for row in rows]
 
 
-def interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-    """The interrupts of a thread in the order they were raised."""
+def list_interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+    """Return the interrupts of a thread in the order they were raised."""
     rows = db.execute(
         """
         SELECT i.interrupt_id, i.run_id, i.status, i.body, i.claimed_by
@@ -258,8 +233,8 @@ def interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[I
     ]
 
 
-def run_thread(db: sqlite3.Connection, scope: str, run_id: str) -> str | None:
-    """Find the thread with this run among those updated last."""
+def find_run_thread(db: sqlite3.Connection, scope: str, run_id: str) -> str | None:
+    """Return the id of the thread with this run, among those updated last."""
     row = db.execute(
         """
         SELECT t.thread_id
@@ -271,8 +246,8 @@ def run_thread(db: sqlite3.Connection, scope: str, run_id: str) -> str | None:
     return None if row is None else row[0]
 
 
-def interrupt_thread(db: sqlite3.Connection, scope: str, interrupt_id: str) -> str | None:
-    """The thread that was the last to raise an interrupt."""
+def find_interrupt_thread(db: sqlite3.Connection, scope: str, interrupt_id: str) -> str | None:
+    """Return the id of the thread that raised an interrupt last."""
     row = db.execute(
         """
         SELECT t.thread_id FROM interrupts i JOIN threads t ON t.key = i.thread
@@ -283,8 +258,8 @@ def interrupt_thread(db: sqlite3.Connection, scope: str, interrupt_id: str) -> s
     return None if row is None else row[0]
 
 
-def session(db: sqlite3.Connection, scope: str, thread_id: str) -> bytes | None:
-    """The session value of a thread."""
+def read_session(db: sqlite3.Connection, scope: str, thread_id: str) -> bytes | None:
+    """Return the session of a thread."""
     row = db.execute(
         "SELECT s.body FROM sessions s JOIN threads t ON t.key = s.thread WHERE t.scope = ? AND t.thread_id = ?",
         (scope, thread_id),
@@ -292,8 +267,8 @@ def session(db: sqlite3.Connection, scope: str, thread_id: str) -> bytes | None:
     return None if row is None else row[0]
 
 
-def recorded(db: sqlite3.Connection, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
-    """The results recorded under a root run."""
+def read_effects(db: sqlite3.Connection, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+    """Return the results recorded under a root run."""
     rows = db.execute(
         """
         SELECT e.name, e.value FROM effects e JOIN threads t ON t.key = e.thread
@@ -307,30 +282,30 @@ def recorded(db: sqlite3.Connection, scope: str, thread_id: str, root_run_id: st
 _BLOB = "SELECT blob_id, media_type, filename, size, created_at"
 
 
-def blob_record(db: sqlite3.Connection, scope: str, blob_id: str) -> Blob | None:
-    """A file without its content."""
+def find_blob(db: sqlite3.Connection, scope: str, blob_id: str) -> Blob | None:
+    """Return a file without its content, or None."""
     row = db.execute(f"{_BLOB} FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
     return None if row is None else _blob(row)
 
 
-def blob(db: sqlite3.Connection, scope: str, blob_id: str) -> tuple[Blob, bytes]:
-    """A file. Raises ``NotFound``."""
+def read_blob(db: sqlite3.Connection, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+    """Return a file with its content. Raises ``NotFound``."""
     row = db.execute(
-        f"{_BLOB}, {column('data')}, key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)
+        f"{_BLOB}, {select_value('data')}, key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)
     ).fetchone()
     if row is None:
-        raise NotFound(f"no file {blob_id!r}")
-    return _blob(row), whole(db, row[5], "blobs", "data", row[6])
+        raise refusals.no_blob(blob_id)
+    return _blob(row), read_value(db, row[5], "blobs", "data", row[6])
 
 
 def _blob(row: Sequence[Any]) -> Blob:
     return Blob(blob_id=row[0], media_type=row[1], filename=row[2], size=row[3], created_at=row[4])
 
 
-def stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
-    """What a follower must notice of each thread: (last, first, open run, its epoch, owner, whether to cancel it).
+def read_stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
+    """Return the state of each thread that a poll compares: last, first, and run id, epoch, owner, cancel request.
 
-    No thread has the first number of one that had its id before it.
+    ``first`` differs between a removed thread and a new one with the same id.
     """
     found: dict[Key, tuple[Any, ...]] = {}
     for key in keys:

@@ -1,11 +1,9 @@
-"""Layer: store. The event log in one SQLite file, which several processes may share.
+"""``SQLiteStore``: the event log in one SQLite file, which several processes may share.
 
-Below: ``aguila.store.base``, ``feed`` and the parts in ``_sqlite``. Above: ``aguila.agent`` and ``aguila.server``.
-
-One connection writes (``_sqlite/writer``): on a thread, or on the event loop if the write is short and nothing is in
-its way. A few read, each with a thread and a connection of its own. The event loop never waits for a lock or the disk.
-Leases are checked inside the transaction that writes. A change made by another process is told by a datagram
-(``_sqlite/wake``); while somebody waits, the file is also polled, in case one is lost.
+One connection writes (``writer``), on a thread or, if the write is short and nothing can block it, on the event loop. A
+few connections read, each on a thread of its own (``readers``). The event loop never waits for a lock or the disk.
+Leases are checked inside the transaction that writes. Other processes learn of a change by a datagram (``wakeup``);
+while readers wait, the file is also polled, in case one is lost.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
+from aguila.store import refusals
 from aguila.store.base import (
     DEFAULT_AGENT,
     Batch,
@@ -35,28 +34,30 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
-from aguila.store.encoding import blob_id_of, check_ids, rows_of, size_of
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Key
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
-from aguila.store.sqlite.locks import Owners
+from aguila.store.sqlite.locks import OwnerLocks
 
 T = TypeVar("T")
 
 SHORT = 32 * 1024
-"""How many bytes of a run a transaction may write and still count as short; see ``_sqlite/writer``."""
+"""Bytes that a job may write and still be short; see ``writer.Job``."""
 
 
 class SQLiteStore(Store):
-    """Keeps everything in one file.
+    """A store in one file.
 
-    ``synchronous="NORMAL"`` survives the death of the process at any point; ``"FULL"`` also the loss of power, for an
-    fsync per commit. A file that is locked for longer than ``busy_seconds``, a full disk, or a file that would grow
-    beyond ``max_bytes``, raises ``StoreUnavailable``; the store works again as soon as the cause is gone.
+    With ``synchronous="NORMAL"``, stored events survive the death of the process at any point. With ``"FULL"`` they
+    also survive a power failure; each commit then waits for the disk.
 
-    An owner is there for as long as the store through which it became one is open: when its process dies, or closes
-    that store, its runs can be taken over at once, where the platform tells (``_sqlite/owners``).
+    A call raises ``StoreUnavailable`` if the file is locked for longer than ``busy_seconds``, if the disk is full, or
+    if the file would grow beyond ``max_bytes``. The store works again as soon as the cause is gone.
+
+    When a process dies or closes its store, its runs can be taken over at once, if the platform supports owner locks
+    (``sqlite/locks``). Otherwise they can be taken over when their leases expire.
     """
 
     def __init__(
@@ -71,81 +72,68 @@ class SQLiteStore(Store):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise ValueError("SQLiteStore needs a file; MemoryStore keeps threads in memory")
+            raise ValueError("SQLiteStore needs a file; use MemoryStore to keep threads in memory")
         if synchronous not in ("NORMAL", "FULL"):
-            raise ValueError('synchronous is "NORMAL" or "FULL"')
+            raise ValueError(f'synchronous is {synchronous!r}; use "NORMAL" or "FULL"')
         self.path = Path(path)
-        self._synchronous: Synchronous = synchronous
-        self._busy_seconds = busy_seconds
-        self._max_bytes = max_bytes
-        self._poll_seconds = poll_seconds
-        self._readers = readers
+        self._make_engine = partial(
+            Engine,
+            self.path,
+            partial(connect, self.path, busy_seconds=busy_seconds, synchronous=synchronous, max_bytes=max_bytes),
+            busy_seconds=busy_seconds,
+            poll_seconds=poll_seconds,
+            readers=readers,
+            syncs_commits=synchronous == "FULL",
+        )
         self._clock = clock
-        self._changing = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._users = 0
-        self._owners = Owners(self.path)
+        self._locks = OwnerLocks(self.path)
 
     async def open(self) -> None:
-        """See ``Store``."""
-        self._let_go()
-        async with self._changing:
+        self._drop_orphan()
+        async with self._open_lock:
             if self._engine is None:
-                engine = Engine(
-                    self.path,
-                    partial(
-                        connect,
-                        self.path,
-                        busy_seconds=self._busy_seconds,
-                        synchronous=self._synchronous,
-                        max_bytes=self._max_bytes,
-                    ),
-                    busy_seconds=self._busy_seconds,
-                    poll_seconds=self._poll_seconds,
-                    readers=self._readers,
-                    is_patient=self._synchronous == "FULL",
-                )
+                engine = self._make_engine()
                 try:
                     await engine.open()
                 except StoreUnavailable as error:
-                    reason = _reason(self.path, error)
+                    reason = _explain(self.path, error)
                     raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
                 try:
-                    await engine.compute(self._owners.open)
+                    await engine.compute(self._locks.open)
                 except BaseException:
                     await engine.close()
                     raise
                 self._engine = engine
             self._users += 1
 
-    def _let_go(self) -> None:
-        """Forget what belongs to an event loop that is closed."""
+    def _drop_orphan(self) -> None:
+        """Release the engine if its event loop was closed."""
         if self._engine is not None and self._engine.is_orphaned:
             self._engine.abandon()
-            self._owners.close()
-            self._engine, self._users, self._changing = None, 0, asyncio.Lock()
+            self._locks.close()
+            self._engine, self._users, self._open_lock = None, 0, asyncio.Lock()
 
     async def close(self) -> None:
-        """See ``Store``."""
-        self._let_go()
-        async with self._changing:
+        self._drop_orphan()
+        async with self._open_lock:
             self._users = max(0, self._users - 1)
             engine = self._engine
             if engine is not None and not self._users:
                 self._engine = None
                 try:
                     await engine.close()
-                finally:  # whoever gave up waiting for that is gone as well
-                    self._owners.close()
+                finally:  # also if the caller is cancelled
+                    self._locks.close()
 
     @property
     def wrote_at(self) -> float:
-        """See ``Store``."""
-        return -inf if self._engine is None else self._engine.wrote_at
+        return -inf if self._engine is None else self._engine.writer.wrote_at
 
     async def check(self) -> None:
-        """See ``Store``."""
-        await self._open().write(lambda db: thread_writes.check(db, self._clock()))
+        await self._opened().write(lambda db: thread_writes.check(db, self._clock()))
 
     # Runs
 
@@ -166,31 +154,27 @@ class SQLiteStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
     ) -> tuple[Lease, Batch]:
-        """See ``Store``."""
-        engine = self._open()
+        engine = self._opened()
         check_ids(scope, thread_id, run_id)
-        rows = rows_of(events)
-        size = size_of(rows)
-        first = tuple(events)
+        rows = encode_rows(events)
+        size = size_of_rows(rows)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
-        lock = self._owners.hold(owner)
+        new = run_writes.NewRun(
+            lease=lease,
+            lease_seconds=lease_seconds,
+            input=input,
+            fingerprint=fingerprint,
+            events=tuple(events),
+            rows=rows,
+            parent_run_id=parent_run_id,
+            claims=claims,
+            waiting=waiting,
+            max_running=max_running,
+            lock=self._locks.hold(owner),
+            agent=agent,
+        )
         batch = await engine.write(
-            lambda db: run_writes.begin(
-                db,
-                self._clock(),
-                lease,
-                lease_seconds,
-                input,
-                fingerprint,
-                first,
-                rows,
-                parent_run_id,
-                claims,
-                waiting,
-                max_running,
-                lock,
-                agent,
-            ),
+            lambda db: run_writes.begin(db, self._clock(), new),
             [(scope, thread_id)],
             lambda batch: engine.feed.publish(lease, batch, size, begun=True),
             is_short=len(input) + size <= SHORT,
@@ -199,144 +183,118 @@ class SQLiteStore(Store):
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
-        """See ``Store``."""
-        engine = self._open()
-        rows = rows_of(events)
-        size = size_of(rows)
-        kept = tuple(events)
-        return await self._leased(
+        engine = self._opened()
+        rows = encode_rows(events)
+        size = size_of_rows(rows)
+        batch_events = tuple(events)
+        return await self._write_leased(
             lease,
-            lambda db: run_writes.append(db, self._clock(), lease, kept, rows, end),
+            lambda db: run_writes.append(db, self._clock(), lease, batch_events, rows, end),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
             is_short=size + (0 if end is None else end.size) <= SHORT,
             size=size,
         )
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
-        """See ``Store``."""
-        return await self._leased(
-            lease, lambda db: run_writes.renew(db, self._clock(), lease, lease_seconds), told=False
+        return await self._write_leased(
+            lease, lambda db: run_writes.renew(db, self._clock(), lease, lease_seconds), notifies=False
         )
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
-        """See ``Store``."""
-        await self._leased(lease, lambda db: run_writes.settle(db, lease, interrupt_ids), told=False)
+        await self._write_leased(lease, lambda db: run_writes.settle(db, lease, interrupt_ids), notifies=False)
 
     async def expired(self) -> Sequence[RunRecord]:
-        """See ``Store``."""
-        engine = self._open()
-        found, is_too_long = await engine.read(queries.expired, self._clock(), self._owners.is_gone)
-        if is_too_long:
+        engine = self._opened()
+        found, has_too_long = await engine.read(queries.find_expired, self._clock(), self._locks.is_dead)
+        if has_too_long:
             await engine.write(lambda db: run_writes.shorten_leases(db, self._clock()))
         return found
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
-        """See ``Store``."""
-        engine = self._open()
-        owners = self._owners
-        lock = owners.hold(owner)
+        engine = self._opened()
+        locks = self._locks
+        lock = locks.hold(owner)
 
         def own(lease: Lease | None) -> None:
             if lease is not None:
                 engine.feed.own(lease)
 
         return await engine.write(
-            lambda db: run_writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, owners.is_gone),
+            lambda db: run_writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, locks.is_dead),
             [(run.scope, run.thread_id)],
             own,
         )
 
     async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
-        """See ``Store``."""
-        engine = self._open()
-        key = (scope, thread_id)
-        return await engine.write(
-            lambda db: run_writes.request_cancel(db, scope, thread_id, run_id, unwatched),
-            [key],
-            lambda _: engine.feed.control(key),
+        return await self._write_control(
+            scope, thread_id, lambda db: run_writes.request_cancel(db, scope, thread_id, run_id, unwatched)
         )
 
     async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
-        """See ``Store``."""
-        engine = self._open()
-        key = (scope, thread_id)
-        await engine.write(
-            lambda db: run_writes.settle_cancel(db, scope, thread_id, run_id, granted),
-            [key],
-            lambda _: engine.feed.control(key),
+        await self._write_control(
+            scope, thread_id, lambda db: run_writes.settle_cancel(db, scope, thread_id, run_id, granted)
         )
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
-        """See ``Store``."""
-        engine = self._open()
+        engine = self._opened()
         key = (lease.scope, lease.thread_id)
-        return await engine.feed.controlled(key, lambda: engine.read(queries.cancel_requested, lease), lease)
+        return await engine.feed.wait_for_control(
+            key, lambda: engine.read(queries.read_cancel_request, lease), begun=lease
+        )
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """See ``Store``."""
-        engine = self._open()
-        return await engine.feed.controlled(
-            (scope, thread_id), lambda: engine.read(queries.cancel_settled, scope, thread_id, run_id)
+        engine = self._opened()
+        return await engine.feed.wait_for_control(
+            (scope, thread_id), lambda: engine.read(queries.read_settled_run, scope, thread_id, run_id)
         )
 
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
-        """See ``Store``."""
-        engine = self._open()
-        lock = self._owners.hold(viewer)
+        engine = self._opened()
+        lock = self._locks.hold(viewer)
         await engine.write(
             lambda db: run_writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds, lock)
         )
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
-        """See ``Store``."""
-        await self._open().write(lambda db: run_writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
+        await self._opened().write(lambda db: run_writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        """See ``Store``."""
-        found, gone = await self._open().read(queries.watched, self._clock(), within, lease, self._owners.is_gone)
-        for viewer in gone:  # or it would have been there just now whenever somebody looks, until its note runs out
+        found, dead = await self._opened().read(queries.has_viewers, self._clock(), within, lease, self._locks.is_dead)
+        for viewer in dead:  # the time of death is unknown; record now, so that ``within`` counts from here
             await self.unwatch(lease.scope, lease.thread_id, lease.run_id, viewer=viewer)
         return found
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        """See ``Store``."""
-        return await self._open().read(queries.run, scope, thread_id, run_id)
+        return await self._opened().read(queries.read_run, scope, thread_id, run_id)
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
-        """See ``Store``."""
-        return await self._open().read(queries.runs, scope, thread_id)
+        return await self._opened().read(queries.list_runs, scope, thread_id)
 
     async def run_thread(self, scope: str, run_id: str) -> str | None:
-        """See ``Store``."""
-        try:
-            return await self._open().read(queries.run_thread, scope, run_id)
-        except NotFound:  # an id that the file cannot hold
-            return None
+        return await self._find_thread(queries.find_run_thread, scope, run_id)
 
     # The log
 
     async def last(self, scope: str, thread_id: str) -> int:
-        """See ``Store``."""
-        return (await self._open().read(queries.thread_key, scope, thread_id))[1]
+        return (await self._opened().read(queries.find_thread, scope, thread_id))[1]
 
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
-        """See ``Store``."""
-        return (await self._open().read(queries.log, scope, thread_id, after, until, limit))[0]
+        return (await self._opened().read(queries.read_log, scope, thread_id, after, until, limit))[0]
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
-        """See ``Store``."""
-        engine = self._open()
+        engine = self._opened()
         return engine.feed.tail(
-            (scope, thread_id), after, lambda position: engine.read(queries.log, scope, thread_id, position, None, 1024)
+            (scope, thread_id),
+            after,
+            lambda position: engine.read(queries.read_log, scope, thread_id, position, None, 1024),
         )
 
     # Threads
 
     async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
-        """See ``Store``."""
-        return await self._open().read(queries.thread, scope, thread_id)
+        return await self._opened().read(queries.read_thread, scope, thread_id)
 
     async def threads(
         self,
@@ -347,112 +305,111 @@ class SQLiteStore(Store):
         agent: str | None = None,
         archived: bool | None = None,
     ) -> Sequence[ThreadSummary]:
-        """See ``Store``."""
-        return await self._open().read(queries.threads, scope, limit, before, agent, archived)
+        return await self._opened().read(queries.list_threads, scope, limit, before, agent, archived)
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
-        """See ``Store``."""
-        return await self._open().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
+        return await self._opened().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
-        """See ``Store``."""
-        engine = self._open()
+        engine = self._opened()
         key = (scope, thread_id)
         await engine.write(
             lambda db: thread_writes.delete_thread(db, scope, thread_id),
             [key],
-            lambda _: engine.feed.look_again(key),
-            frees=True,
+            lambda _: engine.feed.invalidate(key),
+            frees_pages=True,
         )
 
     async def prune(self, retention: Retention) -> int:
-        """See ``Store``."""
-        engine = self._open()
+        engine = self._opened()
         removed: list[Key] = []
 
         def remove(db: sqlite3.Connection) -> int:
             removed[:] = thread_writes.prune(db, self._clock(), retention)
             return len(removed)
 
-        def look(_: int) -> None:
+        def invalidate(_: int) -> None:
             for key in removed:
-                engine.feed.look_again(key)
+                engine.feed.invalidate(key)
 
-        return await engine.write(remove, removed, look, frees=True)
+        return await engine.write(remove, removed, invalidate, frees_pages=True)
 
     # Interrupts, session, recorded effects
 
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-        """See ``Store``."""
-        return await self._open().read(queries.interrupts, scope, thread_id)
+        return await self._opened().read(queries.list_interrupts, scope, thread_id)
 
     async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
-        """See ``Store``."""
-        try:
-            return await self._open().read(queries.interrupt_thread, scope, interrupt_id)
-        except NotFound:  # an id that the file cannot hold
-            return None
+        return await self._find_thread(queries.find_interrupt_thread, scope, interrupt_id)
 
     async def session(self, scope: str, thread_id: str) -> bytes | None:
-        """See ``Store``."""
-        return await self._open().read(queries.session, scope, thread_id)
+        return await self._opened().read(queries.read_session, scope, thread_id)
 
     async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
-        """See ``Store``."""
-        await self._leased(lease, lambda db: run_writes.record(db, lease, root_run_id, key, value), told=False)
+        await self._write_leased(
+            lease, lambda db: run_writes.record(db, lease, root_run_id, key, value), notifies=False
+        )
 
     async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
-        """See ``Store``."""
-        return await self._open().read(queries.recorded, scope, thread_id, root_run_id)
+        return await self._opened().read(queries.read_effects, scope, thread_id, root_run_id)
 
     # Files
 
     async def put_blob(
         self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
     ) -> Blob:
-        """See ``Store``."""
-        engine = self._open()
-        blob_id = await engine.compute(blob_id_of, scope, data, media_type, filename)
+        engine = self._opened()
+        blob_id = await engine.compute(hash_blob, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
         return await engine.write(lambda db: thread_writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
-        """See ``Store``."""
-        return await self._open().read(queries.blob, scope, blob_id)
+        return await self._opened().read(queries.read_blob, scope, blob_id)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
-        """See ``Store``."""
-        await self._open().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees=True)
+        await self._opened().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees_pages=True)
 
-    # Inside
-
-    def _open(self) -> Engine:
+    def _opened(self) -> Engine:
         if self._engine is None:
-            raise StoreUnavailable("the store is not open")
+            raise refusals.not_open()
         return self._engine
 
-    async def _leased(
+    async def _find_thread(
+        self, query: Callable[[sqlite3.Connection, str, str], str | None], scope: str, name: str
+    ) -> str | None:
+        try:
+            return await self._opened().read(query, scope, name)
+        except NotFound:  # an id that UTF-8 cannot encode
+            return None
+
+    async def _write_control(self, scope: str, thread_id: str, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Write a cancel request or its answer."""
+        engine = self._opened()
+        key = (scope, thread_id)
+        return await engine.write(operation, [key], lambda _: engine.feed.wake_control(key))
+
+    async def _write_leased(
         self,
         lease: Lease,
         operation: Callable[[sqlite3.Connection], T],
         after: Callable[[T], None] | None = None,
         *,
-        told: bool = True,
+        notifies: bool = True,
         is_short: bool = False,
         size: int = 0,
     ) -> T:
-        """Write with a lease. ``told`` says that other processes may wait for what it changes."""
-        engine = self._open()
+        """Write with a lease. ``notifies``: other processes may wait for the change."""
+        engine = self._opened()
         try:
-            changed = [(lease.scope, lease.thread_id)] if told else ()
+            changed = [(lease.scope, lease.thread_id)] if notifies else ()
             return await engine.write(operation, changed, after, is_short=is_short, size=size)
         except StaleLease:
             engine.feed.disown(lease)
             raise
 
 
-def _reason(path: Path, error: StoreUnavailable) -> str:
-    """Why a file could not be opened: SQLite has one text for everything that it cannot open."""
+def _explain(path: Path, error: StoreUnavailable) -> str:
+    """Return why a file cannot be opened. SQLite has one message for all reasons."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     return "it is a folder" if path.is_dir() else str(error)

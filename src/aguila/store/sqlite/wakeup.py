@@ -1,8 +1,8 @@
-"""Layer: store. Wake-ups between the processes that share a file, by datagrams over the loopback interface.
+"""Wake-ups between the processes that share a file: datagrams over the loopback interface.
 
-A process that listens has a row in ``peers``: a port and a secret token. Whoever commits a change sends each of them
-the names of the threads concerned. A datagram says "look again" and nothing else: what is there is read from the file,
-and one that is lost, forged or late costs a poll at most. A peer whose port nobody listens on is removed.
+A process that listens has a row in ``peers``: a port and a secret token. A process that commits a change sends the
+names of the changed threads to each peer. A datagram carries no data: the receiver reads the file. If a datagram is
+lost, forged or late, the next poll makes up for it. A peer whose port is closed is removed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _MAX_AT_ONCE = 64
 
 
 class _Notice(msgspec.Struct, array_like=True):
-    """The threads that changed; none means: any may have."""
+    """A datagram: the threads that changed. An empty list means that any thread may have changed."""
 
     token: str
     keys: list[Key]
 
 
 class Listener:
-    """Receive wake-ups. ``look`` is called with the threads that changed, or with none if any may have changed.
+    """Receive wake-ups; call ``on_change`` with the threads that changed, or with none if any may have changed.
 
-    The socket is our own, not a transport of the event loop: it has to be closed also when that loop is closed already.
+    It uses a plain socket, not a transport: the socket must be closed even after its event loop was closed.
     """
 
-    def __init__(self, look: Callable[[Sequence[Key]], None]) -> None:
+    def __init__(self, on_change: Callable[[Sequence[Key]], None]) -> None:
         self.token = secrets.token_hex(16)
         self.port: int | None = None
-        self._look = look
+        self._on_change = on_change
         self._decoder = msgspec.json.Decoder(_Notice)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
-        """Listen. Where that is not possible, the store polls."""
+        """Listen on a loopback port. If that is not possible, the store only polls."""
         receiver: socket.socket | None = None
         try:
             receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -55,8 +55,8 @@ class Listener:
             receiver.bind((_HOST, 0))
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(receiver.fileno(), self._receive)
-        except (OSError, NotImplementedError) as error:  # the latter from the default loop of Windows
-            _log.info("no wake-ups from other processes, polling instead: %s", error)
+        except (OSError, NotImplementedError) as error:  # NotImplementedError: the default loop of Windows
+            _log.info("cannot receive wake-ups from other processes, polling instead: %s", error)
             if receiver is not None:
                 receiver.close()
         else:
@@ -69,13 +69,13 @@ class Listener:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the socket without the event loop, when that is closed."""
+        """Close the socket after the event loop was closed."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _receive(self) -> None:
-        """Read what has arrived, up to a limit: other callbacks get their turn before the rest."""
+        """Read some datagrams. A limit lets other callbacks run between them."""
         for _ in range(_MAX_AT_ONCE):
             if self._socket is None:
                 return
@@ -84,36 +84,36 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                _log.debug("a wake-up could not be read: %s", error)
+                _log.debug("cannot read a wake-up: %s", error)
                 return
             self.handle(data)
 
     def handle(self, data: bytes) -> None:
-        """Look again, if the sender has read our token in the file."""
+        """Report the changes in a datagram if it carries our token."""
         try:
             notice = self._decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # not one of ours: anybody on this machine can send here
+            return  # any process of this machine can send to the port
         if secrets.compare_digest(notice.token.encode(), self.token.encode()):
-            self._look(notice.keys)
+            self._on_change(notice.keys)
 
 
 class Sender:
-    """The sending end, for whoever writes. ``own`` is the token that is not sent to."""
+    """Send wake-ups to other processes. ``own_token`` is the token of this process."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, own_token: str) -> None:
+        self._own_token = own_token
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._dead: list[str] = []
 
     def send(self, peers: Sequence[tuple[str, int]], keys: Iterable[Key]) -> None:
-        """Tell all peers which threads have changed. Never waits."""
-        for gone in self._sockets.keys() - set(peers):
-            self._sockets.pop(gone).close()
+        """Send the changed threads to all other peers, without waiting."""
+        for peer in self._sockets.keys() - set(peers):
+            self._sockets.pop(peer).close()
         changed = list(keys)
         for peer in peers:
             token, port = peer
-            if token == self._own:
+            if token == self._own_token:
                 continue
             data = msgspec.json.encode(_Notice(token, changed))
             if len(data) > _MAX_DATAGRAM:
@@ -121,22 +121,22 @@ class Sender:
             try:
                 sender = self._sockets.get(peer)
                 if sender is None:
-                    # Connected, because only then a port that nobody listens on is reported (by a later send).
+                    # Only a connected socket reports a closed port (with a later send).
                     sender = self._sockets[peer] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                     sender.setblocking(False)
                     sender.connect((_HOST, port))
                 sender.send(data)
             except (ConnectionRefusedError, ConnectionResetError):
                 self._dead.append(token)
-            except OSError as error:  # its buffer is full, or we have no sockets left: it will poll
-                _log.debug("a wake-up was not sent: %s", error)
+            except OSError as error:  # full buffer or no free socket: the peer polls
+                _log.debug("cannot send a wake-up: %s", error)
 
     def has_others(self, peers: Sequence[tuple[str, int]]) -> bool:
-        """Whether there is anybody to tell."""
-        return any(token != self._own for token, _ in peers)
+        """Return whether another process has the file open."""
+        return any(token != self._own_token for token, _ in peers)
 
     def take_dead(self) -> Sequence[str]:
-        """The peers that turned out to be gone since the last call."""
+        """Return the tokens of the peers that were found dead since the last call."""
         dead, self._dead = self._dead, []
         return dead
 

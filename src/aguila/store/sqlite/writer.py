@@ -1,13 +1,12 @@
-"""Layer: store. The one connection of a process that writes to the file, its thread, and natural group commit.
+"""The one connection of a process that writes to the file, its thread, and group commit.
 
-Whatever jobs gathered while the last transaction was being committed are the next transaction: alone, a job is
-committed at once; under load, the cost of a commit is shared. A job that is refused does not harm the others. The
-thread never dies of an error: the jobs concerned fail with ``StoreUnavailable`` and the next ones are tried afresh.
+All jobs that were queued during the last commit become the next transaction. A single job is committed at once; under
+load, jobs share the cost of a commit. A refused job does not affect the others. After an error the jobs concerned fail
+with ``StoreUnavailable``, and the thread continues with the next ones.
 
-A short job that nothing is in the way of is done where it is submitted, on the event loop. It holds that for 125 us at
-p50 and 300 us at p99; to wake the thread and be woken by it takes longer than the job, and moves everything between two
-cores (an idle server, which begins and ends a run: 250 us until the run has begun, and half as much processor time
-again). ``Writer._do_now`` is the only place that decides this.
+A short job runs on the event loop if nothing could block it (``Writer._try_inline``). It holds the loop for 125 us at
+p50 and 300 us at p99. To wake the thread and be woken by it takes longer than the job: on an idle server 250 us more
+until a run has begun, and 1.5 times the processor time.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ from aguila.errors import StoreError, StoreUnavailable
 from aguila.store.feed import Key
 from aguila.store.sqlite import thread_writes
 from aguila.store.sqlite.checkpoint import Checkpointer
-from aguila.store.sqlite.connection import Writing, is_outage, is_passing, unavailable
+from aguila.store.sqlite.connection import WriteConnection, is_outage, is_temporary, unavailable
 from aguila.store.sqlite.wakeup import Sender
 
 _log = logging.getLogger("aguila.store")
@@ -34,221 +34,217 @@ _log = logging.getLogger("aguila.store")
 T = TypeVar("T")
 
 _VACUUM_PAGES = 256
-"""How many free pages are given back at a time, so that a write never waits long for it."""
+"""Free pages that are returned to the file system at a time, so that a write never waits long for it."""
 
-_MUCH = 16 * 1024 * 1024
-"""Bytes after which a transaction is full: the next jobs need not be held in memory, nor wait, with all before them."""
+MAX_TRANSACTION = 16 * 1024 * 1024
+"""Bytes after which a transaction is full. Further jobs wait for the next one, which bounds memory and latency."""
 
-_LONGEST_PAUSE = 0.025
-"""Seconds between two tries to lock a file that another process has locked."""
+_MAX_PAUSE = 0.025
+"""Seconds between two attempts to lock a file that another process has locked."""
 
-Transaction = tuple[list[Any], Sequence[tuple[str, int]]]
-"""The outcome of each job, and the processes to tell."""
+Peers = Sequence[tuple[str, int]]
+"""(token, port) of each process that has the file open."""
+
+Transaction = tuple[list[Any], Peers]
+"""The outcome of each job, and the processes to notify."""
 
 
+@dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """Something to do within a transaction. ``after`` is called on the event loop when it is durable.
+    """An operation to run within a transaction.
 
-    ``changed`` are the threads other processes must look at; ``operation`` may fill it in. ``frees`` says that it may
-    leave free pages behind; ``is_short`` that it does not, and writes so little that an event loop may wait for it;
-    ``size`` how many bytes it writes, if they can be many.
+    ``after`` is called on the event loop when the transaction is durable. ``changed`` are the threads that other
+    processes are notified of; ``operation`` may fill it in. ``frees_pages``: it may leave free pages. ``is_short``: it
+    leaves none, and writes so little that it may run on the event loop. ``size`` is the number of bytes that it writes,
+    if there may be many.
     """
 
-    __slots__ = ("after", "changed", "frees", "future", "is_short", "operation", "size", "submitted")
-
-    def __init__(
-        self,
-        operation: Callable[[sqlite3.Connection], T],
-        future: asyncio.Future[T],
-        changed: Sequence[Key] = (),
-        after: Callable[[T], None] | None = None,
-        *,
-        frees: bool = False,
-        is_short: bool = False,
-        size: int = 0,
-    ) -> None:
-        self.operation = operation
-        self.future = future
-        self.changed = changed
-        self.after = after
-        self.frees = frees
-        self.is_short = is_short
-        self.size = size
-        self.submitted = time.monotonic()
+    operation: Callable[[sqlite3.Connection], T]
+    future: asyncio.Future[T]
+    changed: Sequence[Key] = ()
+    after: Callable[[T], None] | None = None
+    frees_pages: bool = False
+    is_short: bool = False
+    size: int = 0
+    submitted_at: float = field(default_factory=lambda: time.monotonic())
 
 
+@dataclass(slots=True)
 class _Failed:
-    """The outcome of a job that raised."""
+    """The outcome of a job that raised an error."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    error: Exception
 
 
 class Writer:
-    """Does jobs, and tells their outcome on the event loop it was made on.
+    """Run jobs and deliver their outcomes on the event loop on which it was created.
 
-    ``is_patient`` says that a commit waits for the disk: then it is never done on the event loop.
+    ``syncs_commits``: each commit waits for the disk, so no job runs on the event loop.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Writing],
+        connect: Callable[[], WriteConnection],
         checkpointer: Checkpointer,
         sender: Sender,
         *,
         busy_seconds: float,
-        is_patient: bool,
+        syncs_commits: bool,
     ) -> None:
         self._connect = connect
-        self._checkpointer = checkpointer
+        self.checkpointer = checkpointer
         self._sender = sender
         self._busy_seconds = busy_seconds
-        self._is_patient = is_patient
+        self._syncs_commits = syncs_commits
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
-        self._queued = 0  # and not resolved yet; of the event loop
+        self._queued = 0  # jobs without an outcome; used on the event loop only
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._turn = threading.Lock()
-        """Whoever uses the connection, or anything else below, holds this."""
-        self._db: Writing | None = None
+        """Held while the connection or one of the attributes below is used."""
+        self.connection: WriteConnection | None = None
         self._is_alone = False
-        """Whether no other process had the file open when we last wrote."""
+        """Whether no other process had the file open at the last write."""
         self._is_crowded = False
-        """Whether the thread's last transaction had several jobs."""
-        self._has_done_one = False  # since the event loop came round
-        self._frees = False
+        """Whether the last transaction of the thread had several jobs."""
+        self._ran_inline = False  # in this iteration of the event loop
+        self._has_free_pages = False
         self._done_at = -inf
         threading.Thread(target=self._work, name="aguila-store-writer", daemon=True).start()
 
     @property
     def wrote_at(self) -> float:
-        """When the connection last got on, by ``time.monotonic``: with a job, a commit, or a part of a large value."""
-        db = self._db
+        """The ``time.monotonic`` of the latest job, commit or part of a large value."""
+        db = self.connection
         return self._done_at if db is None else max(self._done_at, db.wrote_at)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the connection is in use."""
+        return self._turn.locked()
+
     def submit(self, job: Job[T]) -> asyncio.Future[T]:
-        """Do a job now or queue it; its future gets the outcome."""
-        if not job.is_short or not self._do_now(job):
+        """Run a job now or queue it; return the future of its outcome."""
+        if not job.is_short or not self._try_inline(job):
             self._queued += 1
             self._jobs.put(job)
         return job.future
 
     async def close(self) -> None:
         """Finish all jobs and end the thread."""
-        self.end()
+        self.stop()
         await asyncio.shield(self._ended)
 
-    def end(self) -> None:
-        """Have the thread end when all jobs are done."""
-        self._queued += 1  # nothing overtakes this
+    def stop(self) -> None:
+        """Tell the thread to end after all queued jobs."""
+        self._queued += 1  # so that no later job runs inline
         self._jobs.put(None)
 
-    def _do_now(self, job: Job[Any]) -> bool:
-        """Do a short job on the event loop, unless that might take longer; gives whether it was done.
+    def _try_inline(self, job: Job[Any]) -> bool:
+        """Run a short job on the event loop unless it could block; return whether it ran.
 
-        It might if others are queued, if the thread is at work, if commits wait for the disk, if the file is locked or
-        not open, and if the commit may start the log over, after a checkpoint, which takes an fsync. Of other processes
-        nobody knows when they make one, so they must not be there. And where jobs come together, one commit for all of
-        them on a thread is better than one each.
+        It could block if jobs are queued, if the thread is busy, if commits wait for the disk, if the file is locked or
+        not open, or if the commit may start the WAL over, which needs an fsync. Other processes may run a checkpoint at
+        any time, so no other process may have the file open. If several jobs arrive together, the thread runs them in
+        one transaction instead.
         """
-        if self._queued or self._has_done_one or self._is_crowded or not self._is_alone or self._is_patient:
+        if self._queued or self._ran_inline or self._is_crowded or not self._is_alone or self._syncs_commits:
             return False
-        if self._checkpointer.may_start_over or not self._turn.acquire(blocking=False):
+        if self.checkpointer.may_start_over or not self._turn.acquire(blocking=False):
             return False
         try:
-            db = self._db
+            db = self.connection
             if db is None:
                 return False
             try:
                 db.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
-                return False  # whatever it is: the thread has the time to wait, or to tell what it is
+                return False  # the thread waits for the lock, or reports the error
             outcomes, peers = self._commit(db, [job])
-            if not self._is_alone:  # any more: somebody has just come
-                self._tell_others([job], outcomes, peers)
+            if not self._is_alone:  # another process has just opened the file
+                self._notify_peers([job], outcomes, peers)
         finally:
             self._turn.release()
-        self._has_done_one = True
-        self._loop.call_soon(self._come_round)
-        self._settle(job, outcomes[0])
+        self._ran_inline = True
+        self._loop.call_soon(self._after_inline)
+        self._deliver(job, outcomes[0])
         return True
 
-    def _come_round(self) -> None:
-        self._has_done_one = False
-        if self._turn.acquire(blocking=False):  # else the thread is at work, and sees to it
-            self._checkpoint(self._checkpointer.look)
+    def _after_inline(self) -> None:
+        self._ran_inline = False
+        if self._turn.acquire(blocking=False):  # otherwise the thread is busy, and checks by itself
+            self._checkpoint(self.checkpointer.check_due)
             self._turn.release()
 
-    # The thread
+    # On the thread
 
     def _work(self) -> None:
         is_open = True
         while is_open:
-            if self._frees and self._jobs.empty():
+            if self._has_free_pages and self._jobs.empty():
                 with self._turn:
                     self._vacuum()
                 continue
-            gathered = self._gather()
-            jobs = [job for job in gathered if job is not None]
-            is_open = len(jobs) == len(gathered)
+            taken = self._take_jobs()
+            jobs = [job for job in taken if job is not None]
+            is_open = len(jobs) == len(taken)
             if jobs:
                 with self._turn:
-                    self._run(jobs)
-            del gathered, jobs  # what they wrote may be large, and the next may be long in coming
-        self._checkpointer.close(is_needed=self._db is not None)
+                    self.run_jobs(jobs)
+            del taken, jobs  # free the values that they wrote before waiting for the next job
+        self.checkpointer.close(has_file=self.connection is not None)
         self._disconnect()
         self._sender.close()
-        self._tell(self._ended.set_result, None)
+        self._call_on_loop(self._ended.set_result, None)
 
-    def _gather(self) -> list[Job[Any] | None]:
-        """What the next transaction is to do."""
-        gathered: list[Job[Any] | None] = []
+    def _take_jobs(self) -> list[Job[Any] | None]:
+        """Wait for the jobs of the next transaction. None is the request to stop."""
+        taken: list[Job[Any] | None] = []
         size = 0
-        while size < _MUCH and (not gathered or not self._jobs.empty()):  # the only consumer: what is there stays
+        while size < MAX_TRANSACTION and (not taken or not self._jobs.empty()):  # this is the only consumer
             job = self._jobs.get()
             size += 0 if job is None else job.size
-            gathered.append(job)
-        return gathered
+            taken.append(job)
+        return taken
 
-    def _run(self, jobs: Sequence[Job[Any]]) -> None:
+    def run_jobs(self, jobs: Sequence[Job[Any]]) -> None:
+        """Run jobs in one transaction and deliver their outcomes."""
         jobs, outcomes, peers = self._transact(jobs)
         for job in jobs:
-            del job.operation  # and what it wrote, before whoever waits for it goes on: that may be large
-        self._tell(self._resolve, jobs, outcomes)
-        self._frees = self._frees or any(job.frees for job in jobs)
+            del job.operation  # free the values that it wrote before its caller continues
+        self._call_on_loop(self._resolve, jobs, outcomes)
+        self._has_free_pages = self._has_free_pages or any(job.frees_pages for job in jobs)
         self._is_crowded = len(jobs) > 1
-        self._tell_others(jobs, outcomes, peers)
-        self._checkpoint(self._checkpointer.committed)
+        self._notify_peers(jobs, outcomes, peers)
+        self._checkpoint(self.checkpointer.after_commit)
 
-    def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[Sequence[Job[Any]], list[Any], Sequence[tuple[str, int]]]:
-        """Do jobs in one transaction, when the file is not locked any more; gives those that were not told before."""
-        self._checkpointer.may_start_over = False  # with this commit, which nobody waits for on the event loop
+    def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[Sequence[Job[Any]], list[Any], Peers]:
+        """Wait for the lock and run jobs in one transaction; return the jobs that did not time out."""
+        self.checkpointer.may_start_over = False  # this commit does it, if any: it does not block the event loop
         try:
-            db = self._db = self._db or self._connect()
+            db = self.connection = self.connection or self._connect()
             jobs = self._lock_for(db, jobs)
         except StoreUnavailable as error:
             return jobs, [_Failed(error) for _ in jobs], ()
         except sqlite3.Error as error:
             self._recover(error)
-            return jobs, [_Failed(_public(error)) for _ in jobs], ()
+            return jobs, [_Failed(_convert(error)) for _ in jobs], ()
         return (jobs, *self._commit(db, jobs)) if jobs else ((), [], ())
 
     def _lock_for(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> Sequence[Job[Any]]:
-        """Begin a transaction for those jobs that it was not too late for; each waits as long as it may by itself.
+        """Begin a transaction; return the jobs that did not time out before. Raises ``sqlite3.Error``.
 
-        Those for which it was have been told then: they do not wait for the others. Raises ``sqlite3.Error``.
+        Each job waits for the lock for ``busy_seconds`` of its own. A job that times out fails at once.
         """
         while True:
             try:
-                self._lock(db, self._waits_since(jobs[0]) + self._busy_seconds)
+                self.lock_file(db, self._waits_since(jobs[0]) + self._busy_seconds)
             except sqlite3.OperationalError as error:
                 if not _is_locked(error):
                     raise
                 since = time.monotonic() - self._busy_seconds
                 late = [job for job in jobs if self._waits_since(job) <= since]
-                self._tell(self._resolve, late, [_Failed(_public(error)) for _ in late])
+                self._call_on_loop(self._resolve, late, [_Failed(_convert(error)) for _ in late])
                 jobs = jobs[len(late) :]
                 if not jobs:
                     return jobs
@@ -256,14 +252,13 @@ class Writer:
                 return jobs
 
     def _waits_since(self, job: Job[Any]) -> float:
-        """Since when a job waits for others to let go of the file: what went before it, by us, is no lock."""
-        return max(job.submitted, self._done_at)
+        """Return since when a job waits for the lock. The time that our own earlier jobs took does not count."""
+        return max(job.submitted_at, self._done_at)
 
-    def _lock(self, db: sqlite3.Connection, deadline: float) -> None:
-        """Begin a transaction, waiting while another process has the file locked. Raises ``sqlite3.Error``.
+    def lock_file(self, db: sqlite3.Connection, deadline: float) -> None:
+        """Begin a transaction; wait while another process has the file locked. Raises ``sqlite3.Error``.
 
-        SQLite could wait by itself, but then it would on the event loop too: its timeout cannot be changed for one
-        statement.
+        SQLite's busy timeout is not used: it would apply to jobs on the event loop, too.
         """
         pause = 0.001
         while True:
@@ -275,12 +270,12 @@ class Writer:
             else:
                 return
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_PAUSE)
 
-    # Whoever has the turn
+    # While holding the turn
 
     def _commit(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> Transaction:
-        """Do jobs in the transaction that was begun, and commit it."""
+        """Run jobs in the transaction that was begun, and commit it."""
         try:
             outcomes: list[Any] = []
             for job in jobs:
@@ -290,37 +285,39 @@ class Writer:
                     self._done_at = time.monotonic()
                 except StoreError as error:
                     if db.total_changes != before:
-                        raise RuntimeError("a job was refused after it had written") from error
+                        raise RuntimeError(
+                            "a job raised StoreError after it had written; it must check first"
+                        ) from error
                     outcomes.append(_Failed(error))
             for token in self._sender.take_dead():
                 thread_writes.remove_peer(db, token)
             peers = db.execute("SELECT token, port FROM peers").fetchall()
             db.execute("COMMIT")
             self._done_at = time.monotonic()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the job that raised it
+        except Exception as error:  # noqa: BLE001 - it becomes the outcome of the job that raised it
             self._recover(error)
             if len(jobs) == 1:
-                return [_Failed(_public(error))], ()
-            # One of them did this: each for itself, so that only that one fails.
-            alone = [self._alone(job) for job in jobs]
+                return [_Failed(_convert(error))], ()
+            # Run each job in a transaction of its own, so that only the job at fault fails.
+            alone = [self._transact_alone(job) for job in jobs]
             return [outcome for outcome, _ in alone], max((p for _, p in alone), key=len)
         self._is_alone = not self._sender.has_others(peers)
         return outcomes, peers
 
-    def _alone(self, job: Job[Any]) -> tuple[Any, Sequence[tuple[str, int]]]:
-        """Do a job in a transaction of its own, after one with others has failed."""
+    def _transact_alone(self, job: Job[Any]) -> tuple[Any, Peers]:
+        """Run a job in a transaction of its own, after one with others has failed."""
         try:
-            db = self._db = self._db or self._connect()
-            self._lock(db, time.monotonic() + self._busy_seconds)
+            db = self.connection = self.connection or self._connect()
+            self.lock_file(db, time.monotonic() + self._busy_seconds)
         except StoreUnavailable as error:
             return _Failed(error), ()
         except sqlite3.Error as error:
             self._recover(error)
-            return _Failed(_public(error)), ()
+            return _Failed(_convert(error)), ()
         outcomes, peers = self._commit(db, [job])
         return outcomes[0], peers
 
-    def _tell_others(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any], peers: Sequence[tuple[str, int]]) -> None:
+    def _notify_peers(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any], peers: Peers) -> None:
         changed: set[Key] = set()
         for job, outcome in zip(jobs, outcomes, strict=True):
             if not isinstance(outcome, _Failed):
@@ -329,8 +326,8 @@ class Writer:
             self._sender.send(peers, changed)
 
     def _recover(self, error: Exception) -> None:
-        """Make the next transaction possible: roll back, and if that is not enough, connect anew."""
-        db = self._db
+        """Roll back. If that fails or the connection is not usable, the next transaction connects again."""
+        db = self.connection
         if db is None:
             return
         try:
@@ -340,56 +337,56 @@ class Writer:
             _log.warning("rollback failed: %s", failure)
             self._disconnect()
         else:
-            if isinstance(error, sqlite3.Error) and is_outage(error) and not is_passing(error):
+            if isinstance(error, sqlite3.Error) and is_outage(error) and not is_temporary(error):
                 self._disconnect()
 
-    def _checkpoint(self, look: Callable[[sqlite3.Connection], None]) -> None:
-        if self._db is not None:
+    def _checkpoint(self, check: Callable[[sqlite3.Connection], None]) -> None:
+        if self.connection is not None:
             try:
-                look(self._db)
+                check(self.connection)
             except (sqlite3.Error, OSError) as error:
                 _log.warning("checkpoint failed: %s", error)
 
     def _vacuum(self) -> None:
-        """Give some free pages back to the file system."""
-        db = self._db
+        """Return some free pages to the file system."""
+        db = self.connection
         try:
             if db is None or not db.execute("PRAGMA freelist_count").fetchone()[0]:
-                self._frees = False
+                self._has_free_pages = False
                 if db is not None:
-                    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # only this shortens the file
+                    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # this shortens the file
             else:
-                self._lock(db, time.monotonic() + self._busy_seconds)
+                self.lock_file(db, time.monotonic() + self._busy_seconds)
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
                 db.execute("COMMIT")
         except sqlite3.Error as error:
-            _log.info("free pages were not given back: %s", error)
-            self._frees = False
+            _log.info("cannot return free pages to the file system: %s", error)
+            self._has_free_pages = False
             self._recover(error)
 
     def _disconnect(self) -> None:
-        db, self._db = self._db, None
+        db, self.connection = self.connection, None
         if db is not None:
             try:
                 db.close()
             except sqlite3.Error as error:
-                _log.warning("closing the connection failed: %s", error)
+                _log.warning("cannot close the connection: %s", error)
 
-    def _tell(self, callback: Callable[..., object], *values: object) -> None:
+    def _call_on_loop(self, callback: Callable[..., object], *values: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *values)
         except RuntimeError:
-            _log.debug("the event loop has ended before its store was closed")
+            _log.debug("the event loop was closed before its store; outcomes of writes are lost")
 
-    # The event loop
+    # On the event loop
 
     def _resolve(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any]) -> None:
         self._queued -= len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
-            self._settle(job, outcome)
+            self._deliver(job, outcome)
 
     @staticmethod
-    def _settle(job: Job[Any], outcome: Any) -> None:
+    def _deliver(job: Job[Any], outcome: Any) -> None:
         future = job.future
         if isinstance(outcome, _Failed):
             if not future.done():
@@ -405,5 +402,5 @@ def _is_locked(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def _public(error: Exception) -> Exception:
+def _convert(error: Exception) -> Exception:
     return unavailable(error) if isinstance(error, sqlite3.Error) and is_outage(error) else error

@@ -1,0 +1,123 @@
+"""The threads of the memory store, in the order of their last update, and what is known of removed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from aguila.store.base import Batch, InterruptRecord, RunEnd, RunRecord
+from aguila.store.encoding import hash_thread
+from aguila.store.feed import Key
+from aguila.store.memory.thread import Thread
+
+MAX_REMOVED = 20_000
+"""For how many removed threads the last sequence number is remembered."""
+
+
+class Threads:
+    """All threads of a store. ``bytes`` is their total size, without files."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._threads: dict[Key, Thread] = {}  # the last one was updated last
+        self._position = 0
+        self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
+        self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
+        self._running: dict[str, int] = {}  # scope -> number of open runs
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._threads
+
+    def __iter__(self) -> Iterator[Thread]:
+        """Iterate over the threads, the one updated longest ago first."""
+        return iter(self._threads.values())
+
+    def get(self, scope: str, thread_id: str) -> Thread | None:
+        """Return a thread, or None."""
+        return self._threads.get((scope, thread_id))
+
+    def newest_first(self, scope: str) -> Iterator[Thread]:
+        """Iterate over the threads of a scope, the one updated last first."""
+        return (thread for key, thread in reversed(self._threads.items()) if key[0] == scope)
+
+    def count_running(self, scope: str) -> int:
+        """Return the number of open runs of a scope."""
+        return self._running.get(scope, 0)
+
+    def find_interrupt(self, scope: str, interrupt_id: str) -> str | None:
+        """Return the id of the thread that raised this interrupt last, or None."""
+        threads = self._raised.get((scope, interrupt_id))
+        return None if threads is None else next(reversed(threads))
+
+    def add(self, key: Key, now: float, agent: str) -> Thread:
+        """Create a thread."""
+        # The number after the predecessor's last one is skipped: the last one may be a cursor.
+        first = self._removed.pop(hash_thread(*key), -1) + 2 if self._removed else 1
+        thread = self._threads[key] = Thread(key, now, first, agent)
+        return thread
+
+    def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float) -> Batch:
+        """Append events to a thread, which becomes the one updated last."""
+        batch = thread.write(events, now)
+        self.grow(thread, size)
+        del self._threads[thread.key]
+        self._threads[thread.key] = thread
+        self._position += 1
+        thread.position = self._position
+        return batch
+
+    def grow(self, thread: Thread, size: int) -> None:
+        """Count bytes that a thread gained or lost."""
+        thread.bytes += size
+        self.bytes += size
+
+    def open_run(self, thread: Thread, run: RunRecord, lease_seconds: float) -> None:
+        """Make a run the open run of a thread."""
+        thread.runs[run.run_id] = run
+        thread.running = run.run_id
+        thread.lease_seconds = lease_seconds
+        self._running[run.scope] = self.count_running(run.scope) + 1
+
+    def close_run(self, thread: Thread, run: RunRecord, end: RunEnd, now: float) -> None:
+        """Close the open run of a thread: reopen its claims, add its interrupts and store its session."""
+        thread.runs[run.run_id] = msgspec.structs.replace(
+            run, outcome=end.outcome, last=thread.last, ended_at=now, cancel_requested=thread.cancel == "always"
+        )
+        thread.running = thread.cancel = None
+        self._running[run.scope] -= 1
+        if not self._running[run.scope]:
+            del self._running[run.scope]
+        thread.viewers.clear()
+        thread.reopen_claims(run.run_id)
+        for interrupt_id, body in end.interrupts:
+            thread.interrupts.pop(interrupt_id, None)  # an interrupt that is raised again is the newest one
+            thread.interrupts[interrupt_id] = InterruptRecord(
+                interrupt_id=interrupt_id, run_id=run.run_id, status="open", body=body
+            )
+            threads = self._raised.setdefault((run.scope, interrupt_id), {})
+            threads.pop(run.thread_id, None)
+            threads[run.thread_id] = None
+            self.grow(thread, len(body))
+        if end.session is not None:
+            self.grow(thread, len(end.session) - len(thread.session or b""))
+            thread.session = end.session
+
+    def remove(self, thread: Thread) -> None:
+        """Remove a thread and remember its last sequence number."""
+        del self._threads[thread.key]
+        self.bytes -= thread.bytes
+        scope, thread_id = thread.key
+        removed = hash_thread(scope, thread_id)
+        self._removed.pop(removed, None)
+        self._removed[removed] = thread.last
+        if len(self._removed) > MAX_REMOVED:
+            del self._removed[next(iter(self._removed))]
+        for interrupt_id in thread.interrupts:
+            threads = self._raised[scope, interrupt_id]
+            del threads[thread_id]
+            if not threads:
+                del self._raised[scope, interrupt_id]

@@ -1,0 +1,76 @@
+"""The errors with which every store refuses a call, so that all stores explain a refusal in the same words."""
+
+from __future__ import annotations
+
+from aguila.errors import (
+    AgentMismatch,
+    InterruptTaken,
+    NotFound,
+    RunExists,
+    StaleLease,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadMoved,
+    TooManyRuns,
+)
+from aguila.store.base import Lease, RunRecord
+
+
+def not_open() -> StoreUnavailable:
+    """The store is not open."""
+    return StoreUnavailable("the store is not open; call open() first")
+
+
+def no_thread(thread_id: str) -> NotFound:
+    """The scope has no such thread."""
+    return NotFound(f"no thread {thread_id!r}")
+
+
+def no_run(thread_id: str, run_id: str) -> NotFound:
+    """The thread has no such run."""
+    return NotFound(f"no run {run_id!r} on thread {thread_id!r}")
+
+
+def no_blob(blob_id: str) -> NotFound:
+    """The scope has no such file."""
+    return NotFound(f"no file {blob_id!r}")
+
+
+def agent_mismatch(thread_id: str, agent: str) -> AgentMismatch:
+    """The thread belongs to another agent."""
+    return AgentMismatch(f"thread {thread_id!r} belongs to agent {agent!r}; use another thread id", agent=agent)
+
+
+def run_exists(run: RunRecord) -> RunExists:
+    """The run id is taken (ENV-11)."""
+    return RunExists(f"run {run.run_id!r} exists on thread {run.thread_id!r}; use a new run id", run=run)
+
+
+def thread_busy(run: RunRecord) -> ThreadBusy:
+    """The thread has an open run."""
+    return ThreadBusy(f"thread {run.thread_id!r} is busy with run {run.run_id!r}; wait for its end", run=run)
+
+
+def too_many_runs(running: int) -> TooManyRuns:
+    """The scope has as many open runs as it may have."""
+    return TooManyRuns(f"{running} runs of this scope are open, which is the maximum; wait for one to end")
+
+
+def thread_moved(interrupt_id: str) -> ThreadMoved:
+    """An interrupt was raised after the caller planned its run (INT-15)."""
+    return ThreadMoved(f"interrupt {interrupt_id!r} was raised after the run was planned; plan the run again")
+
+
+def interrupt_not_open(interrupt_id: str) -> InterruptTaken:
+    """A run cannot claim the interrupt."""
+    return InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)
+
+
+def interrupt_not_claimed(interrupt_id: str, run_id: str) -> InterruptTaken:
+    """A run cannot settle the interrupt."""
+    return InterruptTaken(f"run {run_id!r} has not claimed interrupt {interrupt_id!r}", interrupt_id=interrupt_id)
+
+
+def stale_lease(lease: Lease) -> StaleLease:
+    """The run is closed or was taken over."""
+    return StaleLease(f"run {lease.run_id!r} is closed or has another owner; {lease.owner!r} cannot write to it")
