@@ -12,7 +12,6 @@ import os
 import uvicorn
 
 from aguila import App, Run
-from aguila.protocol import UserMessage
 
 DEGREES = {"Lisbon": 24, "Oslo": 11, "Quito": 18}
 
@@ -30,7 +29,7 @@ async def call_weather(run: Run, city: str) -> dict:
 
 
 async def agent(run: Run):
-    question = run.messages[-1].content if isinstance(run.messages[-1], UserMessage) else ""
+    question = run.user_text
     cities = [city for city in DEGREES if city in question]  # a model would decide this
     if not cities:
         return f"I know the weather of {', '.join(DEGREES)}."

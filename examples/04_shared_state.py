@@ -16,8 +16,7 @@ from aguila import App, Run
 
 async def agent(run: Run):
     todos = run.state.setdefault("todos", [])  # plain lists and dicts: changes are found by comparing
-    request = run.messages[-1].content
-    assert isinstance(request, str)
+    request = run.user_text
     async with run.text() as text:
         for title in request.split(","):
             todos.append({"title": title.strip(), "done": False})

@@ -516,15 +516,18 @@ def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_wh
 
 def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
     def agent(run: Any) -> None:
-        has_spoken = threading.Event()
+        first_asked = threading.Event()
 
         def one() -> Any:
-            has_spoken.wait(0 if run.resume_input is None else 5)
-            return run.ask("1?")
+            try:
+                return run.ask("1?")
+            finally:
+                first_asked.set()
 
         def two() -> Any:
             run.say("two is here")
             call = run.tool_call("tool", {})
+            first_asked.wait(30)
             answer = run.ask("2?")
             call.result(answer)
             return answer

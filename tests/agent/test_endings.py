@@ -12,7 +12,7 @@ from agents import Outcome, Thread, run_agent, until
 
 from aguila import protocol
 from aguila.agent import Interrupt
-from aguila.errors import StaleLease, StoreUnavailable
+from aguila.errors import RunFailed, StaleLease, StoreUnavailable
 from aguila.protocol import (
     CustomEvent,
     RunErrorEvent,
@@ -819,3 +819,26 @@ def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.L
     assert outcome.ending.outcome == "error"
     assert "nested deeper than" in caplog.text
     assert len(caplog.text) < 5_000
+
+
+def test_a_run_that_its_agent_fails_deliberately_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        raise RunFailed("The shop is closed.", code="closed")
+
+    outcome = run_agent(agent)
+    assert (outcome.last.message, outcome.last.code) == ("The shop is closed.", "closed")
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "The shop is closed." in record.getMessage()
+
+
+def test_a_failure_with_a_cause_logs_the_cause(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        try:
+            raise ConnectionError("no route")
+        except ConnectionError as error:
+            raise RunFailed("The shop cannot be reached.") from error
+
+    assert run_agent(agent).last.message == "The shop cannot be reached."
+    (record,) = caplog.records
+    assert record.exc_info is not None

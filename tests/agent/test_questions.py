@@ -1025,13 +1025,83 @@ def test_ids_that_an_agent_asks_for_are_the_same_in_a_replay() -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_giving_up_an_approval_is_a_refusal() -> None:
+def test_giving_up_an_approval_cancels_the_run_as_giving_up_any_question_does() -> None:
     async def main() -> Outcome:
         thread = Thread()
         await thread.run(deletes)
         return await thread.give_up(deletes)
 
-    assert asyncio.run(main()).last.result["approved"] is False
+    assert asyncio.run(main()).ending.outcome == "cancelled"
+
+
+async def answers_what_was_given_up(run: Any) -> Any:
+    try:
+        await run.approve("delete", {"path": "/"})
+    except InterruptCancelled as given_up:
+        (approval,) = given_up.answers
+        await approval.call.result("kept")
+        return [given_up.interrupt_ids, approval.approved, approval.reason]
+
+
+def answers_what_was_given_up_in_a_thread(run: Any) -> Any:
+    try:
+        run.approve("delete", {"path": "/"})
+    except InterruptCancelled as given_up:
+        (approval,) = given_up.answers
+        approval.call.result("kept")
+        return [given_up.interrupt_ids, approval.approved, approval.reason]
+
+
+@pytest.mark.parametrize("agent", [answers_what_was_given_up, answers_what_was_given_up_in_a_thread])
+def test_an_agent_may_answer_the_call_of_an_approval_that_was_given_up(agent: Any) -> None:
+    async def main() -> tuple[Outcome, Outcome]:
+        thread = Thread()
+        return await thread.run(agent), await thread.give_up(agent)
+
+    first, second = asyncio.run(main())
+    asked = first.ending.interrupts[0]
+    assert second.last.result == [[asked.id], False, "cancelled"]
+    assert [(one.tool_call_id, one.content) for one in second.of(ToolCallResultEvent)] == [(asked.tool_call_id, "kept")]
+
+
+@pytest.mark.parametrize("expires_at", ["tomorrow", "", "2030-13-01T00:00:00Z", 5])
+def test_an_expiry_that_is_not_a_time_is_refused_at_the_call(expires_at: Any) -> None:
+    async def agent(run: Any) -> Any:
+        refused: list[str] = []
+        for ask in (
+            run.ask("?", expires_at=expires_at),
+            run.ask_all([Question(question="?", expires_at=expires_at)]),
+            run.approve("delete", {}, expires_at=expires_at),
+        ):
+            try:
+                await ask
+            except ValueError as error:
+                refused.append(str(error))
+        return refused
+
+    outcome = run_agent(agent)
+    assert outcome.ending.outcome == "success"
+    assert "TOOL_CALL_START" not in outcome.types
+    assert [str(one).partition(" such")[0] for one in outcome.last.result] == ["expires_at is an ISO 8601 time"] * 3
+
+
+@pytest.mark.parametrize("schema", [{"type": "strin"}, {"properties": 5}, {"$ref": "https://example.com/schema"}])
+def test_a_broken_schema_is_refused_at_the_call(schema: Any) -> None:
+    async def agent(run: Any) -> None:
+        try:
+            await run.ask("?", schema=schema)
+        except ValueError as error:
+            run.result = {"refused": str(error)}
+
+    assert "schema is not a usable JSON Schema: " in run_agent(agent).last.result["refused"]
+
+
+def test_a_time_and_a_schema_that_are_in_order_are_asked_with() -> None:
+    async def agent(run: Any) -> None:
+        await run.ask("?", expires_at="2030-01-31T12:00:00Z", schema={"type": "string"})
+
+    (asked,) = run_agent(agent).ending.interrupts
+    assert (asked.expires_at, asked.response_schema) == ("2030-01-31T12:00:00Z", {"type": "string"})
 
 
 def test_an_approval_of_other_arguments_is_another_question() -> None:

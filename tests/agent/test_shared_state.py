@@ -7,14 +7,16 @@ import copy
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread, run_agent
+from agents import ListSink, Outcome, Thread, run_agent, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aguila.agent import output as output_module
 from aguila.agent import shared_state
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
 from aguila.stream.json_values import json_equal
+from aguila.stream.writer import EventWriter
 
 
 def final_state(agent: Any, state: Any = None) -> tuple[Any, Outcome]:
@@ -210,3 +212,145 @@ def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[A
             expected.append({"late": 1})
     state, _ = final_state(plain if in_a_thread else on_the_loop, start)
     assert json_equal(state, expected)
+
+
+class Roomy(ListSink):
+    """A sink that has room, so that nothing waits for it."""
+
+    is_full = False
+
+
+def states(sink: Any) -> list[Any]:
+    """The values of ``n`` that were sent."""
+    return [
+        operation["value"] for event in sink.events if isinstance(event, StateDeltaEvent) for operation in event.delta
+    ]
+
+
+def test_changes_are_sent_while_the_agent_waits_for_something_else() -> None:
+    """Only the last value of a loop with other awaits was sent."""
+    sink = Roomy()
+    thread = Thread()
+    thread.new_sink = lambda: sink
+
+    async def agent(run: Any) -> None:
+        for n in range(1, 4):
+            run.state["n"] = n
+            await until(lambda n=n: states(sink)[-1:] == [n])
+
+    outcome = asyncio.run(thread.run(agent))
+    assert outcome.ending.outcome == "success"
+    assert states(sink) == [1, 2, 3]
+    assert thread.conversation.state == {"n": 3}
+
+
+def test_flush_sends_changes_at_once() -> None:
+    async def agent(run: Any) -> None:
+        for n in range(3):
+            run.state["n"] = n
+            await run.flush()
+        await run.flush()
+
+    def in_thread(run: Any) -> None:
+        for n in range(3):
+            run.state["n"] = n
+            run.flush()
+
+    for each in (agent, in_thread):
+        outcome = run_agent(each)
+        assert [one.delta[0]["value"] for one in outcome.of(StateDeltaEvent)] == [0, 1, 2]
+
+
+def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr(shared_state.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(shared_state.time, "thread_time", lambda: 0.0)
+    pauses: list[float] = []
+
+    class Loop:
+        """A loop whose timers are run by hand."""
+
+        def call_later(self, delay: float, call: Any) -> Any:
+            nonlocal clock
+            pauses.append(delay)
+            clock += delay
+            self.next = call
+            return self
+
+        def cancel(self) -> None: ...
+
+    loop = Loop()
+    monkeypatch.setattr(output_module.asyncio, "get_running_loop", lambda: loop)
+
+    class Out:
+        """Stands for the output of a run."""
+
+        def __init__(self) -> None:
+            writer = EventWriter("t", "r", new_id=lambda: "x", state={})
+            writer.start()
+            self.writer = writer
+            self.state = shared_state.SharedState(writer)
+            self.is_over = False
+            self.failure = None
+
+        def sample_state(self) -> bool:
+            return bool(self.state.changes(self.writer))
+
+    out: Any = Out()
+    out.state.value["n"] = 0
+    output_module.StateSampler(out)
+    loop.next()
+    for _ in range(6):
+        loop.next()
+    assert pauses == pytest.approx([0.02, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25, 0.25])
+    out.state.value["n"] = 1
+    loop.next()
+    assert pauses[-1] == pytest.approx(0.02)
+
+
+def test_an_expensive_comparison_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter([0.0, 0.01])
+    monkeypatch.setattr(shared_state.time, "thread_time", lambda: next(spent))
+    writer = EventWriter("t", "r", new_id=lambda: "x", state={})
+    writer.start()
+    state = shared_state.SharedState(writer)
+    state.value["n"] = 1
+    assert state.changes(writer) != []
+    assert state.pause == pytest.approx(0.5)
+
+
+def test_an_agent_in_a_thread_sends_changes_at_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "MIN_PAUSE", 0.0)
+    monkeypatch.setattr(shared_state, "_COST_FACTOR", 0)
+
+    def agent(run: Any) -> None:
+        for n in range(3):
+            run.state["n"] = n
+            run.new_id("thing")  # a call that sends nothing itself
+
+    outcome = run_agent(agent)
+    assert [one.delta[0]["value"] for one in outcome.of(StateDeltaEvent)] == [0, 1, 2]
+
+
+def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sampled: list[None] = []
+    real = output_module.Output.sample_state
+
+    def sample(self: Any) -> bool:
+        sampled.append(None)
+        return real(self)
+
+    thread = Thread()
+    thread.new_sink = Roomy
+
+    async def agent(run: Any) -> None:
+        run.state["n"] = object()
+        await until(lambda: sampled)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output_module.Output, "sample_state", sample)
+        outcome = asyncio.run(thread.run(agent))
+    assert outcome.ending.outcome == "error"
+    assert "/n" in caplog.text

@@ -492,3 +492,73 @@ def _refuses(handle: Any) -> bool:
     with pytest.raises(AttributeError):
         handle.colour = "red"
     return True
+
+
+PICTURE = ImagePart(source=UrlSource(value="https://example.com/a.png"))
+
+
+@pytest.mark.parametrize(
+    ("make", "write", "maker"),
+    [
+        (lambda run: run.text(), "write", "run.text()"),
+        (lambda run: run.reasoning(), "write", "run.reasoning()"),
+        (lambda run: run.stream_tool_call("f"), "args", "run.stream_tool_call(name)"),
+    ],
+)
+def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, maker: str) -> None:
+    """It said "send TEXT_MESSAGE_START first [STR-2]", of which a user of handles knows nothing."""
+
+    async def agent(run: Any) -> Any:
+        try:
+            await getattr(make(run), write)("x")
+        except IllegalStep as error:
+            run.result = {"error": str(error)}
+
+    def in_thread(run: Any) -> Any:
+        try:
+            getattr(make(run), write)("x")
+        except IllegalStep as error:
+            run.result = {"error": str(error)}
+
+    async def after_its_block(run: Any) -> Any:
+        async with make(run) as handle:
+            await getattr(handle, write)("x")
+        try:
+            await getattr(handle, write)("x")
+        except IllegalStep as error:
+            run.result = {"error": str(error)}
+
+    for each in (agent, in_thread):
+        assert f"{maker} is not open: enter it with `async with {maker} as" in run_agent(each).last.result["error"]
+    assert "is closed; write to it inside its `async with" in run_agent(after_its_block).last.result["error"]
+
+
+def test_text_in_place_of_a_role_names_the_mistake() -> None:
+    async def agent(run: Any) -> Any:
+        try:
+            run.text("Hello!")
+        except ValueError as error:
+            run.result = {"error": str(error)}
+
+    assert "run.say(text) sends a whole message" in run_agent(agent).last.result["error"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([], ""),
+        ([UserMessage(id="1", content="one"), AssistantMessage(id="2", content="two")], "one"),
+        ([UserMessage(id="1", content="one"), UserMessage(id="2", content="two")], "two"),
+        ([UserMessage(id="1", content=[TextPart(text="look "), PICTURE, TextPart(text="here")])], "look here"),
+        ([UserMessage(id="1", content=[PICTURE])], ""),
+    ],
+)
+def test_the_last_user_message_is_there_as_text(messages: Any, text: str) -> None:
+    async def agent(run: Any) -> Any:
+        run.result = {"text": run.user_text}
+
+    def in_thread(run: Any) -> Any:
+        run.result = {"text": run.user_text}
+
+    for each in (agent, in_thread):
+        assert run_agent(each, messages=messages).last.result == {"text": text}

@@ -27,6 +27,7 @@ from aguila.protocol import (
     ImagePart,
     RunFinishedEvent,
     RunStartedEvent,
+    TextPart,
     UrlSource,
     UserMessage,
 )
@@ -668,3 +669,10 @@ def test_a_slow_consumer_holds_the_server_back(twin):
 
         twin.events(twin.client(server.url).thread().run("x"), look)
         assert count < 500, "64 MB were on offer"
+
+
+def test_the_last_user_message_of_the_conversation_is_there_as_text(twin):
+    parts = [TextPart(text="Look: "), ImagePart(source=UrlSource(value="https://example.com/a.png"))]
+    with ScriptedServer(run_of(*text("m1", "Hello"))) as server:
+        thread = twin.client(server.url).thread()
+        assert twin.result(thread.run(UserMessage(id="u1", content=parts))).user_text == "Look: "

@@ -97,7 +97,7 @@ def test_a_call_is_approved_with_other_arguments_and_given_up(twin):
         assert result.result == [True, {"path": "/tmp"}]
         other = client.thread()
         twin.result(other.run("x"))
-        assert twin.result(other.resume({other.interrupts[0].id: GIVE_UP})).result[0] is False
+        assert twin.result(other.resume({other.interrupts[0].id: GIVE_UP})).outcome == "cancelled"
 
 
 def test_a_front_end_tool_is_called_and_the_agent_goes_on(twin):

@@ -29,7 +29,7 @@ from aguila.agent.blocking_handles import (
 )
 from aguila.agent.bridge import Bridge
 from aguila.agent.handles import ToolCallHandle
-from aguila.agent.questions import Approval, ProposedCall, Question, within_itself
+from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question, within_itself
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult, failed_call
 from aguila.agent.writing import SubagentHandle, Writing
@@ -279,18 +279,13 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> Approval[BlockingToolCall]:
         """Show a tool call and ask whether it may be made."""
-        approval = self._bridge.call(
-            partial(
-                self._writing.approve,
-                tool,
-                args,
-                message=message,
-                key=key,
-                expires_at=expires_at,
-                metadata=metadata,
-            )
+        call = partial(
+            self._writing.approve, tool, args, message=message, key=key, expires_at=expires_at, metadata=metadata
         )
-        return self._approval(approval)
+        try:
+            return self._approval(self._bridge.call(call))
+        except InterruptCancelled as given_up:
+            raise self._given_up(given_up) from None
 
     def approve_all(self, calls: Sequence[ProposedCall[BlockingToolCall]]) -> list[Approval[BlockingToolCall]]:
         """Show several tool calls and ask about all of them at once."""
@@ -306,7 +301,13 @@ class BlockingWriting(ABC):
             )
             for each in calls
         ]
-        return [self._approval(one) for one in self._bridge.call(partial(self._writing.approve_all, proposed))]
+        try:
+            return [self._approval(one) for one in self._bridge.call(partial(self._writing.approve_all, proposed))]
+        except InterruptCancelled as given_up:
+            raise self._given_up(given_up) from None
+
+    def _given_up(self, error: InterruptCancelled) -> InterruptCancelled:
+        return InterruptCancelled(error.interrupt_ids, [self._approval(one) for one in error.answers])
 
     def new_id(self, kind: str) -> str:
         """An id for a message, a call or whatever is told; a replay of the agent gives the same one again."""
@@ -413,6 +414,11 @@ class BlockingRun(BlockingWriting):
         return self._run.is_stored
 
     @property
+    def user_text(self) -> str:
+        """The last user message as text."""
+        return self._run.user_text
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the run was asked to stop: a thread that works for long looks at it now and then."""
         return self._run.is_cancelled
@@ -447,6 +453,10 @@ class BlockingRun(BlockingWriting):
     def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the state by a JSON Patch, without comparing it."""
         self._bridge.call(partial(self._run.patch_state, patch))
+
+    def flush(self) -> None:
+        """Send the changes of the state now."""
+        self._bridge.call(self._run.flush)
 
     def state_snapshot(self) -> None:
         """Send the whole state."""

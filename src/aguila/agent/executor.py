@@ -114,6 +114,8 @@ async def _outcome_of(agent: Agent, run: Run, output: Output, grace: float) -> B
         await drive(agent, run, output, grace)
     except BaseException as error:  # noqa: BLE001
         return error
+    finally:
+        output.end_sampling()
     return None
 
 
@@ -301,6 +303,7 @@ class _End:
         """RUN_ERROR, which needs nothing to be in order."""
         cause = _cause_of(error)
         reference: str | None = None
+        is_deliberate = isinstance(error, RunFailed) and error.event is None and error.__cause__ is None
         if isinstance(error, RunFailed) and error.event is None:  # whose words are for the client
             message, code = error.message, error.code
         else:
@@ -309,7 +312,17 @@ class _End:
             message = f"{_MESSAGES[code]} Reference: {reference}"
             if self._context.debug:
                 message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
-        self._log("the run failed", cause, code=code, reference=reference)
+        if is_deliberate:  # the agent chose to fail: its traceback would only show where
+            tell(
+                _log,
+                logging.WARNING,
+                f"the agent failed the run: {message}",
+                thread=self._context.thread_id,
+                run=self._context.run_id,
+                code=code,
+            )
+        else:
+            self._log("the run failed", cause, code=code, reference=reference)
         event = RunErrorEvent(message=message, code=code, usage=self._usage())
         ending = Ending(outcome="error", session=self._context.session, reference=reference, error=cause)
         if self._output.writer.is_finished:

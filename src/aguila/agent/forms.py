@@ -85,6 +85,7 @@ def drive(agent: Agent, run: Run, output: Output, grace: float) -> Coroutine[Any
 
 
 async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> None:
+    output.begin_sampling()
     # All in one coroutine: whenever the agent goes on, the event loop comes through each one above it.
     produced: Any = agent(run)
     if inspect.isawaitable(produced):
@@ -147,7 +148,7 @@ async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) ->
                 await output.room()
             elif isinstance(item, Called):
                 with output.branches.acting_for(item.thread, item.error):
-                    await _do(item)
+                    await _do(item, output)
             else:
                 break
         bridge.close()  # to other threads that the agent may have left behind
@@ -162,8 +163,9 @@ async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) ->
     _take_return(item.value, run, output)
 
 
-async def _do(called: Called) -> None:
+async def _do(called: Called, output: Output) -> None:
     try:
+        output.send_state_if_due()  # a thread that waits for its call cannot be changing the state
         result = await called.call()
     except asyncio.CancelledError as error:
         called.future.set_exception(error)

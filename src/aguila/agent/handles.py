@@ -64,7 +64,7 @@ class TextHandle(Opened):
     ``closing`` may be set: metadata that is told at the end, and is the message's too (META-5).
     """
 
-    __slots__ = ("_opening", "_out", "closing", "message_id")
+    __slots__ = ("_is_open", "_opening", "_out", "closing", "message_id")
 
     def __init__(
         self,
@@ -78,20 +78,25 @@ class TextHandle(Opened):
         self._out = output
         self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
+        self._is_open: bool | None = None
         self.closing: Metadata | None = None
 
     async def __aenter__(self) -> TextHandle:
         """Open the message."""
         opening: Any = self._opening
         await self._out.send_opener(EventWriter.start_text, self.message_id, **opening)
+        self._is_open = True
         return self
 
     async def write(self, delta: str) -> None:
-        """More text; an empty string is nothing. Raises ``IllegalStep`` once the message is closed."""
+        """More text; an empty string is nothing. Raises ``IllegalStep`` if the message is not open."""
+        if not self._is_open:
+            raise _not_open("run.text()", "text", self._is_open)
         if _text(delta) != "":
             await self._out.send_delta(EventWriter.write_text, self.message_id, delta)
 
     async def _close(self, error: BaseException | None) -> None:
+        self._is_open = False
         if self._out.front.has_open(TEXT, self.message_id):
             await self._out.send(EventWriter.end_text, self.message_id, metadata=copy_json(self.closing))
 
@@ -99,7 +104,7 @@ class TextHandle(Opened):
 class ReasoningHandle(Opened):
     """A thought that is being written: one message in a span of its own. ``message_id`` is the message's id."""
 
-    __slots__ = ("_metadata", "_out", "_owner", "_span_id", "message_id")
+    __slots__ = ("_is_open", "_metadata", "_out", "_owner", "_span_id", "message_id")
 
     def __init__(self, output: Output, owner: str | None, message_id: str | None, metadata: Metadata | None) -> None:
         self._out = output
@@ -107,6 +112,7 @@ class ReasoningHandle(Opened):
         self.message_id = output.ids.mint("rsn") if message_id is None else message_id
         self._owner = owner
         self._metadata = metadata
+        self._is_open: bool | None = None
 
     async def __aenter__(self) -> ReasoningHandle:
         """Open the span and the message."""
@@ -114,10 +120,13 @@ class ReasoningHandle(Opened):
         await self._out.send(
             EventWriter.start_reasoning_message, self.message_id, subagent=self._owner, metadata=self._metadata
         )
+        self._is_open = True
         return self
 
     async def write(self, delta: str) -> None:
-        """More of the thought; an empty string is nothing. Raises ``IllegalStep`` once it is closed."""
+        """More of the thought; an empty string is nothing. Raises ``IllegalStep`` if it is not open."""
+        if not self._is_open:
+            raise _not_open("run.reasoning()", "thought", self._is_open)
         if _text(delta) != "":
             await self._out.send_delta(EventWriter.write_reasoning, self.message_id, delta)
 
@@ -133,6 +142,7 @@ class ReasoningHandle(Opened):
         )
 
     async def _close(self, error: BaseException | None) -> None:
+        self._is_open = False
         if self._out.front.has_open(REASONING_MESSAGE, self.message_id):
             await self._out.send(EventWriter.end_reasoning_message, self.message_id)
         if self._out.front.has_open(REASONING_SPAN, self._span_id):
@@ -146,7 +156,7 @@ class ToolCallHandle(Opened):
     ``metadata["aguila"]["arguments"]``, as the call that was shown stays as it is.
     """
 
-    __slots__ = ("_opening", "_out", "_owner", "edited", "id", "is_frontend", "name")
+    __slots__ = ("_is_open", "_opening", "_out", "_owner", "edited", "id", "is_frontend", "name")
 
     def __init__(
         self,
@@ -163,6 +173,7 @@ class ToolCallHandle(Opened):
         self.id = output.ids.mint("call") if call_id is None else call_id
         self.is_frontend = is_frontend
         self.edited: dict[str, Any] | None = None
+        self._is_open: bool | None = None
         self._owner = owner
         self._opening = {"parent_message_id": parent_message_id, "subagent": owner, "metadata": metadata}
 
@@ -170,15 +181,19 @@ class ToolCallHandle(Opened):
         """Open the call."""
         opening: Any = self._opening
         await self._out.send_opener(EventWriter.start_tool_call, self.name, self.id, **opening)
+        self._is_open = True
         return self
 
     async def args(self, delta: str) -> None:
-        """More of the argument text; an empty string is nothing. Raises ``IllegalStep`` once it is complete."""
+        """More of the argument text; an empty string is nothing. Raises ``IllegalStep`` if the call is not open."""
+        if not self._is_open:
+            raise _not_open("run.stream_tool_call(name)", "call", self._is_open)
         if _text(delta) != "":
             await self._out.send_delta(EventWriter.write_tool_args, self.id, delta)
 
     async def end(self) -> None:
         """The arguments are complete."""
+        self._is_open = False
         if self._out.front.has_open(TOOL_CALL, self.id):
             await self._out.send(EventWriter.end_tool_call, self.id)
 
@@ -377,6 +392,15 @@ def status_of(error: BaseException | None) -> StepStatus:
     if interrupts_in(error):
         return "suspended"
     return "error" if isinstance(error, Exception) else "cancelled"
+
+
+def _not_open(maker: str, name: str, is_open: bool | None) -> IllegalStep:
+    """Make the error for a handle that is used before it is entered (None) or after it is closed (False)."""
+    if is_open is None:
+        message = f"{maker} is not open: enter it with `async with {maker} as {name}:` (`with` in a thread)"
+    else:
+        message = f"the {name} is closed; write to it inside its `async with {maker} as {name}:` block"
+    return IllegalStep(message, rule="STR-2")
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ from aguila.agent.chat import CHAT, is_account, is_delta, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.ids import Ids
 from aguila.agent.replay import Replaying
-from aguila.agent.shared_state import SharedState
+from aguila.agent.shared_state import MAX_PAUSE, MIN_PAUSE, SharedState
 from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.codec.official import from_official, is_official
@@ -64,6 +64,9 @@ _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
 _STATE: frozenset[type[Any]] = frozenset({StateDeltaEvent, StateSnapshotEvent})
 _ARRAY: Any = (list, tuple)
 
+_TIMER_SLACK = 0.001
+"""Seconds that a timer of the event loop may be early."""
+
 
 class Output:
     """The way of a run's events, from the agent to the sink."""
@@ -95,6 +98,7 @@ class Output:
         """Whether the run was asked to stop."""
         self.hooks: Hooks = NO_HOOKS
         """What is asked about chat contents before they are mapped."""
+        self._sampler: StateSampler | None = None
         self._text: str | None = None  # the message that yielded strings go to
         self._called: frozenset[str] | None = None  # the calls in the history, once somebody asks
         self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
@@ -185,6 +189,43 @@ class Output:
         if self.branches.count() and self.branches.is_caught_up:
             self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
         await self.room()
+
+    async def flush(self) -> None:
+        """Send the changes of the state now."""
+        if self.is_over:
+            await self._refuse()
+        self._send_state()
+        await self.room()
+
+    # Sampling the state
+
+    def begin_sampling(self) -> None:
+        """Send changes of the state also while the agent waits. Only for agents on the event loop."""
+        self.state.on_read = self._sample  # until then there is nothing to compare
+
+    def _sample(self) -> None:
+        self._sampler = StateSampler(self)
+
+    def end_sampling(self) -> None:
+        """Send changes of the state only with other events."""
+        self.state.on_read = None
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def send_state_if_due(self) -> None:
+        """Send the changes of the state, unless it was compared a moment ago."""
+        if self.state.is_due():
+            self._send_state()
+
+    def sample_state(self) -> bool:
+        """Send the changes of the state while the agent waits; gives whether there were any."""
+        replaying = self.replaying
+        if self.sink.is_full or (replaying is not None and not (replaying.has_spoken and self.branches.is_caught_up)):
+            return False
+        events = self.state.changes(self.writer)
+        if events:
+            self._accept_by_sink(events)
+        return len(events) > 0
 
     async def room(self) -> None:
         """Wait until the run is not too far ahead."""
@@ -432,6 +473,53 @@ class Output:
         # so that one that swallows this too cannot stop the loop.
         await asyncio.sleep(0)
         raise asyncio.CancelledError("the run is over")
+
+
+class StateSampler:
+    """Compares the state while an agent on the event loop waits for something else than the run.
+
+    The pause between two comparisons doubles while nothing changes, and grows with the cost of a comparison.
+    """
+
+    __slots__ = ("_loop", "_output", "_pause", "_timer")
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._pause = MIN_PAUSE
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._schedule()
+
+    def stop(self) -> None:
+        """Compare no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        self._timer = self._loop.call_later(self._pause, self._sample)
+
+    def _sample(self) -> None:
+        output = self._output
+        self._timer = None
+        if output.is_over or output.failure is not None:
+            return
+        wait = output.state.due_in()
+        if wait > _TIMER_SLACK:  # it was compared meanwhile, with another event
+            self._timer = self._loop.call_later(wait, self._sample)
+            return
+        has_changed = False
+        try:
+            has_changed = output.sample_state()
+        except EncodeError as error:
+            if error is output.failure:
+                return
+            # A state that is not JSON fails the agent at its next event, or the run at its end.
+        except Exception:  # noqa: BLE001 - the sink refused; the agent gets the failure with its next event
+            return
+        least = output.state.pause
+        self._pause = least if has_changed else min(2 * self._pause, max(MAX_PAUSE, least))
+        self._schedule()
 
 
 def _or_empty(state: Any) -> Any:

@@ -24,6 +24,8 @@ from aguila.agent.branches import Branch
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import Interrupt
 from aguila.agent.output import Output
+from aguila.chat.expiry import read_expiry
+from aguila.chat.json_schema import check_schema
 from aguila.codec.json import encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.codec.text import load
@@ -42,11 +44,10 @@ C = TypeVar("C")
 
 
 class InterruptCancelled(Exception):
-    """The user gave up answering. ``interrupt_ids`` are the questions that have no answer.
+    """The user gave up answering a question or an approval. ``interrupt_ids`` are the questions without an answer.
 
-    An agent that does not catch it ends its run as cancelled (LIFE-8).
-
-    Of ``ask_all``, ``answers`` are all answers in order, None for those that were given up.
+    An agent that does not catch it ends its run as cancelled (LIFE-8). ``answers`` are all answers of the call, in
+    order: None for a question that was given up, and an ``Approval`` that is false, with its ``call``, for an approval.
     """
 
     def __init__(self, interrupt_ids: Sequence[str], answers: Sequence[Any] = ()) -> None:
@@ -172,9 +173,11 @@ class Questions:
     ) -> protocol.Interrupt:
         """A question as the protocol has it, with its derived id.
 
-        Raises ``EncodeError`` if its schema is not JSON, ``ValueError`` if it needs a key or the task a name.
+        Raises ``EncodeError`` if its schema is not JSON. Raises ``ValueError`` for a broken schema, for an expiry that
+        is not a time, or if it needs a key or the task a name.
         """
         schema = copy_json(question.schema)
+        _check_question(question)
         what = [question.question if identity is None else identity, encode(schema).decode()]
         branch = self._output.branches.here()
         derive = self._output.ids.derive
@@ -368,6 +371,16 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
 
 
 _OBJECT: Any = dict
+
+
+def _check_question(question: Question) -> None:
+    if question.expires_at is not None:
+        read_expiry(question.expires_at)
+    if question.schema is not None and question.schema is not APPROVAL_SCHEMA:
+        try:
+            check_schema(question.schema)
+        except ValueError as error:
+            raise ValueError(f"schema is not a usable JSON Schema: {error}") from None
 
 
 async def _given_by(effect: Callable[[], Any]) -> Any:

@@ -20,6 +20,7 @@ from aguila.agent.questions import Questions
 from aguila.agent.writing import Writing
 from aguila.chat.hooks import Hooks
 from aguila.chat.types import ChatMessage
+from aguila.chat.user_text import last_user_text
 from aguila.codec.json import decode, encode
 from aguila.codec.notice import Notice, log_notice
 from aguila.errors import EncodeError
@@ -88,6 +89,11 @@ class Run(Writing):
         self._out.state.value = state
 
     @property
+    def user_text(self) -> str:
+        """The last user message as text, also if it has images; "" if there is none."""
+        return last_user_text(self.messages)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the run was asked to stop. An agent in a thread that works for long should look at it."""
         return self._out.is_cancelled
@@ -154,6 +160,10 @@ class Run(Writing):
         Raises ``IllegalStep`` if the patch does not apply, and nothing has changed.
         """
         await self._out.patch_state(patch)
+
+    async def flush(self) -> None:
+        """Send the changes of the state now. They are also sent before other events, and while the agent waits."""
+        await self._out.flush()
 
     async def state_snapshot(self) -> None:
         """Send the whole state, for a client that may have lost track of it."""

@@ -11,7 +11,7 @@ that grows with the size of the state. For large states ``patch_state`` sends op
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,8 +22,14 @@ from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch
 from aguila.stream.writer import Events, EventWriter
 
-PAUSE = 0.02
-"""While text streams, the state is compared at most this often, in seconds."""
+MIN_PAUSE = 0.02
+"""Seconds between two comparisons while text streams or the agent waits, at least."""
+
+MAX_PAUSE = 0.25
+"""Seconds between two comparisons while the agent waits and nothing changes, unless a comparison is expensive."""
+
+_COST_FACTOR = 50
+"""A comparison takes at most one in so many parts of the time."""
 
 _UNREAD: Any = object()
 _OBJECT: Any = dict  # typed Any so that isinstance leaves documents Any, as in stream.diff
@@ -41,6 +47,10 @@ class SharedState:
         self._value: Any = _UNREAD
         self._sent: bytes | None = None  # the value as it was when it was last compared, and nothing was left to send
         self._compared = 0.0
+        self.pause = MIN_PAUSE
+        """Seconds between two comparisons: more for a state that is expensive to compare."""
+        self.on_read: Callable[[], None] | None = None
+        """Called once, when the agent first reads or assigns the state."""
         self._passed_on: Any = _UNREAD  # the origin's state when another writer last got it
 
     @property
@@ -48,11 +58,19 @@ class SharedState:
         """The agent's own copy, made when it is first asked for."""
         if self._value is _UNREAD:
             self._value = copy_json(self._origin.state)
+            self._note_read()
         return self._value
 
     @value.setter
     def value(self, state: Any) -> None:
+        was_read = self.is_read
         self._value = state
+        if not was_read:
+            self._note_read()
+
+    def _note_read(self) -> None:
+        if self.on_read is not None:
+            self.on_read()
 
     @property
     def is_read(self) -> bool:
@@ -65,7 +83,11 @@ class SharedState:
 
     def is_due(self) -> bool:
         """Whether to compare while deltas stream."""
-        return self._value is not _UNREAD and time.monotonic() - self._compared >= PAUSE
+        return self._value is not _UNREAD and self.due_in() <= 0
+
+    def due_in(self) -> float:
+        """Give the seconds until the state should be compared again."""
+        return self._compared + self.pause - time.monotonic()
 
     def changes(self, writer: EventWriter) -> Events:
         """The event that brings the writer's consumer up to date; none if nothing changed.
@@ -77,8 +99,15 @@ class SharedState:
                 return []
             self._passed_on = self._origin.state
             return writer.set_state(self._origin.state)
+        began = time.thread_time()  # not the clock: on a loaded machine a comparison takes long, but does not cost more
+        try:
+            return self._compare(writer)
+        finally:
+            self._compared = time.monotonic()
+            self.pause = max(MIN_PAUSE, _COST_FACTOR * (time.thread_time() - began))
+
+    def _compare(self, writer: EventWriter) -> Events:
         encoded = self._encoded()
-        self._compared = time.monotonic()
         if encoded is not None and encoded == self._sent:
             return []
         self._sent = None

@@ -7,7 +7,7 @@ what asking means.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 
@@ -23,7 +23,15 @@ from aguila.agent.handles import (
     status_of,
 )
 from aguila.agent.output import Output
-from aguila.agent.questions import APPROVAL_SCHEMA, Approval, ProposedCall, Question, Questions, read_approval
+from aguila.agent.questions import (
+    APPROVAL_SCHEMA,
+    Approval,
+    InterruptCancelled,
+    ProposedCall,
+    Question,
+    Questions,
+    read_approval,
+)
 from aguila.agent.tool_calls import ToolResult, call_function
 from aguila.chat.tools import FunctionTool, ToolError
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
@@ -33,6 +41,8 @@ from aguila.stream.writer import EventWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_ROLES: tuple[str, ...] = get_args(TextMessageRole)
 
 
 class Writing:
@@ -55,7 +65,12 @@ class Writing:
         message_id: str | None = None,
         metadata: Metadata | None = None,
     ) -> TextHandle:
-        """A text message, open while it is entered: ``async with run.text() as text: await text.write("...")``."""
+        """A text message, open while it is entered: ``async with run.text() as text: await text.write("...")``.
+
+        Raises ``ValueError`` for an unknown role.
+        """
+        if role is not None and role not in _ROLES:
+            raise ValueError(f"role is one of {', '.join(_ROLES)}, not {role!r}; run.say(text) sends a whole message")
         return TextHandle(self._out, self._owner, role, name, message_id, metadata)
 
     async def say(
@@ -274,8 +289,11 @@ class Writing:
         """Show a tool call and ask whether it may be made; the user may edit the arguments.
 
         The call is the agent's to make and to answer, also one of a tool of the input: with ``result`` of the
-        approval's ``call``, which also says with which arguments, if they were edited. Giving up answering is a
-        refusal. Other arguments are another question.
+        approval's ``call``, which also says with which arguments, if they were edited. Other arguments are another
+        question.
+
+        Raises ``InterruptCancelled`` if the user gave up answering, as every question does. Its ``answers`` hold the
+        approval, which is false, with the ``call`` to answer.
         """
         proposed: ProposedCall[ToolCallHandle] = ProposedCall(
             tool_name=_name_of(tool), args=args, message=message, key=key, expires_at=expires_at, metadata=metadata
@@ -316,6 +334,9 @@ class Writing:
             if approval.approved and approval.arguments != copy_json(proposed.args):
                 call.edited = approval.arguments
             approvals.append(approval)
+        given_up = [answer.interrupt_id for answer in answers if answer.status == "cancelled"]
+        if given_up:
+            raise InterruptCancelled(given_up, approvals)
         return approvals
 
     def new_id(self, kind: str) -> str:

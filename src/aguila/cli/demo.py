@@ -177,7 +177,10 @@ async def show_interrupt(run: Run) -> None:
 @feature("approval")
 async def show_approval(run: Run) -> None:
     """A tool call that waits for your consent; you may edit its arguments."""
-    approval = await run.approve("send_mail", {"to": "ada@example.com", "subject": "Eagles"})
+    try:
+        approval = await run.approve("send_mail", {"to": "ada@example.com", "subject": "Eagles"})
+    except InterruptCancelled as given_up:  # no answer is no consent
+        (approval,) = given_up.answers
     if not approval:
         await approval.call.result("The user refused.")
         await say(run, "Nothing was sent.")

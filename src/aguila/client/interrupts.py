@@ -6,11 +6,12 @@ Below: ``schema``. Above: ``thread``. The clock is passed in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from aguila.chat.expiry import is_expired
 from aguila.chat.json_schema import problem_with
 from aguila.codec.notice import Warn, log_notice
 from aguila.errors import IllegalStep
@@ -71,7 +72,7 @@ def _entry(interrupt: Interrupt, answer: Any, now: datetime, warn: Warn) -> Resu
     else:
         entry = ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=answer)
     if entry.status == "resolved":
-        if is_expired(interrupt, now):
+        if is_expired(interrupt.expires_at, now):
             message = f"interrupt {interrupt.id!r} expired at {interrupt.expires_at}; it can only be given up"
             raise IllegalStep(message, rule="INT-9")
         if interrupt.response_schema is not None:
@@ -80,17 +81,6 @@ def _entry(interrupt: Interrupt, answer: Any, now: datetime, warn: Warn) -> Resu
             if problem is not None:
                 raise IllegalStep(f"the answer to {interrupt.id!r} does not fit: {problem}", rule="INT-4")
     return entry
-
-
-def is_expired(interrupt: Interrupt, now: datetime) -> bool:
-    """Whether it is too late to answer. What is no date never expires; one without a zone is in UTC (INT-4)."""
-    if interrupt.expires_at is None:
-        return False
-    try:
-        expires = datetime.fromisoformat(interrupt.expires_at)
-    except ValueError:
-        return False
-    return (expires if expires.tzinfo is not None else expires.replace(tzinfo=UTC)) <= now
 
 
 def _named(ids: Sequence[str]) -> str:

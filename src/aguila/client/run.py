@@ -8,6 +8,7 @@ from weakref import ref
 
 import msgspec
 
+from aguila.chat.user_text import last_user_text
 from aguila.client.drivers.effects import Program
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUsage, ToolCall
@@ -47,6 +48,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(message, AssistantMessage) and message.content:
                 return message.content
         return ""
+
+    @property
+    def user_text(self) -> str:
+        """The last user message of the conversation as text, also if it has images; "" if there is none."""
+        return last_user_text(self.conversation.messages)
 
     @property
     def state(self) -> State:

@@ -46,6 +46,7 @@ import msgspec
 
 from aguila.agent.context import Replay
 from aguila.agent.questions import is_replayed
+from aguila.chat.expiry import is_expired
 from aguila.chat.json_schema import find_problem
 from aguila.codec import decode
 from aguila.codec.notice import Notice, list_ids
@@ -361,7 +362,7 @@ class _Judge:
     def _check(self, interrupt: Interrupt, entry: ResumeEntry, path: str) -> None:
         if entry.status == "cancelled":
             return
-        if interrupt.expires_at is not None and _is_past(interrupt.expires_at, self._now):
+        if is_expired(interrupt.expires_at, datetime.fromtimestamp(self._now, UTC)):
             message = f"the interrupt {interrupt.id!r} expired at {interrupt.expires_at}; it can only be cancelled"
             raise Rejected(422, "interrupt_expired", message, path)
         if interrupt.response_schema is None:
@@ -375,17 +376,6 @@ class _Judge:
         if problem is not None:
             message = f"the answer to the interrupt {interrupt.id!r} is not what was asked for: {problem.message}"
             raise Rejected(422, "interrupt_answer_invalid", message, f"{path}/payload{problem.path}")
-
-
-def _is_past(expires_at: str, now: float) -> bool:
-    """Whether a time has come. What is no time never does (INT-4); one without an offset is in UTC."""
-    try:
-        time = datetime.fromisoformat(expires_at.strip())
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        return time.timestamp() <= now
-    except ValueError:
-        return False
 
 
 class _Chain:

@@ -24,7 +24,7 @@ import msgspec
 
 from aguila.agent.handles import ChatHandle
 from aguila.agent.interrupts import Interrupt
-from aguila.agent.questions import ProposedCall
+from aguila.agent.questions import InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult, call_function
 from aguila.chat import ChatMessage, ChatUpdate
@@ -310,17 +310,19 @@ class _AgentLoop:
 
     async def _ask(self, needing_approval: list[Planned], results: dict[str, ToolResult]) -> None:
         """Ask about all of these calls at once, and execute those that are approved."""
-        approvals = await self._run.approve_all(
-            [
-                ProposedCall(
-                    tool_name=call.name,
-                    args=arguments,
-                    key=call.call_id,
-                    call=self._run.stream_tool_call(call.name, tool_call_id=call.call_id),
-                )
-                for call, _, arguments in needing_approval
-            ]
-        )
+        proposed = [
+            ProposedCall(
+                tool_name=call.name,
+                args=arguments,
+                key=call.call_id,
+                call=self._run.stream_tool_call(call.name, tool_call_id=call.call_id),
+            )
+            for call, _, arguments in needing_approval
+        ]
+        try:
+            approvals = await self._run.approve_all(proposed)
+        except InterruptCancelled as given_up:  # the model is told that these calls were refused
+            approvals = given_up.answers
         jobs: list[Awaitable[None]] = []
         for (call, tool, _), approval in zip(needing_approval, approvals, strict=True):
             if approval.approved:
