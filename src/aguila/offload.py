@@ -2,9 +2,9 @@
 
 Reading, checking or encoding some megabytes takes milliseconds in which no other Python code runs, in whichever thread
 it is done: a thread lets others run only between two calls. So offloaded functions work in slices where they can
-(``aguila.codec.large``), and one thread does all of it for the whole process. Several threads would each get a turn
-before the event loop, and their memory would add up. Meanwhile the switch interval of the interpreter is shorter: some
-event loops wait for the interpreter once per callback, so that the usual 5 ms became 50 ms for ten connections.
+(``codec.json.large_strings``), and one thread does all of it for the whole process. Several threads would each get a
+turn before the event loop, and their memory would add up. Meanwhile the switch interval of the interpreter is shorter:
+some event loops wait for the interpreter once per callback, so that the usual 5 ms became 50 ms for ten connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from aguila.codec.large import LARGE
+from aguila.codec.json.large_strings import LARGE
 
 __all__ = ["LARGE", "is_large", "offload"]
 

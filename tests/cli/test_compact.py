@@ -11,7 +11,7 @@ from every_event import aguila, every_event
 from aguila.cli.convert import CannotConvert, compacted, convert, written
 from aguila.codec import decode_event
 from aguila.codec.formats import FORMATS, Format, detect
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.stream import compact, reduce
 from aguila.stream.chunks import expand_chunks
 from aguila.testing.recordings import read_streams

@@ -13,7 +13,7 @@ from protobuf_losses import after_protobuf
 from aguila.cli.convert import CannotConvert, convert, written
 from aguila.codec import decode_event, encode_event
 from aguila.codec.formats import FORMATS, Format, detect, format_of
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import AguilaError
 from aguila.testing.recordings import read_streams
 

@@ -21,7 +21,7 @@ from aguila.cli.replay import Replay, runs_of
 from aguila.client import AsyncClient, Client
 from aguila.client.transports.asgi import ASGITransport
 from aguila.codec import decode_event
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import HTTPRejected, RunFailed
 from aguila.stream import consume
 from aguila.testing.recordings import RecordedEvent, RecordedStream, read_streams

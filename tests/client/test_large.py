@@ -15,7 +15,7 @@ from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.client import AsyncClient, Client
 from aguila.client.transports.asgi import ASGITransport
-from aguila.codec.json import EventDecoder
+from aguila.codec.json.decoder import EventDecoder
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError
 from aguila.protocol import RunFinishedEvent, ToolCallResultEvent

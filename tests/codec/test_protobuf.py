@@ -9,7 +9,7 @@ import sys
 import pytest
 from protobuf_bytes import base, field, framed, number
 
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufDecoder, ProtobufEncoder, ProtobufFrames, decode_frame
 from aguila.errors import DecodeError, EncodeError, StreamTruncated
 from aguila.protocol import (

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from aguila.codec._generated import agui_pb2
-from aguila.codec._pb_slots import EVENTS, Slots
+from aguila.codec.protobuf.slots import EVENTS, Slots
 from aguila.protocol import BaseEvent, Event
 from aguila.protocol._base import struct_fields
 

@@ -11,7 +11,7 @@ from protobuf_bytes import framed
 from protobuf_losses import after_protobuf, lossy
 
 from aguila.codec import EventDecoder, encode
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder, decode_frame
 from aguila.errors import AguilaError, StreamTruncated
 from aguila.protocol import Event

@@ -14,9 +14,9 @@ from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from protobuf_bytes import field, number
 
-from aguila.codec import _pb_value
-from aguila.codec._pb_value import NotJSON, explain, varint, write_struct, write_value
-from aguila.codec.text import MAX_DEPTH
+from aguila.codec.json.text import MAX_DEPTH
+from aguila.codec.protobuf import values as _pb_value
+from aguila.codec.protobuf.values import NotJSON, explain, varint, write_struct, write_value
 from aguila.testing import strategies
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aguila.codec import MAX_DEPTH, MAX_SIZE, EventDecoder, decode, decode_event
-from aguila.codec.text import check_depth, load
+from aguila.codec.json.text import check_depth, load
 from aguila.errors import DecodeError
 from aguila.protocol import Event, RunAgentInput
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from aguila.codec import EventDecoder, Notice, decode, encode
+from aguila.codec.json.text import load
 from aguila.codec.sse import SSEDecoder, SSEParser
-from aguila.codec.text import load
 from aguila.errors import DecodeError
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput
 

@@ -76,7 +76,7 @@ from causes import (
 from damage import KINDS, TEXT_DAMAGE, Case, Raw, random_case
 from node import FOLDER, node_path
 
-from aguila.codec.json import decode
+from aguila.codec.json.decoder import decode
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import Event, Message
 from aguila.stream.consumer import Consumer

@@ -14,7 +14,7 @@ import pytest
 from commands import aguila_serve
 from node import INTEROP, run_node
 
-from aguila.server.tanstack import canonical_json
+from aguila.server.tanstack.events import canonical_json
 
 FOLDER = INTEROP / "tanstack"
 

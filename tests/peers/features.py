@@ -19,7 +19,7 @@ from aguila.client import AsyncClient, AsyncThread, Stage, Timeouts, approve, to
 from aguila.codec import decode_event, encode
 from aguila.codec.compat import Level
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, DecodeError, HTTPRejected, RunFailed, StreamTruncated
 from aguila.protocol import Event, ReasoningMessage, TextMessageContentEvent, ToolMessage
 from aguila.stream import verify

@@ -44,7 +44,7 @@ from aguila.chat import (
     provider_history,
 )
 from aguila.chat.property_keys import ENCRYPTED_VALUE, METADATA, PROVIDER
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.protocol import Context, Tool
 from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses
 from aguila.providers._encrypted_values import pack

@@ -31,7 +31,7 @@ from aguila.chat import (
     UriContent,
 )
 from aguila.chat.property_keys import ENCRYPTED_VALUE, FILENAME, METADATA, PROVIDER
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import MissingExtra, RunFailed
 from aguila.protocol import Context, Tool
 from aguila.providers import (

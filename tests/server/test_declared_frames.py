@@ -16,7 +16,7 @@ from aguila.codec import decode_event, encode_event
 from aguila.codec.dialects import dialect_of
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.protocol import Event
-from aguila.server.responses import framing_for
+from aguila.server.http.responses import framing_for
 
 FOLDER = Path(__file__).parent / "declared_frames"
 

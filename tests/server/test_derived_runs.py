@@ -15,7 +15,7 @@ from aguila import App
 from aguila.agent import Interrupt
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Interrupt as ProtocolInterrupt
-from aguila.server.derived_runs import derived_run_id
+from aguila.server.runs.derived_runs import derived_run_id
 from aguila.store import MemoryStore, SQLiteStore
 
 Events = list[dict[str, Any]]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aguila import App
 from aguila.server import Limits
-from aguila.server.keeper import _PRUNE_EVERY
-from aguila.server.routes import ROUTES
+from aguila.server.http.routes import ROUTES
+from aguila.server.runs.maintenance import _PRUNE_EVERY
 
 REPOSITORY = Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs" / "server.md").read_text()

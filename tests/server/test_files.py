@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from recorded import SCOPE, request, write
 
-from aguila.server.admission import Admission, Share
 from aguila.server.auth import Request
+from aguila.server.errors import Rejected
 from aguila.server.files import file_response, receive_upload, resolve_file
+from aguila.server.http.body_limits import Admission, Share
 from aguila.server.limits import Limits
-from aguila.server.rejection import Rejected
 from aguila.store import Blob, Store
 
 pytestmark = pytest.mark.anyio

@@ -23,9 +23,9 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history import Prepared, prepare
-from aguila.server.projection import Projections
-from aguila.server.rejection import Rejected
+from aguila.server.errors import Rejected
+from aguila.server.history.agent_input import Prepared, prepare
+from aguila.server.history.projection import Projections
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio

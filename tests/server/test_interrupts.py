@@ -10,9 +10,9 @@ from recorded import SCOPE, THREAD, answer, append, asking, begin, request, said
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
-from aguila.server.interrupts import Attempts, ResumePlan, open_interrupts, plan_resume
-from aguila.server.projection import Projections
-from aguila.server.rejection import Rejected
+from aguila.server.errors import Rejected
+from aguila.server.history.projection import Projections
+from aguila.server.interrupts.plan import Attempts, ResumePlan, open_interrupts, plan_resume
 from aguila.store import Store
 
 pytestmark = pytest.mark.anyio

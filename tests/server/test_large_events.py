@@ -18,8 +18,8 @@ from serving import check_valid, run_input, serving, types
 
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
-from aguila.codec.json import EventDecoder
-from aguila.codec.large import Cut
+from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.large_strings import Cut
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.offload import offload
@@ -33,7 +33,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.server import Limits
-from aguila.server.checked import is_large_event
+from aguila.server.runs.event_encoding import is_large_event
 
 IMAGE = random.Random(1).randbytes(3_000_000)
 TEXT = base64.b64encode(IMAGE).decode()
@@ -158,13 +158,13 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         yield StateSnapshotEvent(snapshot={"image": TEXT})
 
     places = [
-        "aguila.server.inputs.cut",  # what came is looked at
-        "aguila.server.inputs.decode_cut",  # and read
-        "aguila.server.inputs.fingerprint",
+        "aguila.server.http.request_body.cut",  # what came is looked at
+        "aguila.server.http.request_body.decode_cut",  # and read
+        "aguila.server.http.request_body.fingerprint",
         "aguila.chat.media.decode_base64",  # its base64 is decoded
         "aguila.chat.media.encode_base64",  # what goes is encoded
-        "aguila.server.live.checked_large",
-        "aguila.server.checked.encode_large",
+        "aguila.server.runs.run_task.checked_large",
+        "aguila.server.runs.event_encoding.encode_large",
     ]
     for place in places:
         watch(place)

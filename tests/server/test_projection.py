@@ -34,7 +34,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.projection import KEPT_ENDS, Projections
+from aguila.server.history.projection import KEPT_ENDS, Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import Lineage, expand_chunks
 

@@ -14,7 +14,7 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
-from aguila.server import keeper
+from aguila.server.runs import maintenance as keeper
 from aguila.store import MemoryStore, Retention, SQLiteStore
 
 

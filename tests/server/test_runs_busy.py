@@ -12,8 +12,8 @@ from serving import Background, Held, run_input, serving, types, until
 
 from aguila import App
 from aguila.protocol import RunAgentInput
-from aguila.server.asked import Asked, Started
-from aguila.server.turns import Turns
+from aguila.server.runs.start_request import Asked, Started
+from aguila.server.runs.thread_queue import Turns
 from aguila.store import MemoryStore, SQLiteStore
 
 

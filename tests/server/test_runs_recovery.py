@@ -236,7 +236,7 @@ def test_a_database_locked_in_the_middle_of_a_run_ends_it_and_nothing_else(tmp_p
 
 
 def test_retention_removes_idle_threads_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aguila.server import keeper
+    from aguila.server.runs import maintenance as keeper
     from aguila.store import Retention
 
     async def agent(run: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from serving import run_input
 
 from aguila import App
-from aguila.server.shield import shielded
+from aguila.server.runs.shield import shielded
 from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio

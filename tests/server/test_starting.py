@@ -11,7 +11,7 @@ from serving import Held, serving
 
 from aguila import App
 from aguila.agent import Interrupt
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.protocol import Interrupt as Question
 from aguila.store import InterruptRecord, MemoryStore, SQLiteStore
 

@@ -23,8 +23,8 @@ from aguila.protocol import (
     UrlSource,
     UserMessage,
 )
-from aguila.server.tanstack import BINDING, canonical_json, schema_hash
-from aguila.server.tanstack_routes import ui_messages
+from aguila.server.tanstack.events import BINDING, canonical_json, schema_hash
+from aguila.server.tanstack.routes import ui_messages
 from aguila.store import MemoryStore, SQLiteStore
 
 AS_TANSTACK = {"x-run-id": "run"}

@@ -18,7 +18,7 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.server.tanstack_history import ungroup
+from aguila.server.tanstack.history import ungroup
 
 CALL = ToolCall(id="c1", function=FunctionCall(name="look", arguments='{"at": 1}'))
 OTHER = ToolCall(id="c2", function=FunctionCall(name="look", arguments='{"at": 2}'))

@@ -14,7 +14,7 @@ import pytest
 from serving import Held, Server, run_input, serving, until
 
 from aguila import App
-from aguila.server import viewers
+from aguila.server.runs import viewers
 from aguila.store import Lease, SQLiteStore
 
 FINISHED = {"type": "success"}

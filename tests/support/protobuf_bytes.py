@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Event
 

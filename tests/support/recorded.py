@@ -26,8 +26,8 @@ from aguila.protocol import (
     UserMessage,
     replace,
 )
-from aguila.server.join import Join, join
-from aguila.server.projection import History, Projections
+from aguila.server.history.hydration import Join, join
+from aguila.server.history.projection import History, Projections
 from aguila.store import Lease, RunEnd, Store
 from aguila.stream import expand_chunks
 

@@ -26,9 +26,9 @@ from typing import Any, Final, Literal
 
 from aguila.agent.ids import short_hash
 from aguila.agent.interrupts import interrupts_in
-from aguila.codec.json import encode
-from aguila.codec.notice import log_notice
-from aguila.codec.text import load
+from aguila.codec.json.decoder import encode
+from aguila.codec.json.text import load
+from aguila.codec.notices import log_notice
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent, replace
 from aguila.stream.rules import ITEMS, STEP, SUBAGENT, Item
 

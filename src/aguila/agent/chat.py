@@ -24,7 +24,7 @@ from aguila.chat.types import (
     TextContent,
     UsageContent,
 )
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.offload import is_large, offload
 from aguila.protocol import Message, replace
 

@@ -35,9 +35,9 @@ from aguila.agent.interrupts import interrupts_in, others_in
 from aguila.agent.output import Output
 from aguila.agent.questions import InterruptCancelled, is_replayed
 from aguila.agent.run import Run
-from aguila.codec.json import decode, encode
-from aguila.codec.notice import Notice, log_notice
-from aguila.codec.records import tell
+from aguila.codec.json.decoder import decode, encode
+from aguila.codec.logs import tell
+from aguila.codec.notices import Notice, log_notice
 from aguila.errors import (
     DecodeError,
     EncodeError,

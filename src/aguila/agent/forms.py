@@ -31,7 +31,7 @@ from aguila.agent.bridge import Bridge, Called, Yielded
 from aguila.agent.chat import CHAT, with_parts
 from aguila.agent.output import Output
 from aguila.agent.run import Run
-from aguila.codec.records import members
+from aguila.codec.logs import members
 from aguila.offload import offload
 
 _log = logging.getLogger("aguila")

@@ -26,9 +26,9 @@ from aguila.agent.interrupts import Interrupt
 from aguila.agent.output import Output
 from aguila.chat.expiry import read_expiry
 from aguila.chat.json_schema import check_schema
-from aguila.codec.json import encode
-from aguila.codec.notice import Notice, log_notice
-from aguila.codec.text import load
+from aguila.codec.json.decoder import encode
+from aguila.codec.json.text import load
+from aguila.codec.notices import Notice, log_notice
 from aguila.errors import PatchError, RunNotStored
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import Metadata, ResumeEntry

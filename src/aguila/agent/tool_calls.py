@@ -13,7 +13,7 @@ import msgspec
 from aguila.agent.interrupts import interrupts_in
 from aguila.chat.tools import RUN, FunctionTool, ToolError, content_of
 from aguila.chat.types import FunctionResultContent
-from aguila.codec.records import members
+from aguila.codec.logs import members
 from aguila.errors import EncodeError
 from aguila.offload import is_large, offload
 from aguila.protocol import ContentPart

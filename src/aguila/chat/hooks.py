@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from aguila.chat.types import Content, FunctionCallContent, FunctionResultContent
-from aguila.codec.values import is_array
+from aguila.codec.json.values import is_array
 from aguila.protocol import Event, Interrupt, JsonPatch
 
 Answer = Event | Content | Sequence[Event | Content] | None

@@ -20,7 +20,7 @@ from aguila.chat.types import (
     Properties,
 )
 from aguila.codec import encode
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 from aguila.protocol import Interrupt, ResumeEntry
 
 TOOL_CALL = "tool_call"

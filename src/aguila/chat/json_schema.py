@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.json.text import without_surrogates
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.pointer import escape_token
-from aguila.codec.text import without_surrogates
 from aguila.errors import MissingExtra
 
 

@@ -21,9 +21,9 @@ from aguila.chat.types import (
     UriContent,
 )
 from aguila.codec.compat.documents import _media_part
-from aguila.codec.notice import Notice, Warn
-from aguila.codec.values import is_object
-from aguila.codec.whole import Whole
+from aguila.codec.json.buffer import Whole
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     AudioPart,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 
 OWN: Final = "aguila"
 """The metadata key."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from aguila.codec.notice import log_notice
-from aguila.codec.text import load
-from aguila.codec.values import is_object
+from aguila.codec.json.text import load
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError
 from aguila.protocol import ContentPart, TokenUsage
 

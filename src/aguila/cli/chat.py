@@ -20,8 +20,8 @@ from aguila.cli.http_caller import CannotRun, headers_of
 from aguila.cli.record import refuse_existing
 from aguila.cli.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP, Client, Record, Run, Thread, approve, deny
-from aguila.codec.notice import Notice
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, HTTPRejected, IllegalStep, TransportFailed
 from aguila.protocol import AssistantMessage, Interrupt, MessagesSnapshotEvent, ToolCall
 

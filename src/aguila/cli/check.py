@@ -17,7 +17,7 @@ from aguila.cli.report import Checked
 from aguila.codec import decode
 from aguila.codec.formats import Format, detect
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.testing.checker import Finding, StreamChecker

@@ -25,7 +25,7 @@ import msgspec
 from aguila.cli.http_caller import CannotRun
 from aguila.codec import EventDecoder, decode, encode, encode_event
 from aguila.codec.formats import Format
-from aguila.codec.notice import Notice, Warn
+from aguila.codec.notices import Notice, Warn
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import AguilaError, DecodeError, EncodeError, ProtocolError

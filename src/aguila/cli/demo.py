@@ -16,7 +16,7 @@ from typing import Any
 from aguila.agent import InterruptCancelled, Run
 from aguila.agent.handles import ReasoningHandle, TextHandle
 from aguila.agent.writing import Writing
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 from aguila.protocol import TokenUsage, ToolMessage, UserMessage
 from aguila.protocol.parts import DataSource, ImagePart, TextPart, parts_of
 

@@ -19,7 +19,7 @@ from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
-from aguila.codec.notice import log_notice
+from aguila.codec.notices import log_notice
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import EncodeError, ProtocolError, StreamTruncated

@@ -27,7 +27,7 @@ from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
 from aguila.codec.dialects import is_version
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import DecodeError, HTTPRejected, TransportFailed
 from aguila.protocol import AgentCapabilities

@@ -47,7 +47,7 @@ from aguila.chat.types import (
 from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
 from aguila.client.requests.message_id_map import Key, restated
 from aguila.client.run import RunResult
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.offload import is_large, offload
 from aguila.protocol import (

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 from aguila.protocol import (
     AudioPart,
     DataSource,

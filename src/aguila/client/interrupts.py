@@ -13,7 +13,7 @@ import msgspec
 
 from aguila.chat.expiry import is_expired
 from aguila.chat.json_schema import problem_with
-from aguila.codec.notice import Warn, log_notice
+from aguila.codec.notices import Warn, log_notice
 from aguila.errors import IllegalStep
 from aguila.protocol import Interrupt, ResumeEntry
 

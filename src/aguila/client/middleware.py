@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Literal
 
 from aguila.codec import encode
 from aguila.codec.formats import format_of
-from aguila.codec.text import load
-from aguila.codec.values import is_object
+from aguila.codec.json.text import load
+from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 

@@ -21,7 +21,7 @@ from aguila.client.transports.base import Timeouts
 from aguila.codec.compat import Level
 from aguila.codec.dialects import predates_versions
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.errors import TransportFailed
 from aguila.protocol import PROTOCOL_VERSION
 

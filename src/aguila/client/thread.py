@@ -33,7 +33,7 @@ from aguila.client.settings import Settings
 from aguila.client.streaming.run_stream import RunStream
 from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     PROTOCOL_VERSION,

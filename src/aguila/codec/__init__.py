@@ -4,9 +4,9 @@ Below: ``aguila.protocol``. Above: ``aguila.stream`` says what the decoded event
 ``aguila.codec.sse``, ``aguila.codec.jsonl`` and ``aguila.codec.protobuf``.
 """
 
-from aguila.codec.json import EventDecoder, decode, decode_event, encode, encode_event
-from aguila.codec.notice import Notice, Warn
-from aguila.codec.text import MAX_DEPTH, MAX_SIZE
+from aguila.codec.json.decoder import EventDecoder, decode, decode_event, encode, encode_event
+from aguila.codec.json.text import MAX_DEPTH, MAX_SIZE
+from aguila.codec.notices import Notice, Warn
 
 __all__ = [
     "MAX_DEPTH",

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, Protocol
 
 from aguila.codec.compat import Level
-from aguila.codec.json import EventDecoder, encode_event
-from aguila.codec.notice import Warn
-from aguila.codec.text import MAX_SIZE
+from aguila.codec.json.decoder import EventDecoder, encode_event
+from aguila.codec.json.text import MAX_SIZE
+from aguila.codec.notices import Warn
 from aguila.errors import DecodeError
 from aguila.protocol import Event
 

@@ -32,10 +32,10 @@ from typing import Any, Final, get_args
 import msgspec
 
 import aguila.protocol
-from aguila.codec.json import EventDecoder, enforce_document
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.text import _refuse_non_finite
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.decoder import EventDecoder, enforce_document
+from aguila.codec.json.text import _refuse_non_finite
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import Warn, log_notice
 from aguila.errors import DecodeError, EncodeError, MissingExtra
 from aguila.protocol import Event, EventType, Message
 from aguila.protocol._base import Wire

@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from aguila.codec.compat import Level
-from aguila.codec.json import EventDecoder
-from aguila.codec.large import LARGE
-from aguila.codec.notice import Warn
-from aguila.codec.text import MAX_SIZE
-from aguila.codec.writing import SIMPLE_EVENTS, encode_event, encode_events, write_simple
+from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.encoder import SIMPLE_EVENTS, encode_event, encode_events, write_simple
+from aguila.codec.json.large_strings import LARGE
+from aguila.codec.json.text import MAX_SIZE
+from aguila.codec.notices import Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Event, RunStartedEvent
 

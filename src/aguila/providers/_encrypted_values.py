@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 
 _KIND = "kind"
 

@@ -34,8 +34,8 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart
 from aguila.chat.tools import AnyTool
-from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import MissingExtra
 from aguila.protocol import Tool
 from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent

@@ -37,8 +37,8 @@ from aguila.chat import (
 from aguila.chat.media import UnreadablePart
 from aguila.chat.property_keys import ENCRYPTED_VALUE
 from aguila.chat.tools import AnyTool
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Warn, log_notice
 from aguila.errors import MissingExtra
 from aguila.protocol import replace
 from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent

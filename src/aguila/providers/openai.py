@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from aguila.chat import ChatUpdate
 from aguila.chat.tools import AnyTool
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
 from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent

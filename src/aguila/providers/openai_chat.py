@@ -29,9 +29,9 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart
 from aguila.chat.property_keys import ENCRYPTED_VALUE
-from aguila.codec.json import encode
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.decoder import encode
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import Warn, log_notice
 from aguila.providers._encrypted_values import read_json, unpack
 from aguila.providers._request.chat_turns import join_turns
 from aguila.providers._request.media import (

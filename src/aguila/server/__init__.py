@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aguila.server.app import App
     from aguila.server.auth import ANONYMOUS, Principal, Request
+    from aguila.server.errors import Rejected
     from aguila.server.limits import Limits
-    from aguila.server.rejection import Rejected
 
 __all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request"]
 
@@ -20,7 +20,7 @@ _HOMES = {
     "App": "app",
     "Limits": "limits",
     "Principal": "auth",
-    "Rejected": "rejection",
+    "Rejected": "errors",
     "Request": "auth",
 }
 

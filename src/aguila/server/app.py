@@ -15,23 +15,23 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.records import tell
+from aguila.codec.logs import tell
+from aguila.codec.notices import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.agents import named_agents
 from aguila.server.auth import ANONYMOUS, Authenticate, Hosts, Origins, Request, identify
-from aguila.server.beginning import new_id
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit, refusal_body
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
-from aguila.server.exchange import Exchange, Service
+from aguila.server.errors import Disconnected, Rejected
+from aguila.server.history.projection import History
+from aguila.server.http.responses import Document, Receive, Reply, Send, head_only, header_list
+from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.limits import Limits
-from aguila.server.projection import History
-from aguila.server.rejection import Disconnected, Rejected
-from aguila.server.responses import Document, Receive, Reply, Send, head_only, header_list
-from aguila.server.routes import find_route, path_segments, split_agent
-from aguila.server.runs import Runs
+from aguila.server.runs.manager import Runs
+from aguila.server.runs.run_context import new_id
+from aguila.server.service import Exchange, Service
 from aguila.server.settings import Busy, Settings, UndeclaredPeers
 from aguila.server.signals import Signals
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store

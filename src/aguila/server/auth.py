@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from aguila.server.rejection import Rejected
+from aguila.server.errors import Rejected
 
 ANONYMOUS = "anonymous"
 """The scope of every request to an app without an ``authenticate`` hook."""

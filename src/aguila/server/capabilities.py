@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from aguila.codec import decode, encode
+from aguila.codec.json.values import is_object
 from aguila.codec.protobuf import has_protobuf
-from aguila.codec.values import is_object
 from aguila.protocol import (
     AgentCapabilities,
     HumanInTheLoopCapabilities,

@@ -19,14 +19,14 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from aguila.codec.whole import Whole
+from aguila.codec.json.buffer import Whole
 from aguila.errors import NotFound
 from aguila.offload import LARGE
-from aguila.server.admission import Share
 from aguila.server.auth import Request
+from aguila.server.errors import Rejected
+from aguila.server.http.body_limits import Share
+from aguila.server.http.responses import Receive, header_list
 from aguila.server.limits import Limits
-from aguila.server.rejection import Rejected
-from aguila.server.responses import Receive, header_list
 from aguila.store import Blob, Store
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from aguila.codec.text import MAX_SIZE, check_depth
+from aguila.codec.json.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
 from aguila.offload import LARGE
 from aguila.protocol import RunAgentInput
-from aguila.server.rejection import Rejected
+from aguila.server.errors import Rejected
 from aguila.stream.json_values import MAX_JSON_DEPTH
 
 STORED: Final = sys.maxsize

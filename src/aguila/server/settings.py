@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from aguila.server.history.projection import History
 from aguila.server.limits import Limits
-from aguila.server.projection import History
 from aguila.store import Retention
 
 Busy = Literal["auto", "reject", "queue", "replace"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from aguila.codec.large import LARGE
+from aguila.codec.json.large_strings import LARGE
 from aguila.errors import CursorExpired
 
 SMALL_RUN: Final = 64 * 1024

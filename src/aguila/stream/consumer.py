@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from aguila.codec.compat import Level
-from aguila.codec.json import EventDecoder, encode
-from aguila.codec.notice import Warn, log_notice
+from aguila.codec.json.decoder import EventDecoder, encode
+from aguila.codec.json.text import MAX_SIZE
+from aguila.codec.notices import Warn, log_notice
 from aguila.codec.official import from_official, is_official
-from aguila.codec.text import MAX_SIZE
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import (
     Event,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.pointer import escape_token
-from aguila.codec.text import MAX_DEPTH
 from aguila.errors import EncodeError
 
 # Typed Any, so that values stay Any after isinstance. Narrowed to dict[Unknown, Unknown] they would need casts, which

@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 from msgspec import UNSET
 
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.protocol import Event, Message, RunStartedEvent, State, StateSnapshotEvent
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation

@@ -25,7 +25,7 @@ def event_type_error(value: object) -> TypeError:
     elif cls in _LEGACY:
         advice = "an event of an older protocol; pass its JSON to aguila.stream.consume or EventDecoder"
     elif isinstance(value, (dict, str, bytes)):
-        advice = "not decoded; pass it to aguila.stream.consume, or decode it with aguila.codec.json.EventDecoder first"
+        advice = "not decoded; pass it to aguila.stream.consume, or decode it with aguila.codec.EventDecoder first"
     elif isinstance(value, tuple(EVENT_CLASSES)):
         advice = "a subclass of an event; use the protocol's own class"
     else:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from aguila.codec.dialects.table import parse_peer
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.protocol import PROTOCOL_VERSION
 
 # Bounded, because a peer chooses the digits, and int() refuses thousands of them.

@@ -13,7 +13,7 @@ import msgspec
 
 from aguila.codec import EventDecoder, encode_event
 from aguila.codec.compat import Level as Compat
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import DecodeError, ProtocolError, SequenceError
 from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream import ChunkExpander, Conversation, Reducer, Verifier

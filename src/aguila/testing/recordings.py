@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from aguila.codec.formats import Format
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError, StreamTruncated

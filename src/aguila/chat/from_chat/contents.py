@@ -31,8 +31,8 @@ from aguila.chat.types import (
     ReasoningContent,
     TextContent,
 )
-from aguila.codec.notice import Notice, Warn
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Notice, Warn
 from aguila.errors import EncodeError
 from aguila.protocol import Event, Interrupt, Message, Metadata, ReasoningEncryptedValueSubtype, replace
 from aguila.stream import EventWriter

@@ -38,7 +38,7 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.codec import encode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import EncodeError
 from aguila.protocol import (
     AssistantMessage,

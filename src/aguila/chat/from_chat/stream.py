@@ -22,8 +22,8 @@ from typing import Any
 from aguila.chat.from_chat.messages import new_message_id
 from aguila.chat.from_chat.updates import Update, UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
-from aguila.codec.notice import Warn
-from aguila.codec.records import members
+from aguila.codec.logs import members
+from aguila.codec.notices import Warn
 from aguila.errors import EncodeError, RunFailed
 from aguila.protocol import Event, RunAgentInput
 from aguila.stream import EventWriter

@@ -31,9 +31,9 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.codec import decode
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.json.values import is_array
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.official import from_official, is_official
-from aguila.codec.values import is_array
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ActivityDeltaEvent,

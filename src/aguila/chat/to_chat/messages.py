@@ -32,7 +32,7 @@ from aguila.chat.types import (
     ReasoningContent,
     TextContent,
 )
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.protocol import (
     ActivityMessage,

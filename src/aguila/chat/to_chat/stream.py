@@ -12,7 +12,7 @@ from aguila.chat.from_chat.stream import iterate
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.chat.to_chat.updates import UpdateReader
 from aguila.chat.types import ChatUpdate
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.protocol import Event
 
 

@@ -27,7 +27,7 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.codec import EventDecoder, encode
-from aguila.codec.notice import Warn, log_notice
+from aguila.codec.notices import Warn, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.protocol import (
     Event,

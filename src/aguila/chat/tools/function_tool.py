@@ -17,7 +17,7 @@ from aguila.chat.json_schema import problem_with
 from aguila.chat.tools.functions import function_schema, read_arguments
 from aguila.chat.tools.pydantic_types import as_json
 from aguila.chat.types import Content, FunctionResultContent
-from aguila.codec.notice import log_notice
+from aguila.codec.notices import log_notice
 from aguila.errors import AguilaError, DecodeError, EncodeError
 from aguila.protocol import ContentPart, TextPart, Tool, replace
 

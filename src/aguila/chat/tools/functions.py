@@ -21,7 +21,7 @@ import msgspec
 
 from aguila.chat.tools.docstrings import read_docstring
 from aguila.chat.tools.pydantic_types import Default, apply_field, convert_value, is_field, is_pydantic, make_schemas
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Tool
 

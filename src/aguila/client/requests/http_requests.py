@@ -15,7 +15,7 @@ import msgspec
 from aguila.client.drivers.effects import Authorize, Close, Head, Open, Program, Read
 from aguila.client.requests.urls import check_headers, display_url, merge_headers
 from aguila.client.transports.base import Request, Timeouts
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 from aguila.errors import HTTPRejected, TransportFailed
 
 if TYPE_CHECKING:

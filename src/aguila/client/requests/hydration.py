@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from aguila.codec import decode
 from aguila.codec.compat import Level
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.errors import DecodeError
 from aguila.protocol import Interrupt, Message
 from aguila.stream.conversation import Conversation, ConversationRun, RunOutcome, find_unanswered_calls

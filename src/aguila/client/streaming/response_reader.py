@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
+from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.negotiate import SSE_MEDIA_TYPE, is_protobuf
-from aguila.codec.notice import Warn
+from aguila.codec.notices import Warn
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import Frame, SSEParser
-from aguila.codec.text import MAX_SIZE
 from aguila.errors import DecodeError, StreamTruncated
 
 _to_json = msgspec.json.Encoder().encode

@@ -35,7 +35,7 @@ from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
 from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
 from aguila.offload import LARGE

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, get_args
 from aguila import protocol
 from aguila.codec.compat.memory import Level, Memory, Raw, Rule
 from aguila.codec.compat.rules import RULES
-from aguila.codec.notice import Warn, log_notice
-from aguila.codec.shape import Choice, Listing, Record, Shape, shape_of
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.shapes import Choice, Listing, Record, Shape, shape_of
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import Warn, log_notice
 from aguila.protocol import legacy
 from aguila.protocol._base import Wire
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aguila.codec.compat.memory import Memory, Raw, keep, without
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 from aguila.errors import DecodeError
 
 

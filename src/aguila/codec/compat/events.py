@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aguila.codec.compat.memory import Memory, Raw, keep, without
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 
 
 def step_by_id(raw: Raw, memory: Memory) -> Raw:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from aguila.codec.notice import Notice, Warn
-from aguila.codec.shape import Record
-from aguila.codec.values import is_object
+from aguila.codec.json.shapes import Record
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Notice, Warn
 
 Raw = dict[str, Any]
 Level = Literal["off", "standard", "wide"]

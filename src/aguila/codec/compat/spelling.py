@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aguila.codec.compat.memory import Memory, Raw, without
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 from aguila.protocol import ReasoningMessageStartEvent
 
 _PART_TYPES = frozenset({"text", "image", "audio", "video", "document", "binary"})

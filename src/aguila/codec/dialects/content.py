@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aguila.codec.dialects.table import Dialect
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,

@@ -25,7 +25,7 @@ import re
 from typing import Any, Final
 
 from aguila.codec.dialects.content import as_binary
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,

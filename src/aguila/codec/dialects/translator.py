@@ -13,7 +13,7 @@ from typing import Any, Final
 from aguila.codec.dialects.content import Link, translate_content, translate_message
 from aguila.codec.dialects.requests import strip_subagents
 from aguila.codec.dialects.table import CURRENT, Dialect, parse_peer
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,

@@ -32,8 +32,8 @@ from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import METADATA
 from aguila.chat.tools import AnyTool, FunctionTool, Toolbox, ToolError
 from aguila.chat.types import FunctionCallContent
-from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.codec.records import members
+from aguila.codec.logs import members
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import RunFailed, ToolRoundsExceeded
 from aguila.protocol import replace
 from aguila.providers._agent.stream_writer import StreamWriter

@@ -29,7 +29,7 @@ from aguila.chat import (
 )
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.codec.notice import Notice, log_notice
+from aguila.codec.notices import Notice, log_notice
 from aguila.errors import RunFailed
 from aguila.protocol import TokenUsage, replace
 from aguila.providers._agent.turn_record import (

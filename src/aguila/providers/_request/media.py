@@ -20,8 +20,8 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart, encode_base64, read_data_uri, read_part
 from aguila.chat.property_keys import FILENAME, PART_KIND, PROVIDER
-from aguila.codec.json import encode
-from aguila.codec.notice import Notice, Warn
+from aguila.codec.json.decoder import encode
+from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import ContentPart
 

@@ -16,8 +16,8 @@ import msgspec
 
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, FunctionCallContent, provider_history
-from aguila.codec.notice import Notice, Warn, log_notice
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.offload import is_large, offload
 from aguila.protocol import Context, Tool, replace
 from aguila.providers._request.history import restore_message

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 
 Schema = dict[str, Any]
 

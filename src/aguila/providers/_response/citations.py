@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from aguila.chat import TextContent
-from aguila.codec.values import is_array, is_object
+from aguila.codec.json.values import is_array, is_object
 
 CITATIONS = "citations"
 """The additional property with the citations of a text. Their positions count from the start of the answer."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 from aguila.errors import RunFailed
 
 _REJECTED = ("provider_rejected", "The model provider did not accept the request.")

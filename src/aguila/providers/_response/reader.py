@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
 from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
-from aguila.codec.notice import Notice, log_notice
+from aguila.codec.notices import Notice, log_notice
 from aguila.offload import offload
 from aguila.protocol import TokenUsage, replace
 from aguila.providers._request.prompt import ProviderView

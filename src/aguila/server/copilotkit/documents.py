@@ -10,7 +10,7 @@ import msgspec
 
 from aguila.protocol import AssistantMessage, Message, ToolCall, ToolMessage
 from aguila.protocol.parts import TextPart
-from aguila.server.exchange import Exchange, Service
+from aguila.server.service import Exchange, Service
 from aguila.store import ThreadSummary
 
 VERSION: Final = "1.75.0"

@@ -9,15 +9,15 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
-from aguila.codec.text import load
-from aguila.codec.values import is_object
+from aguila.codec.json.text import load
+from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError, NotFound
-from aguila.server.admission import Share
 from aguila.server.auth import Request
 from aguila.server.copilotkit.mount import CopilotKitRejected
-from aguila.server.exchange import Exchange, Service
-from aguila.server.inputs import check_media_type, read_body
-from aguila.server.responses import Message, Receive
+from aguila.server.http.body_limits import Share
+from aguila.server.http.request_body import check_media_type, read_body
+from aguila.server.http.responses import Message, Receive
+from aguila.server.service import Exchange, Service
 
 _AGENT_METHODS: Final = {"agent/run": "run", "agent/suggest": "suggest", "agent/connect": "connect"}
 

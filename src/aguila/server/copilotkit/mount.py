@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aguila.server.rejection import Rejected
+from aguila.server.errors import Rejected
 
 DEFAULT_PATH: Final = "/copilotkit"
 

@@ -10,19 +10,20 @@ from msgspec.structs import replace
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import NotFound, ThreadBusy
 from aguila.offload import is_large, offload
-from aguila.server import run_routes, thread_routes
-from aguila.server.admission import Share
 from aguila.server.copilotkit import documents
 from aguila.server.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.copilotkit.suggestions import is_suggestion
-from aguila.server.derived_runs import latest_derived
-from aguila.server.exchange import Exchange, Service
-from aguila.server.inputs import read_body, read_object
-from aguila.server.projection import Projection
-from aguila.server.rejection import Rejected
-from aguila.server.responses import Document, Receive, Reply, Send, json_document
-from aguila.server.routes import Route, find_route
+from aguila.server.errors import Rejected
+from aguila.server.history.projection import Projection
+from aguila.server.http import runs as run_routes
+from aguila.server.http import threads as thread_routes
+from aguila.server.http.body_limits import Share
+from aguila.server.http.request_body import read_body, read_object
+from aguila.server.http.responses import Document, Receive, Reply, Send, json_document
+from aguila.server.http.routes import Route, find_route
+from aguila.server.runs.derived_runs import latest_derived
+from aguila.server.service import Exchange, Service
 from aguila.store import RunRecord, Store
 
 _PAGE: Final = 200

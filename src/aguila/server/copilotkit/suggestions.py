@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aguila.codec.values import is_object
+from aguila.codec.json.values import is_object
 
 _TOOL: Final = "copilotkitSuggest"
 

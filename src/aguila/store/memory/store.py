@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from aguila.codec.large import LARGE
+from aguila.codec.json.large_strings import LARGE
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.base import (

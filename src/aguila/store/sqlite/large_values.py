@@ -10,8 +10,8 @@ import sqlite3
 from time import monotonic
 from typing import Any
 
-from aguila.codec.large import LARGE
-from aguila.codec.whole import Whole
+from aguila.codec.json.buffer import Whole
+from aguila.codec.json.large_strings import LARGE
 from aguila.store.sqlite.connection import WriteConnection
 
 _SLICE = 1 << 18

@@ -44,7 +44,7 @@ from typing import Any, cast
 
 from msgspec import UNSET
 
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivityMessage,

@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from aguila.codec.notice import Notice
+from aguila.codec.notices import Notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     Event,

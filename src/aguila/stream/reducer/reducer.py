@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 
 from msgspec import UNSET
 
-from aguila.codec.notice import Notice, Warn, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,

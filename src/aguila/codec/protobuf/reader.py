@@ -1,0 +1,317 @@
+"""Layer: codec. A frame as the plain JSON object that the same event would be on the JSON transports (PB-9).
+
+Above: ``protobuf``, which hands the object to the shared enforcement; so nothing is judged here that JSON could
+also say (TRN-9). What only this wire can get wrong is refused here: two arms, a base that contradicts the arm, two
+carriers of one message's content. What only this wire can hide is reported here: an arm or a part this build does
+not know (PB-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError as ProtobufError
+from msgspec import UNSET
+
+from aguila.codec.notices import Notice, Warn
+from aguila.codec.protobuf.scanner import Malformed, envelope
+from aguila.codec.protobuf.slots import EVENTS, OPERATION_NAMES, PARTS, SOURCES, TYPE_NAMES, Slots
+from aguila.codec.protobuf.values import NotJSON, read_struct, read_value
+from aguila.errors import DecodeError
+
+JSON = dict[str, Any]
+
+
+class Context:
+    """What a reader needs to report on what it reads."""
+
+    __slots__ = ("event_type", "warn")
+
+    def __init__(self, event_type: str, warn: Warn) -> None:
+        self.event_type = event_type
+        self.warn = warn
+
+    def dropped(self, what: str, path: str) -> None:
+        """Report material that enforcement will never see, because this build cannot name it."""
+        self.warn(Notice(rule="PROC-4", message=f"dropped {what}", path=path, event_type=self.event_type))
+
+
+Read = Callable[[Any, str, Context], Any]
+"""Turns the content of one slot into JSON, given its path; ``UNSET`` leaves the member out."""
+
+
+def read_event(data: bytes, warn: Warn) -> JSON | None:
+    """The event of a frame as a JSON object, or None if its arm is unknown (reported, PB-11).
+
+    Raises ``DecodeError``.
+    """
+    try:
+        arm, payload, unknown = envelope(data, _KNOWN)
+    except Malformed as error:
+        raise DecodeError(str(error), rule="PB-7") from None
+    if not arm:
+        warn(Notice(rule="PB-11", message=f"dropped an event of an unknown kind (arm {unknown})"))
+        return None
+    type_, number, record = _RECORDS[arm]
+    message = record.new()
+    try:
+        message.MergeFromString(payload)
+    except ProtobufError as error:
+        raise DecodeError(f"not a {type_} event: {error}", rule="PB-7") from None
+    if not message.HasField("base_event"):
+        raise DecodeError(f"{type_} without base_event", rule="PB-7", path="/type")
+    base = message.base_event
+    if base.type != number:
+        said = TYPE_NAMES.get(base.type, base.type)
+        raise DecodeError(f"base_event says {said} and the arm says {type_}", rule="PB-7", path="/type")
+    context = Context(type_, warn)
+    out = record.read(message, "", context)
+    out.update(_BASE.read(base, "", context))
+    out["type"] = type_
+    if record.finish is not None:
+        record.finish(out, "", context)
+    return out
+
+
+class _Record:
+    """How one message is read. Members that this wire cannot leave out are there from the start (PB-12)."""
+
+    def __init__(
+        self,
+        name: str,
+        readers: dict[str, Read] | None = None,
+        *,
+        always: tuple[str, ...] = (),
+        finish: Callable[[JSON, str, Context], None] | None = None,
+    ) -> None:
+        slots = Slots(name)
+        self.new = slots.new
+        self.finish = finish
+        self.always = always
+        named: dict[str, Read] = {**dict.fromkeys(slots.values, _value), **dict.fromkeys(slots.structs, _struct)}
+        named.update(readers or {})
+        # Slots by the question that tells whether they hold something, with their names in JSON. Asking each is
+        # cheaper than ListFields, which makes a descriptor for every slot it lists.
+        plain = [(slot, slots.json_names[slot]) for slot in slots.scalars if slot not in named]
+        self.implicit = [(slot, key) for slot, key in plain if slot in slots.implicit]
+        self.optional = [(slot, key) for slot, key in plain if slot not in slots.implicit]
+        shaped = [(slot, slots.json_names[slot], read) for slot, read in named.items()]
+        self.repeated = [entry for entry in shaped if entry[0] in slots.repeated]
+        self.singular = [entry for entry in shaped if entry[0] not in slots.repeated]
+
+    def read(self, message: Any, path: str, context: Context) -> JSON:
+        """The members of a message, before ``finish`` reshapes them."""
+        out: JSON = {}
+        for name in self.always:
+            out[name] = []
+        for slot, name in self.implicit:
+            out[name] = getattr(message, slot)
+        has = message.HasField
+        for slot, name in self.optional:
+            if has(slot):
+                out[name] = getattr(message, slot)
+        for slot, name, read in self.singular:
+            if has(slot):
+                out[name] = read(getattr(message, slot), f"{path}/{name}", context)
+        for slot, name, read in self.repeated:
+            values = getattr(message, slot)
+            if len(values):
+                result = read(values, f"{path}/{name}", context)
+                if result is not UNSET:
+                    out[name] = result
+        return out
+
+    def __call__(self, message: Any, path: str, context: Context) -> JSON:
+        out = self.read(message, path, context)
+        if self.finish is not None:
+            self.finish(out, path, context)
+        return out
+
+
+# Open JSON
+
+
+def _value(occurrences: Any, path: str, context: Context) -> Any:
+    try:
+        return read_value(occurrences)
+    except NotJSON as error:
+        raise DecodeError(str(error), rule="PB-7", path=path) from None
+
+
+def _struct(occurrences: Any, path: str, context: Context) -> Any:
+    try:
+        return read_struct(occurrences)
+    except NotJSON as error:
+        raise DecodeError(str(error), rule="PB-7", path=path) from None
+
+
+def _each(read: Read) -> Read:
+    def read_all(items: Any, path: str, context: Context) -> list[Any]:
+        read_items = [read(item, f"{path}/{i}", context) for i, item in enumerate(items)]
+        return [item for item in read_items if item is not UNSET]
+
+    return read_all
+
+
+def _strings(items: Any, path: str, context: Context) -> list[str]:
+    return list(items)
+
+
+# Content
+
+
+def _part(message: Any, path: str, context: Context) -> Any:
+    arms = message.ListFields()
+    if not arms:
+        context.dropped("a content part of an unknown kind", path)
+        return UNSET
+    if len(arms) > 1:
+        raise DecodeError(f"a content part that is {arms[0][0].name} and {arms[1][0].name}", rule="PB-7", path=path)
+    field, part = arms[0]
+    kind: str = field.name
+    out = _PART[kind].read(part, path, context)
+    out["type"] = kind
+    if kind != "text" and part.HasField("source"):
+        source = _source(part.source, f"{path}/source", context)
+        if source is UNSET:
+            context.dropped("a content part whose source is of an unknown kind", path)
+            return UNSET
+        out["source"] = source
+    return out
+
+
+def _source(message: Any, path: str, context: Context) -> Any:
+    arms = message.ListFields()
+    if not arms:
+        return UNSET
+    if len(arms) > 1:
+        raise DecodeError(f"a source that is {arms[0][0].name} and {arms[1][0].name}", rule="PB-7", path=path)
+    field, source = arms[0]
+    out = _SOURCE[field.name].read(source, path, context)
+    out["type"] = field.name
+    return out
+
+
+def _parts(items: Any, path: str, context: Context) -> list[Any]:
+    return _every_part(items, path.removesuffix("Parts"), context)  # in JSON the member is called content
+
+
+def _activity_content(occurrences: Any, path: str, context: Context) -> Any:
+    return _struct(occurrences, path.removesuffix("activityContent") + "content", context)
+
+
+def _finish_message(out: JSON, path: str, context: Context) -> None:
+    """Three slots carry content on this wire; JSON has one member. Which slot may be used depends on the role."""
+    role = out["role"]
+    text = out.get("content", UNSET)
+    parts = out.pop("contentParts", UNSET)
+    activity = out.pop("activityContent", UNSET)
+    given = [carrier for carrier in (text, parts, activity) if carrier is not UNSET]
+    if len(given) > 1:
+        raise DecodeError("a message with two contents", rule="PB-7", path=f"{path}/content")
+    if role in _ROLES:
+        misplaced = (
+            (parts is not UNSET and role not in _MULTIMODAL)
+            or (activity is not UNSET and role != "activity")
+            or (text is not UNSET and role == "activity")
+        )
+        if misplaced:
+            raise DecodeError(f"content in a form that role {role} does not have", rule="PB-7", path=f"{path}/content")
+    if given:
+        out["content"] = given[0]
+    elif role in _MULTIMODAL:
+        out["content"] = []  # no parts and an empty list of parts are the same bytes
+
+
+def _finish_result(out: JSON, path: str, context: Context) -> None:
+    parts = out.pop("contentParts", UNSET)
+    if "content" not in out:
+        out["content"] = [] if parts is UNSET else parts
+    elif parts is not UNSET:
+        raise DecodeError("a tool result with two contents", rule="PB-7", path=f"{path}/content")
+
+
+# Outcomes: a string and lists on this wire, one object in JSON. Whatever came is rebuilt, also what does not fit
+# together, for enforcement to judge (PB-10).
+
+
+def _finish_run(out: JSON, path: str, context: Context) -> None:
+    _finish_outcome(out, ("interrupts", "pendingToolCallIds"))
+    if "outcome" in out and out["outcome"]["type"] == "interrupt":
+        out["outcome"].setdefault("interrupts", [])
+
+
+def _finish_subagent(out: JSON, path: str, context: Context) -> None:
+    _finish_outcome(out, ("interruptIds",))
+
+
+def _finish_outcome(out: JSON, payloads: tuple[str, ...]) -> None:
+    kind = out.pop("outcome")
+    if kind == "":
+        return
+    out["outcome"] = {"type": kind, **{name: out.pop(name) for name in payloads if name in out}}
+
+
+def _operation(message: Any, path: str, context: Context) -> JSON:
+    out = _OPERATION.read(message, path, context)
+    # A number we have no name for travels on as its digits: enforcement drops an unknown operation by name.
+    out["op"] = OPERATION_NAMES.get(message.op) or str(message.op)
+    return out
+
+
+_ROLES = frozenset({"developer", "system", "assistant", "user", "tool", "activity", "reasoning"})
+_MULTIMODAL = frozenset({"user", "tool"})
+
+_PART = {kind: _Record(f"{kind.capitalize()}InputPart") for kind in PARTS}
+_SOURCE = {kind: _Record(f"InputContent{kind.capitalize()}Source") for kind in SOURCES}
+_OPERATION = _Record("JsonPatchOperation")
+_FUNCTION = _Record("ToolCall.Function")
+_TOOL_CALL = _Record("ToolCall", {"function": _FUNCTION})
+_every_part = _each(_part)
+_MESSAGE = _Record(
+    "Message",
+    {"tool_calls": _each(_TOOL_CALL), "content_parts": _parts, "activity_content": _activity_content},
+    finish=_finish_message,
+)
+_INPUT = _Record(
+    "RunAgentInput",
+    {
+        "messages": _each(_MESSAGE),
+        "tools": _each(_Record("Tool")),
+        "context": _each(_Record("Context")),
+        "resume": _each(_Record("ResumeEntry")),
+    },
+    always=("messages", "tools", "context", "resume"),
+)
+_USAGE = _each(_Record("Usage"))
+_BASE = _Record("BaseEvent")
+
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "RUN_STARTED": {"readers": {"input": _INPUT}},
+    "RUN_FINISHED": {
+        "readers": {
+            "usage": _USAGE,
+            "interrupts": _each(_Record("Interrupt")),
+            "pending_tool_call_ids": _strings,
+        },
+        "finish": _finish_run,
+    },
+    "RUN_ERROR": {"readers": {"usage": _USAGE}},
+    "SUBAGENT_FINISHED": {"readers": {"interrupt_ids": _strings}, "finish": _finish_subagent},
+    "STATE_DELTA": {"readers": {"delta": _each(_operation)}, "always": ("delta",)},
+    "ACTIVITY_DELTA": {"readers": {"patch": _each(_operation)}, "always": ("patch",)},
+    "MESSAGES_SNAPSHOT": {"readers": {"messages": _each(_MESSAGE)}, "always": ("messages",)},
+    "TOOL_CALL_RESULT": {"readers": {"content_parts": _parts}, "finish": _finish_result},
+}
+
+
+def _event_record(cls: type[Any], type_: str) -> _Record:
+    special = _SPECIAL.get(type_, {})
+    return _Record(cls.__name__, special.get("readers"), always=special.get("always", ()), finish=special.get("finish"))
+
+
+_RECORDS: dict[int, tuple[str, int, _Record]] = {
+    arm: (str(type_), number, _event_record(cls, type_)) for cls, type_, arm, number in EVENTS
+}
+_KNOWN = frozenset(_RECORDS)

@@ -1,0 +1,1 @@
+"""The HTTP surface: routes, request bodies and responses."""

@@ -1,0 +1,1 @@
+"""Questions that end a run, and the runs that answer them."""

@@ -1,0 +1,151 @@
+"""Pages written for LangGraph: they answer in ``forwardedProps.command.resume``, and read CUSTOM ``on_interrupt``.
+
+CopilotKit's ``useLangGraphInterrupt`` and other pages for ag-ui-langgraph work like this. The answer is translated to
+the protocol's ``resume`` before anything else looks at the request. The event is sent beside the interrupt only if the
+app asks for it. CopilotKit 1.74 reads both forms and shows the protocol's, so it shows a question once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import msgspec
+
+from aguila.codec import decode, encode
+from aguila.codec.json.text import without_surrogates
+from aguila.codec.json.values import is_array, is_object
+from aguila.protocol import (
+    CustomEvent,
+    Event,
+    Interrupt,
+    ResumeEntry,
+    RunAgentInput,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    replace,
+)
+from aguila.server.errors import Rejected
+from aguila.store import InterruptRecord, RunRecord, Store
+
+if TYPE_CHECKING:
+    from aguila.server.runs.start_request import Asked
+
+ON_INTERRUPT = "on_interrupt"
+
+_PATH = "/forwardedProps/command/resume"
+
+
+def on_interrupt_events(event: Event | None) -> list[Event]:
+    """Return CUSTOM ``on_interrupt`` for each interrupt of a RUN_FINISHED.
+
+    As in ag-ui-langgraph, an object is sent as JSON text. It is the whole interrupt, which is also what CopilotKit's
+    newer ``useInterrupt`` gives to a page as ``event.value``.
+    """
+    if not isinstance(event, RunFinishedEvent) or not isinstance(event.outcome, RunFinishedInterruptOutcome):
+        return []
+    return [CustomEvent(name=ON_INTERRUPT, value=encode(one).decode()) for one in event.outcome.interrupts]
+
+
+def has_command_answer(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
+    """Return whether a request answers in ``forwardedProps.command.resume``. ``resume`` has precedence.
+
+    Null is no answer, as in ag-ui-langgraph.
+    """
+    return not input.resume and _command(input).get("resume") is not None
+
+
+async def with_resume(asked: Asked, store: Store) -> RunRecord | Asked:
+    """Translate ``forwardedProps.command.resume`` to ``resume``, or find the run that this very request has started.
+
+    On a thread that has asked nothing the request stays as it is. Raises ``Rejected`` if several interrupts are open
+    and the value does not say which answer is for which.
+    """
+    scope, thread_id = asked.scope, asked.input.thread_id
+    records = await store.interrupts(scope, thread_id)
+    if not records:
+        return asked
+    for run in reversed(await store.runs(scope, thread_id)):
+        if run.fingerprint == asked.fingerprint and run.outcome != "error":
+            return run
+    interrupts = [decode(one.body, Interrupt) for one in _answered(records, asked.input)]
+    entries = _entries(_command(asked.input)["resume"], interrupts)
+    translated = replace(asked.input, resume=entries)
+    # The answers of a run are read from its stored request.
+    return replace(asked, input=translated, body=encode(translated), digest=asked.fingerprint)
+
+
+def _command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002
+    props: Any = input.forwarded_props
+    command: Any = props.get("command") if is_object(props) else None
+    return command if is_object(command) else {}
+
+
+def _answered(records: Sequence[InterruptRecord], input: RunAgentInput) -> list[InterruptRecord]:  # noqa: A002
+    """Return the interrupts that a request answers: all of one run.
+
+    ``command.interruptEvent``, which CopilotKit sends along, names one of them. Otherwise they are the latest that are
+    open; else the latest that are being answered, or were: a repeated request is recognised by its answers.
+    """
+    named = _named(_command(input).get("interruptEvent"))
+    candidates = [one for one in records if one.interrupt_id == named]
+    for status in ("open", "claimed", "settled"):
+        candidates = candidates or [one for one in records if one.status == status]
+    of_parent = [one for one in candidates if one.run_id == input.parent_run_id]
+    run_id = (of_parent or candidates)[-1].run_id
+    of_run = [one for one in records if one.run_id == run_id]
+    return [one for one in of_run if one.status == "open"] or of_run
+
+
+def _named(value: Any) -> str | None:
+    if isinstance(value, str):
+        value = _parsed(value)
+    found: Any = value.get("id") if is_object(value) else None
+    return found if isinstance(found, str) else None
+
+
+def _entries(value: Any, interrupts: Sequence[Interrupt]) -> list[ResumeEntry]:
+    by_id = {interrupt.id: interrupt for interrupt in interrupts}
+    keyed = _parsed(value) if isinstance(value, str) else value
+    if is_object(keyed) and keyed and all(name in by_id for name in keyed):
+        answers = keyed
+    elif len(interrupts) == 1:
+        answers = {interrupts[0].id: value}
+    else:
+        names = ", ".join(map(repr, by_id))
+        message = (
+            f"{len(by_id)} interrupts wait for an answer; send an object with an answer for each of their ids, or the "
+            f"answers in resume: {names}"
+        )
+        raise Rejected(422, "interrupt_ambiguous", message, _PATH)
+    return [
+        ResumeEntry(interrupt_id=name, status="resolved", payload=_payload(answer, by_id[name]))
+        for name, answer in answers.items()
+    ]
+
+
+def _payload(answer: Any, interrupt: Interrupt) -> Any:
+    """Return an answer as the interrupt asks for it. Pages for LangGraph may send JSON as text."""
+    if not isinstance(answer, str):
+        return answer
+    schema = interrupt.response_schema
+    parsed = _parsed(answer)
+    if schema is None:
+        return parsed if is_object(parsed) or is_array(parsed) else answer
+    return answer if _accepts(schema, answer) or not _accepts(schema, parsed) else parsed
+
+
+def _accepts(schema: Any, value: Any) -> bool:
+    try:
+        return jsonschema_rs.validator_for(schema, offline=True).is_valid(without_surrogates(value))
+    except (ValueError, RecursionError):
+        return True  # a broken schema takes any answer
+
+
+def _parsed(text: str) -> Any:
+    """Decode JSON text; return the text itself if it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text

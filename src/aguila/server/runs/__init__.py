@@ -1,0 +1,1 @@
+"""Runs: how one starts, is owned, watched, ended and recovered."""

@@ -1,0 +1,191 @@
+"""Derived runs: answers that are sent under the run id of the run that asked.
+
+The protocol has a resuming run use a new run id (INT-11). CopilotKit resumes under the id of the run that asked, and a
+chain of questions is answered under that one id. Such a request starts a run with a computed id, the stored id. The log
+and every other viewer show the stored id. Only the stream of the answering request shows the sent id (IN-3).
+
+The sent id is the ``runId`` of the stored request body, so it survives a restart and is known to every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+
+from aguila.codec import decode_event, encode_event
+from aguila.codec.json.encoder import encode_large
+from aguila.errors import NotFound
+from aguila.offload import LARGE, offload
+from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEvent, replace
+from aguila.server.history.projection import input_of, stored_body
+from aguila.server.http.responses import Framing, WrappedFraming
+from aguila.server.limits import STORED
+from aguila.server.runs.start_request import Asked
+from aguila.store import RunRecord, Store
+from aguila.stream.json_values import json_equal
+
+
+def derived_run_id(sent_run_id: str, interrupt_ids: Sequence[str], attempt: int) -> str:
+    """Compute the stored id of a run that answers these interrupts under ``sent_run_id``."""
+    key = msgspec.json.encode([sent_run_id, sorted(interrupt_ids), attempt])
+    return "run_" + sha256(key).hexdigest()[:32]
+
+
+class _Sent(msgspec.Struct, rename="camel"):
+    run_id: str
+
+
+def sent_run_id(run: RunRecord) -> str:
+    """Return the run id that the run's request was sent with."""
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        return msgspec.json.decode(run.input, type=_Sent).run_id
+    return stored_body(run).run_id  # an older spelling
+
+
+async def descends_from(run: RunRecord, run_id: str, store: Store) -> bool:
+    """Return whether ``run`` is ``run_id``, or was derived from it through any number of sent ids."""
+    while run.run_id != run_id:
+        sent = sent_run_id(run)
+        if sent == run.run_id:
+            return False
+        try:
+            run = await store.run(run.scope, run.thread_id, sent)
+        except NotFound:
+            return False
+    return True
+
+
+async def latest_derived(store: Store, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
+    """Return the last run of the thread that was derived from ``run_id``, or None."""
+    for run in reversed(await store.runs(scope, thread_id)):
+        if run.run_id == run_id:
+            return None
+        if await descends_from(run, run_id, store):
+            return run
+    return None
+
+
+async def resolve_run(asked: Asked, store: Store) -> RunRecord | Asked:
+    """Find the run that a request has started before, or the id under which to start it.
+
+    A request whose run id is unused, or that does not answer a question asked under its run id, is returned as it is.
+    """
+    scope, thread_id, sent = asked.scope, asked.input.thread_id, asked.input.run_id
+    try:
+        run = await store.run(scope, thread_id, sent)
+    except NotFound:
+        return asked
+    if run.agent != asked.agent:
+        return asked
+    if await _is_same(asked, run):
+        return run
+    entries = asked.input.resume
+    if not entries:
+        return asked
+    interrupt_ids = [entry.interrupt_id for entry in entries]
+    attempt = 0
+    while True:
+        run_id = derived_run_id(sent, interrupt_ids, attempt)
+        try:
+            run = await store.run(scope, thread_id, run_id)
+        except NotFound:
+            break
+        if await _is_answered_by(run, asked, entries, store):
+            return run
+        attempt += 1
+    if attempt == 0 and not await _was_asked_under(asked, interrupt_ids, store):
+        return asked
+    return replace(asked, input=replace(asked.input, run_id=run_id))
+
+
+async def _is_answered_by(run: RunRecord, asked: Asked, entries: Sequence[ResumeEntry], store: Store) -> bool:
+    """Return whether a derived run is the one that these answers have started before."""
+    if run.outcome == "error":
+        # The answers may be tried again, unless the client is still reading this run.
+        return asked.cursor is not None and run.first <= asked.cursor < run.last and await _is_same(asked, run)
+    if await _is_same(asked, run):
+        return True
+    given = {entry.interrupt_id: entry for entry in (await input_of(run)).resume or ()}
+    if not all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in entries):
+        return False
+    # An agent that chooses its ids itself may have asked again under the same id: then this answers that question.
+    for record in await store.interrupts(run.scope, run.thread_id):
+        if record.status == "open" and record.interrupt_id in given:
+            raised_by = await store.run(run.scope, run.thread_id, record.run_id)
+            if raised_by.first >= run.first:
+                return False
+    return True
+
+
+async def _is_same(asked: Asked, run: RunRecord) -> bool:
+    return await offload(asked.is_same, run) if len(run.input) > LARGE else asked.is_same(run)
+
+
+def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:
+    return first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
+
+
+async def _was_asked_under(asked: Asked, interrupt_ids: Sequence[str], store: Store) -> bool:
+    """Return whether one of these interrupts was raised by the run of the sent id, or by a run derived from it."""
+    scope, thread_id, sent = asked.scope, asked.input.thread_id, asked.input.run_id
+    wanted = set(interrupt_ids)
+    raised_by = {one.run_id for one in await store.interrupts(scope, thread_id) if one.interrupt_id in wanted}
+    if sent in raised_by:
+        return True
+    for run_id in raised_by:
+        if await descends_from(await store.run(scope, thread_id, run_id), sent, store):
+            return True
+    return False
+
+
+_BOUNDARIES = (b'{"type":"RUN_STARTED"', b'{"type":"RUN_FINISHED"')
+
+
+class SentRunId(WrappedFraming):
+    """Frames events as another framing does, with the sent run id in place of the stored one."""
+
+    def __init__(self, framing: Framing, *, stored: str, sent: str) -> None:
+        super().__init__(framing)
+        self._stored = stored
+        self._sent = sent
+        self._old = b'"runId":' + msgspec.json.encode(stored)
+        self._new = b'"runId":' + msgspec.json.encode(sent)
+
+    def batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``."""
+        return self._framing.batch(first, [self._rename(event) for event in events])
+
+    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """See ``Framing``."""
+        return self._framing.large(number, self._rename(event))
+
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        return self._framing.events([self._renamed(event) for event in events], number)
+
+    def stored_run_id(self, run_id: str) -> str:
+        """See ``Framing``."""
+        return self._stored if run_id == self._sent else run_id
+
+    def _rename(self, event: bytes) -> bytes:
+        if not event.startswith(_BOUNDARIES):
+            return event
+        # No string can hold these bytes, since its quotes would be escaped. An echoed input and metadata can.
+        return event.replace(self._old, self._new) if event.count(self._old) == 1 else self._rename_decoded(event)
+
+    def _rename_decoded(self, data: bytes) -> bytes:
+        event = decode_event(data, strict=True, max_size=STORED)
+        if event is None:
+            return data
+        event = self._renamed(event)
+        return encode_large(event) if len(data) > LARGE else encode_event(event)
+
+    def _renamed(self, event: Event) -> Event:
+        if not isinstance(event, RunStartedEvent | RunFinishedEvent) or event.run_id != self._stored:
+            return event
+        if isinstance(event, RunStartedEvent) and event.input is not None:
+            return replace(event, run_id=self._sent, input=replace(event.input, run_id=self._sent))
+        return replace(event, run_id=self._sent)

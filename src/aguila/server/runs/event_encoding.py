@@ -1,0 +1,169 @@
+"""Layer: server. Events as the log keeps them: encoded, and read back by the strictest reader before they leave.
+
+Below: ``aguila.codec``. Above: ``live`` (what an agent says) and ``runs`` (what a run begins with). Every event of
+every run goes through here, so there are short ways for what is common, and large ones are kept off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from aguila.codec import EventDecoder, encode, encode_event
+from aguila.codec.json.encoder import encode_large
+from aguila.codec.json.text import MAX_SIZE, SHORT, check_size
+from aguila.offload import LARGE, is_large, offload
+from aguila.protocol import (
+    ActivitySnapshotEvent,
+    CustomEvent,
+    Event,
+    MessagesSnapshotEvent,
+    RawEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    RunStartedEvent,
+    StateSnapshotEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+from aguila.server.limits import STORED
+
+_strict = EventDecoder(strict=True, max_size=STORED)  # how much it may be is checked here
+_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
+_decode = msgspec.json.Decoder(Event).decode
+_decode_lines = msgspec.json.Decoder(Event).decode_lines
+
+DELTAS = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
+"""Events that ``checked_deltas`` takes."""
+
+_PLAIN = frozenset(
+    {
+        TextMessageStartEvent,
+        TextMessageContentEvent,
+        TextMessageEndEvent,
+        ToolCallStartEvent,
+        ToolCallArgsEvent,
+        ToolCallEndEvent,
+        ReasoningMessageContentEvent,
+        ReasoningMessageEndEvent,
+        StepStartedEvent,
+        StepFinishedEvent,
+    }
+)
+"""Events whose own members are all text: their types say everything about them."""
+
+
+def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
+    """An event as one line of JSON that the strictest reader accepts, so that nothing malformed ever leaves.
+
+    Raises ``EncodeError`` or ``DecodeError``.
+    """
+    if (
+        (event.__class__ in _PLAIN or (isinstance(event, RunStartedEvent) and event.input is None))
+        and event.metadata is None
+        and event.raw_event is None
+    ):
+        # What the codec does, without the calls in between: 0.5 instead of 1.3 us for every token of every run.
+        try:
+            data = _encode(event)
+            if len(data) <= SHORT:
+                _decode(data)
+                return data
+        except (UnicodeError, TypeError, msgspec.MsgspecError):
+            pass  # the codec says what is wrong, if it is
+    data = _on_one_line(encode_event(event))
+    if len(data) > LARGE:
+        check_size(data, max_size)
+    _strict.feed(data if len(data) <= LARGE else _shortened_event(event, data))
+    return data
+
+
+def checked_large(event: Event, max_size: int = MAX_SIZE) -> bytes:
+    """What ``checked`` gives, made so that others can run meanwhile: for events with large strings, and apart."""
+    data = _on_one_line(encode_large(event))
+    check_size(data, max_size)
+    _strict.feed(_shortened_event(event, data))
+    return data
+
+
+def _on_one_line(data: bytes) -> bytes:
+    return data.replace(b"\n", b" ") if b"\n" in data else data  # from a msgspec.Raw
+
+
+def _shortened_event(event: Event, data: bytes) -> bytes:
+    """What is read in place of an event: how long a string is makes no difference to whether it may be there."""
+    try:
+        return encode(_shortened(msgspec.to_builtins(event)))
+    except TypeError:  # a msgspec.Raw
+        return data
+
+
+def _shortened(value: Any) -> Any:
+    """JSON with the first character of each long string in its place."""
+    if isinstance(value, str):
+        return value[:1] if len(value) > SHORT else value
+    if isinstance(value, _LIST):
+        return [_shortened(element) for element in value]
+    if isinstance(value, _OBJECT):
+        return {name: _shortened(member) for name, member in value.items()}
+    return value
+
+
+_LIST: Any = list
+_OBJECT: Any = dict
+
+
+_MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
+    TextMessageContentEvent: lambda event: len(event.delta) > LARGE,
+    ReasoningMessageContentEvent: lambda event: len(event.delta) > LARGE,
+    ToolCallArgsEvent: lambda event: len(event.delta) > LARGE,
+    ToolCallResultEvent: lambda event: is_large(event.content),
+    MessagesSnapshotEvent: lambda event: is_large(event.messages),
+    RunStartedEvent: lambda event: event.input is not None and is_large(event.input.messages),
+    StateSnapshotEvent: lambda event: is_large(event.snapshot),
+    ActivitySnapshotEvent: lambda event: is_large(event.content),
+    CustomEvent: lambda event: is_large(event.value),
+    RawEvent: lambda event: is_large(event.event),
+}
+
+
+def is_large_event(event: Event) -> bool:
+    """Whether encoding and checking an event should be offloaded."""
+    is_one = _MAY_BE_LARGE.get(event.__class__)
+    try:
+        return is_one is not None and is_one(event)
+    except TypeError:  # something in it is not what its type says, which whoever checks it will tell
+        return False
+
+
+async def checked_apart(events: Sequence[Event]) -> list[bytes]:
+    """What ``checked`` gives for each of these events; the event loop is not held by large ones."""
+    if not any(map(is_large_event, events)):
+        return [checked(event, STORED) for event in events]
+    return [
+        await offload(checked_large, event, STORED) if is_large_event(event) else checked(event, STORED)
+        for event in events
+    ]
+
+
+def checked_deltas(deltas: Sequence[Event]) -> list[bytes]:
+    """What ``checked`` gives for each of these deltas, made together: 0.3 instead of 0.5 us for each.
+
+    Only for those that ``LiveRun.put`` has looked at, so it raises nothing.
+    """
+    try:
+        body = _encode_lines(deltas)
+    except UnicodeError:
+        return [checked(delta) for delta in deltas]  # half a surrogate pair: the codec knows how to write it
+    _decode_lines(body)
+    return body.splitlines()

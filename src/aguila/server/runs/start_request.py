@@ -1,0 +1,75 @@
+"""Layer: server. A request for a run, and what it led to.
+
+Below: ``live``, ``projection``. Above: ``runs``, which decides, and ``run_routes``, which asks and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from aguila.codec import encode
+from aguila.protocol import RunAgentInput
+from aguila.server.history.projection import stored_body
+from aguila.server.runs.run_task import LiveRun
+from aguila.store import DEFAULT_AGENT, Batch, RunRecord
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a run: what was sent, by whom."""
+
+    input: RunAgentInput
+    body: bytes
+    scope: str
+    principal: Any = None
+    headers: Mapping[str, str] = {}
+    agent: str = DEFAULT_AGENT
+
+    is_gone: Callable[[], bool] = bool
+    """Whether the client has hung up: who waits for its turn need not run then."""
+    cursor: int | None = None
+    """The last event that the client has seen, if it comes back to a stream that was cut."""
+    digest: str | None = None
+    """The fingerprint, from who has made it elsewhere, because the body is large."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells one body from another."""
+        return fingerprint(self.body) if self.digest is None else self.digest
+
+    def is_same(self, record: RunRecord) -> bool:
+        """Whether the run was asked for with this request, whatever the spelling of its JSON."""
+        return record.agent == self.agent and self._has_same_input(record)
+
+    def _has_same_input(self, record: RunRecord) -> bool:
+        return record.fingerprint == self.fingerprint or encode(stored_body(record)) == encode(self.input)
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request led to.
+
+    A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
+    ``is_hydration`` nothing runs: the answer is the join form. ``is_withdrawn`` says that it was cancelled while it
+    waited for its turn: nothing runs, and nothing is stored.
+    """
+
+    live: LiveRun | None = None
+    first: Batch | None = None
+    record: RunRecord | None = None
+    is_hydration: bool = False
+    is_withdrawn: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """The stored id of the run."""
+        if self.live is not None:
+            return self.live.lease.run_id
+        return None if self.record is None else self.record.run_id
+
+
+def fingerprint(body: bytes) -> str:
+    """What tells one body from another."""
+    return sha256(body).hexdigest()

@@ -1,0 +1,1 @@
+"""What TanStack AI needs besides the protocol."""

@@ -1,0 +1,197 @@
+"""Write streams for TanStack AI (``@tanstack/ai-client``): mark interrupts as answerable and start client tools.
+
+Its client posts to the root route like any other and resumes with ``Last-Event-ID``. It declares no protocol version,
+and names its run in the header ``X-Run-Id``. An interrupt needs a marker before the client takes an answer to it, and
+a client tool is started by a CUSTOM event. The routes it needs are in ``tanstack_routes``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
+
+from aguila.codec import decode_event
+from aguila.codec.json.values import is_array, is_object
+from aguila.protocol import (
+    CustomEvent,
+    Event,
+    Interrupt,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    ToolCallArgsEvent,
+    ToolCallStartEvent,
+    replace,
+)
+from aguila.server.auth import Request
+from aguila.server.http.responses import SSEFraming
+from aguila.server.limits import STORED
+
+BINDING: Final = "tanstack:interruptBinding"
+"""The member of an interrupt's metadata without which the client shows a question but takes no answer."""
+TOOL_INPUT: Final = "tool-input-available"
+"""The CUSTOM event on which the client runs one of its tools."""
+_CALLS = (b'{"type":"TOOL_CALL_START"', b'{"type":"TOOL_CALL_ARGS"')
+_CONCERNED = (*_CALLS, b'{"type":"RUN_FINISHED"')
+
+
+def is_tanstack(request: Request) -> bool:
+    """Tell whether a request comes from TanStack AI's client."""
+    return "x-run-id" in request.headers or (request.method == "GET" and "offset" in request.query)
+
+
+def parsed(content: Any) -> Any:
+    """Parse JSON text, as the client does; other text stays what it is."""
+    if not isinstance(content, str):
+        return content
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
+
+
+class TanStackFraming(SSEFraming):
+    """Server-sent events for TanStack's client.
+
+    An added event has the id before it with a suffix: the client drops an event whose id it has seen, so an added
+    event that is sent twice has its effect once.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.additions = Additions()
+
+    def batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``."""
+        if not any(event.startswith(_CONCERNED) for event in events):
+            return super().batch(first, events)
+        return b"".join([self._one(number, event) for number, event in enumerate(events, first)])
+
+    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """See ``Framing``."""
+        return (self._one(number, event),) if event.startswith(_CONCERNED) else super().large(number, event)
+
+    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        return super().events([one for event in events for one in self.additions.expand(event)], number)
+
+    def _one(self, number: int, data: bytes) -> bytes:
+        event = decode_event(data, strict=True, max_size=STORED) if data.startswith(_CONCERNED) else None
+        if event is None:
+            return super().batch(number, [data])
+        *added, last = self.additions.expand(event)
+        write = super().events
+        frames = [b"id: %d.%d\n%b" % (number - 1, place, write([one])) for place, one in enumerate(added, 1)]
+        return b"".join([*frames, super().batch(number, [data]) if last is event else write([last], number)])
+
+
+class Additions:
+    """Adds to one stream what the client needs. Feed it every event of the run, from the first.
+
+    Interrupts get the binding, and each call that waits for the front end the CUSTOM event that starts the tool. A
+    call without a message of its own names the message that it makes.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, list[str]]] = {}
+
+    def observe(self, events: Iterable[bytes]) -> None:
+        """Take in events that the reader has already."""
+        for data in events:
+            if data.startswith(_CALLS):
+                event = decode_event(data, strict=True, max_size=STORED)
+                if event is not None:
+                    self.expand(event)
+
+    def expand(self, event: Event) -> list[Event]:
+        """Give the events to send instead of this one. The last of them stands for it."""
+        if isinstance(event, ToolCallStartEvent):
+            self._calls[event.tool_call_id] = (event.tool_call_name, [])
+            if event.parent_message_id is None:
+                # The client would invent an id for the message of the call, and resend the call under it.
+                return [replace(event, parent_message_id=event.tool_call_id)]
+        elif isinstance(event, ToolCallArgsEvent):
+            if event.tool_call_id in self._calls:
+                self._calls[event.tool_call_id][1].append(event.delta)
+        elif isinstance(event, RunFinishedEvent):
+            outcome = event.outcome
+            if isinstance(outcome, RunFinishedInterruptOutcome):
+                return [replace(event, outcome=replace(outcome, interrupts=bound(outcome.interrupts, event.run_id)))]
+            if isinstance(outcome, RunFinishedSuccessOutcome):
+                pending = outcome.pending_tool_call_ids or ()
+                return [*(self._tool_input(call_id) for call_id in pending if call_id in self._calls), event]
+        return [event]
+
+    def _tool_input(self, call_id: str) -> Event:
+        name, pieces = self._calls[call_id]
+        arguments = "".join(pieces)
+        given: Any = parsed(arguments or "{}")
+        return CustomEvent(name=TOOL_INPUT, value={"toolCallId": call_id, "toolName": name, "input": given})
+
+
+def bound(interrupts: Iterable[Interrupt], run_id: str | None) -> list[Interrupt]:
+    """Add the binding to interrupts of a run, so that the client takes an answer to them."""
+    return [
+        replace(interrupt, metadata={**(interrupt.metadata or {}), BINDING: _binding(interrupt, run_id)})
+        for interrupt in interrupts
+    ]
+
+
+def _binding(interrupt: Interrupt, run_id: str | None) -> dict[str, Any]:
+    binding: dict[str, Any] = {
+        "v": 1,
+        "kind": "generic",
+        "interruptId": interrupt.id,
+        "interruptedRunId": run_id,
+        "generation": 0,
+    }
+    if interrupt.response_schema is not None:
+        binding["responseSchemaHash"] = schema_hash(interrupt.response_schema)
+    if interrupt.expires_at is not None:
+        binding["expiresAt"] = interrupt.expires_at
+    return binding
+
+
+def schema_hash(schema: Any) -> str:
+    """Hash a schema as the client does; it refuses an answer if the two differ."""
+    return f"sha256:{hashlib.sha256(canonical_json(schema).encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def canonical_json(value: Any) -> str:
+    """Write JSON as JavaScript does, with sorted keys and without spaces (the number form of RFC 8785)."""
+    if is_object(value):
+        members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be", "surrogatepass"))
+        return (
+            "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{canonical_json(one)}" for key, one in members) + "}"
+        )
+    if is_array(value):
+        return "[" + ",".join(map(canonical_json, value)) + "]"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json.dumps(value, ensure_ascii=False)
+    return _number(value)
+
+
+def _number(value: int | float) -> str:
+    """Write a number as ``Number.prototype.toString`` does: the shortest digits, an exponent from 1e21 and 1e-7 on."""
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"not a JSON number: {value!r}")
+    if number == 0:
+        return "0"
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    point = len(text) + int(exponent)
+    if len(text) <= point <= 21:
+        text += "0" * (point - len(text))
+    elif 0 < point <= 21:
+        text = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{text}"
+    else:
+        fraction = f".{text[1:]}" if len(text) > 1 else ""
+        text = f"{text[0]}{fraction}e{point - 1:+d}"
+    return f"-{text}" if sign else text

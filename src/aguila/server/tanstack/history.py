@@ -1,0 +1,108 @@
+"""Undo how TanStack AI's client regroups the messages of a thread before it sends them back.
+
+The client merges an answer into one message: text, tool calls and their results become parts of it, under the id of
+one of them or of its own. It sends that back as other messages than the thread has: calls under new message ids,
+results and reasoning under derived ids. It keeps no state, and sends ``{}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from aguila.codec import encode
+from aguila.codec.json.text import SHORT
+from aguila.errors import NotFound
+from aguila.offload import offload
+from aguila.protocol import AssistantMessage, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
+from aguila.server.history.projection import Projections
+from aguila.server.runs.start_request import Asked
+
+
+async def ungrouped(asked: Asked, projections: Projections) -> Asked:
+    """Return a start request with the thread's own messages where the client sent them back regrouped.
+
+    The request keeps its fingerprint, so that the same request finds its run again.
+    """
+    given = asked.input
+    try:
+        view = await projections.of(asked.scope, given.thread_id, given.parent_run_id)
+    except NotFound:
+        return asked
+    messages = ungroup(given.messages, view.conversation.messages)
+    if messages is given.messages and given.state != {}:
+        return asked
+    restored = replace(given, messages=list(messages), state=None if given.state == {} else given.state)
+    body = await offload(encode, restored) if len(asked.body) > SHORT else encode(restored)
+    return replace(asked, input=restored, body=body, digest=asked.fingerprint)
+
+
+def ungroup(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:
+    """Put the messages of the thread in the place of every answer that says the same in other groups.
+
+    An answer is what lies between two user messages. It is left as the client sent it if the client has changed
+    something in it, or left something out. New tool results are kept.
+    """
+    answers = {turn[0].id: turn[1:] for turn in _turns(held) if isinstance(turn[0], UserMessage)}
+    found: list[Message] = []
+    is_changed = False
+    for turn in _turns(sent):
+        own = answers.get(turn[0].id) if isinstance(turn[0], UserMessage) else None
+        restored = None if own is None else _restored(turn[1:], own)
+        if restored is None:
+            found += turn
+        else:
+            found += [turn[0], *restored]
+            is_changed = is_changed or restored != turn[1:]
+    return found if is_changed else sent
+
+
+def _turns(messages: Iterable[Message]) -> list[list[Message]]:
+    """Split messages before each user message."""
+    turns: list[list[Message]] = []
+    for message in messages:
+        if isinstance(message, UserMessage) or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _restored(sent: Sequence[Message], own: Sequence[Message]) -> list[Message] | None:
+    """Return the thread's own answer and what is new in the client's; None if the client's says something else."""
+    texts = {
+        message.id: message.content for message in own if isinstance(message, AssistantMessage) and message.content
+    }
+    calls = dict(_calls(own))
+    answered = {message.tool_call_id for message in own if isinstance(message, ToolMessage)}
+    thoughts = {message.content for message in own if isinstance(message, ReasoningMessage)}
+    new: list[Message] = []
+    seen: set[str] = set()
+    for message in sent:
+        if isinstance(message, ReasoningMessage):
+            if message.content not in thoughts:
+                return None
+        elif isinstance(message, ToolMessage):
+            if message.tool_call_id not in calls:
+                return None
+            if message.tool_call_id not in answered:
+                new.append(message)
+        elif not isinstance(message, AssistantMessage):
+            return None
+        else:
+            if message.content and texts.get(message.id) != message.content:
+                return None
+            if any(calls.get(call_id) != call for call_id, call in _calls([message])):
+                return None
+            seen.update([message.id] if message.content else [])
+            seen.update(call_id for call_id, _ in _calls([message]))
+    return [*own, *new] if seen == {*texts, *calls} else None
+
+
+def _calls(messages: Iterable[Message]) -> Iterable[tuple[str, tuple[str, str]]]:
+    """Give the id, the name and the arguments of each call."""
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls or ():
+                if isinstance(call, ToolCall):
+                    yield call.id, (call.function.name, call.function.arguments)

@@ -1,0 +1,203 @@
+"""Answer the two forms of ``GET /`` that TanStack AI's client sends: hydrate a thread, and join a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aguila.errors import NotFound
+from aguila.offload import is_large, offload
+from aguila.protocol import (
+    ActivityMessage,
+    AssistantMessage,
+    Interrupt,
+    Message,
+    ReasoningMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from aguila.protocol.parts import ContentPart, TextPart, parts_of
+from aguila.server.auth import Request
+from aguila.server.errors import Rejected
+from aguila.server.http.responses import Reply, json_document
+from aguila.server.http.runs import cursor_of, run_stream
+from aguila.server.interrupts.plan import open_interrupts
+from aguila.server.service import Exchange, Service
+from aguila.server.tanstack.events import bound, parsed
+
+_MAX_PAGE = 1_000
+
+
+async def root(service: Service, exchange: Exchange) -> Reply:
+    """``GET /``: hydrate a thread (``?threadId=``) or join a run (``?offset=-1&runId=``); 405 without these."""
+    query = exchange.request.query
+    if "runId" in query and "offset" in query:
+        return await _join(service, exchange, query["runId"])
+    if "threadId" in query:
+        return await _hydrate(service, exchange, query["threadId"])
+    raise Rejected(405, "method_not_allowed", "GET is not possible here", headers={"allow": "POST"})
+
+
+async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Reply:
+    """Answer with the messages, the run that is on, and the interrupts that wait for an answer.
+
+    The messages of a run that is on are left out: the client joins it, and rebuilds them from its events.
+    """
+    limit, before = _page_of(exchange.request)
+    await service.check_agent(exchange, thread_id)
+    runs = service.runs
+    try:
+        view = await runs.projections.of(exchange.scope, thread_id)
+    except NotFound:  # a new chat hydrates too
+        return json_document(_hydration([], None, None, []), exchange.headers)
+    messages: Sequence[Message] = view.conversation.messages
+    active = interrupted = None
+    interrupts: Sequence[Interrupt] = []
+    if view.is_running:
+        active = view.tip
+        messages = await runs.projections.given_to(exchange.scope, thread_id, str(view.tip))
+    else:
+        interrupts = await open_interrupts(service.store, exchange.scope, view)
+        interrupted = view.tip
+
+    def page() -> Any:
+        shown = ui_messages(messages)
+        end = next((place for place, one in enumerate(shown) if one["id"] == before), len(shown))
+        start = 0 if limit is None else max(0, end - limit)
+        answer = _hydration(shown[start:end], active, interrupted, interrupts)
+        if start > 0:
+            answer["page"] = {"truncated": True, "cursor": shown[start]["id"]}
+        return answer
+
+    if is_large(messages):
+        return await offload(lambda: json_document(page(), exchange.headers, is_large=True))
+    return json_document(page(), exchange.headers)
+
+
+def _page_of(request: Request) -> tuple[int | None, str | None]:
+    text = request.query.get("limit")
+    if text is None:
+        return None, request.query.get("before")
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
+        raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
+    return int(text), request.query.get("before")
+
+
+def _hydration(
+    messages: Sequence[dict[str, Any]], active: str | None, interrupted: str | None, interrupts: Sequence[Interrupt]
+) -> dict[str, Any]:
+    return {
+        "messages": messages,
+        "activeRun": None if active is None else {"runId": active},
+        "interrupts": {"runId": interrupted, "pending": bound(interrupts, interrupted)}
+        if interrupts and interrupted is not None
+        else None,
+        "page": {"truncated": False},
+    }
+
+
+async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
+    """Answer with the events of a run from its first, then live until its end. The request names no thread."""
+    offset = exchange.request.query["offset"]
+    if offset != "-1":
+        raise Rejected(422, "bad_offset", "offset is -1: a run is joined from its first event", "/offset")
+    thread_id = exchange.request.query.get("threadId")
+    if thread_id is None:
+        thread_id = await service.store.run_thread(exchange.scope, run_id)
+    if thread_id is None:
+        raise NotFound(f"no run {run_id!r} in the threads that were updated last")
+    await service.check_agent(exchange, thread_id)
+    record = await service.store.run(exchange.scope, thread_id, run_id)
+    after = await cursor_of(service, exchange, thread_id)
+    framing = service.framing(exchange, exchange.request.query.get("protocolVersion"))
+    return await run_stream(service, exchange, record, after, framing=framing)
+
+
+# Messages as the client has them
+
+
+def ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Convert messages to TanStack's ``UIMessage``, in the groups that its client makes of the events.
+
+    Reasoning, tool calls and their results are parts of the text message before them, or else of the one after them. A
+    second text begins another message. Activities have no counterpart and are left out.
+    """
+    found: list[dict[str, Any]] = []
+    group: dict[str, Any] | None = None
+    has_text = False
+    owners: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for message in messages:
+        if isinstance(message, ActivityMessage):
+            continue
+        if isinstance(message, ToolMessage) and message.tool_call_id in owners:
+            owner, call_part = owners[message.tool_call_id]
+            result = _result_part(message)
+            call_part["state"] = "error" if message.error is not None else "complete"
+            call_part["output"] = parsed(result["content"])
+            owner["parts"].append(result)
+            continue
+        if isinstance(message, ReasoningMessage | AssistantMessage | ToolMessage):
+            is_text = isinstance(message, AssistantMessage) and bool(message.content)
+            if group is None or (is_text and has_text):
+                new: dict[str, Any] = {"id": message.id, "role": "assistant", "parts": []}
+                group, has_text = new, False
+                found.append(group)
+            if is_text:
+                group["id"], has_text = message.id, True
+            for part in _parts(message):
+                group["parts"].append(part)
+                if part["type"] == "tool-call":
+                    owners[part["id"]] = (group, part)
+            continue
+        group = None
+        parts = [_content_part(part) for part in parts_of(message.content)]
+        role = "user" if isinstance(message, UserMessage) else "system"
+        found.append({"id": message.id, "role": role, "parts": parts})
+    return found
+
+
+def _parts(message: ReasoningMessage | AssistantMessage | ToolMessage) -> list[dict[str, Any]]:
+    if isinstance(message, ReasoningMessage):
+        return [_thinking(message)]
+    if isinstance(message, ToolMessage):
+        return [_result_part(message)]
+    text: list[dict[str, Any]] = [{"type": "text", "content": message.content}] if message.content else []
+    return text + [_call_part(call) for call in message.tool_calls or () if isinstance(call, ToolCall)]
+
+
+def _thinking(message: ReasoningMessage) -> dict[str, Any]:
+    part = {"type": "thinking", "content": message.content}
+    if message.encrypted_value is not None:
+        part["signature"] = message.encrypted_value
+    return part
+
+
+def _call_part(call: ToolCall) -> dict[str, Any]:
+    arguments = call.function.arguments
+    return {
+        "type": "tool-call",
+        "id": call.id,
+        "name": call.function.name,
+        "arguments": arguments,
+        "input": parsed(arguments),
+        "state": "input-complete",
+    }
+
+
+def _result_part(message: ToolMessage) -> dict[str, Any]:
+    content = message.content
+    part: dict[str, Any] = {
+        "type": "tool-result",
+        "id": message.id,
+        "toolCallId": message.tool_call_id,
+        "content": content if isinstance(content, str) else [_content_part(part) for part in parts_of(content)],
+        "state": "complete" if message.error is None else "error",
+    }
+    if message.error is not None:
+        part["error"] = message.error
+    return part
+
+
+def _content_part(part: ContentPart) -> Any:
+    return {"type": "text", "content": part.text} if isinstance(part, TextPart) else part

@@ -1,0 +1,311 @@
+"""A resumed run that fails after it has used the answer: the same answer tries again, or it is given up (P8)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextlib import closing
+from typing import Any
+
+import pytest
+from failing import Failing
+from recorded import SCOPE, THREAD, answer, asking, begin, request, said, user, write
+from serving import Gate, check_valid, run_input, serving, text_of, types
+
+from aguila import App
+from aguila.agent import InterruptCancelled
+from aguila.server.errors import Rejected
+from aguila.server.history.projection import Projections
+from aguila.server.interrupts.plan import Attempts
+from aguila.server.interrupts.retry import take_back
+from aguila.store import MemoryStore, SQLiteStore, Store
+
+Events = list[dict[str, Any]]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+def says(message_id: str, content: str) -> dict[str, Any]:
+    return {"id": message_id, "role": "user", "content": content}
+
+
+def approves(interrupt_id: str, approved: bool = True) -> list[dict[str, Any]]:
+    return [{"interruptId": interrupt_id, "status": "resolved", "payload": {"approved": approved}}]
+
+
+def gives_up(interrupt_id: str) -> list[dict[str, Any]]:
+    return [{"interruptId": interrupt_id, "status": "cancelled"}]
+
+
+def question_of(events: Events) -> str:
+    check_valid(events)
+    (interrupt,) = events[-1]["outcome"]["interrupts"]
+    return interrupt["id"]
+
+
+def refusal(server: Any, **members: Any) -> tuple[int, str]:
+    response = server.post("/", json=run_input(**members))
+    return response.status_code, json.loads(response.content)["error"]["code"]
+
+
+def thread_of(server: Any) -> tuple[Any, Any]:
+    thread = server.get("/threads/thread").json()
+    return thread["messages"], thread["state"]
+
+
+def held(server: Any) -> list[dict[str, Any]]:
+    """What a client sends that keeps the history: all that it holds."""
+    return [one for one in thread_of(server)[0] if one["role"] not in ("activity", "reasoning")]
+
+
+def words(messages: list[dict[str, Any]]) -> list[Any]:
+    roles = ("user", "assistant", "tool")
+    return [one["content"] for one in messages if one["role"] in roles and "content" in one]
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_the_same_answer_tries_again_and_the_thread_is_as_if_nothing_had_failed(
+    tmp_path: Any, history: Any, failures: int
+) -> None:
+    threads: list[Any] = []
+    for times in (0, failures):
+        agent = Failing(times)
+        app = App(agent, store=SQLiteStore(tmp_path / f"{times}.db"), history=history)
+        with serving(app) as server:
+            question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")], state={"kept": 1}))
+            for attempt in range(times + 1):
+                sent = held(server) if history == "client" else []
+                state = thread_of(server)[1]
+                events = server.events(run_id=f"a{attempt}", messages=sent, state=state, resume=approves(question))
+                check_valid(events)
+                assert events[-1]["type"] == ("RUN_ERROR" if attempt < times else "RUN_FINISHED")
+                snapshots = types(events).count("MESSAGES_SNAPSHOT")
+                assert snapshots == (1 if attempt else 0)
+            assert events[-1]["outcome"]["type"] == "success"
+            assert text_of(events) == "that is done."
+            threads.append(thread_of(server))
+            assert refusal(server, run_id="late", resume=approves(question)) == (409, "interrupt_stale")
+            assert refusal(server, run_id="late", resume=gives_up(question)) == (409, "interrupt_stale")
+        assert agent.paid == [5]
+    assert threads[0] == threads[1]
+    messages, state = threads[0]
+    assert [one["role"] for one in messages] == ["user", "assistant", "assistant", "tool", "reasoning", "activity"]
+    assert state == {"kept": 1, "paid": True}
+
+
+def test_what_was_said_with_the_answer_stays_and_what_the_failed_run_said_does_not(store: Any) -> None:
+    agent = Failing(1)
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        hurry = [*held(server), says("u2", "and hurry up")]
+        server.events(run_id="r2", messages=hurry, resume=approves(question))
+        still = [*held(server), says("u3", "well?")]
+        assert words(still) == ["Go", "Go: that ", "paid", "and hurry up", "well?"]
+        events = server.events(run_id="r3", messages=still, resume=approves(question))
+        (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+        assert words(snapshot["messages"]) == ["Go", "Go: ", "and hurry up", "well?"]
+        # Without reasoning in it, a snapshot would leave what was thought to be thought again after itself (MSGS-2).
+        assert [one["content"] for one in snapshot["messages"] if one["role"] == "reasoning"] == [""]
+        assert words(thread_of(server)[0]) == ["Go", "Go: that is done.", "paid", "and hurry up", "well?"]
+    assert agent.came_with[-1] == ["user Go", "assistant Go: ", "assistant None", "user and hurry up", "user well?"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_given_up_the_run_ends_as_cancelled_without_the_agent_and_the_next_is_ordinary(store: Any, first: bool) -> None:
+    agent = Failing(1)
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        server.events(run_id="r2", resume=approves(question, first))
+        calls = agent.calls
+        events = server.events(run_id="r3", state=thread_of(server)[1], resume=gives_up(question))
+        check_valid(events)
+        assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
+        assert events[-1]["outcome"] == {"type": "cancelled"}
+        assert agent.calls == calls
+        # It is over for good; but to give it up again harms nobody.
+        assert refusal(server, run_id="r4", resume=approves(question, first)) == (409, "interrupt_stale")
+        assert server.events(run_id="r4", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
+        assert question_of(server.events(run_id="r5", messages=[says("u2", "Again")])) != question
+
+
+def test_an_answer_that_was_given_up_and_failed_can_be_given_up_again(store: Any) -> None:
+    async def agent(run: Any) -> Any:
+        try:
+            yield await run.ask("Go?")
+        except InterruptCancelled:
+            raise RuntimeError("it cannot even be given up") from None
+
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        assert server.events(run_id="r2", resume=gives_up(question))[-1]["type"] == "RUN_ERROR"
+        assert server.events(run_id="r3", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
+
+
+def test_another_answer_than_the_one_that_was_used_is_stale(store: Any) -> None:
+    agent = Failing(1)
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        server.events(run_id="r2", resume=approves(question))
+        assert refusal(server, run_id="r3", resume=approves(question, False)) == (409, "interrupt_stale")
+        assert server.events(run_id="r3", resume=approves(question))[-1]["outcome"]["type"] == "success"
+    assert agent.paid == [5]
+
+
+def test_of_several_answers_all_are_given_again_or_all_are_given_up(store: Any) -> None:
+    failures = [1]
+
+    async def agent(run: Any) -> Any:
+        try:
+            answers = await run.ask_all(["One?", "Two?"])
+        except InterruptCancelled as given_up:
+            answers = given_up.answers
+        yield str(answers)
+        if failures:
+            raise RuntimeError(failures.pop())
+
+    with serving(App(agent, store=store)) as server:
+        events = server.events(run_id="r1", messages=[says("u1", "Go")])
+        one, two = (interrupt["id"] for interrupt in events[-1]["outcome"]["interrupts"])
+        first = [{"interruptId": one, "status": "resolved", "payload": 1}, *gives_up(two)]
+        assert server.events(run_id="r2", resume=first)[-1]["type"] == "RUN_ERROR"
+        other = [*gives_up(one), {"interruptId": two, "status": "resolved", "payload": 2}]
+        assert refusal(server, run_id="r3", resume=other) == (409, "interrupt_stale")
+        assert text_of(server.events(run_id="r3", resume=first)) == "[1, None]"
+
+
+def test_after_a_run_that_was_stopped_the_answer_can_only_be_given_up_life_10(store: Any) -> None:
+    """A stock client that hung up still holds the question: it never saw how the run ended."""
+    gate = Gate()
+
+    async def agent(run: Any) -> Any:
+        yield await run.ask("Go?")
+        await gate.wait()
+
+    yes = [{"interruptId": "", "status": "resolved", "payload": "yes"}]
+    with serving(App(agent, store=store)) as server, closing(server.peer()) as other:
+        yes[0]["interruptId"] = question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        with server.run(run_id="r2", resume=yes) as stream:
+            gate.await_reached()
+            # What a run is doing is neither done twice nor given up by another.
+            assert refusal(other, run_id="r3", resume=yes) == (409, "interrupt_stale")
+            assert refusal(other, run_id="r3", resume=gives_up(question)) == (409, "interrupt_stale")
+            other.post("/threads/thread/runs/r2/cancel")
+            assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
+        assert refusal(server, run_id="r3", resume=yes) == (409, "interrupt_stale")
+        assert server.events(run_id="r3", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
+
+
+def test_once_another_run_has_failed_since_the_answer_is_stale_but_can_be_given_up(store: Any) -> None:
+    calls: list[str] = []
+
+    async def agent(run: Any) -> Any:
+        calls.append(run.run_id)
+        if len(calls) == 1 or run.resume_input is not None:
+            await run.ask("Go?")
+        raise RuntimeError("always")
+
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        yes = [{"interruptId": question, "status": "resolved", "payload": "yes"}]
+        server.events(run_id="r2", resume=yes)
+        server.events(run_id="r3", messages=[says("u3", "something else")])
+        assert refusal(server, run_id="r4", resume=yes) == (409, "interrupt_stale")
+        assert server.events(run_id="r4", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_of_racing_retries_one_runs_and_the_others_are_refused(store: Any, count: int) -> None:
+    agent = Failing(1)
+    gate = Gate()
+
+    async def gated(run: Any) -> None:
+        await agent(run)
+        await gate.wait()
+
+    with serving(App(gated, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        server.events(run_id="r2", resume=approves(question))
+        refused: list[tuple[int, str]] = []
+        ended: list[Any] = []
+
+        def retry(number: int) -> None:
+            with closing(server.peer()) as peer, peer.run(run_id=f"again-{number}", resume=approves(question)) as one:
+                if one.status == 200:
+                    ended.append(one.rest()[-1])
+                else:
+                    refused.append((one.status, json.loads(one.response.read())["error"]["code"]))
+                    if len(refused) == count - 1:
+                        gate.open()
+
+        racing = [threading.Thread(target=retry, args=(number,)) for number in range(count)]
+        for each in racing:
+            each.start()
+        for each in racing:
+            each.join(60)
+        assert [event["outcome"]["type"] for event in ended] == ["success"]
+        assert len(refused) == count - 1
+        assert set(refused) <= {(409, "interrupt_taken"), (409, "interrupt_stale")}
+    assert agent.paid == [5]
+
+
+def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_not_call_the_agent() -> None:
+    async def test(store: Store) -> None:
+        await write(store, request("r1", user("u1")), outcome=[asking("int_1")])
+        for run_id in ("r2", "r3"):
+            sent = request(run_id, resume=[answer("int_1")])
+            first = run_id == "r2"
+            claims = ["int_1"] if first else []
+            await write(store, sent, claims=claims, settled=claims, outcome="error" if first else "success")
+        await begin(store, request("r4", resume=[answer("int_1")]))
+        attempts = Attempts(asked="r1", failed=["r2"])  # as it was when r4 was planned
+        with pytest.raises(Rejected) as caught:
+            await take_back(attempts, Projections(store), SCOPE, THREAD, "r4")
+        assert caught.value.code == "interrupt_taken"
+
+    async def with_store() -> None:
+        store = MemoryStore()
+        await store.open()
+        await test(store)
+        await store.close()
+
+    asyncio.run(with_store())
+
+
+def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def overtaken(*_: Any) -> Any:
+        raise Rejected(409, "interrupt_taken", "another run has answered meanwhile", "/resume")
+
+    agent = Failing(1)
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        server.events(run_id="r2", resume=approves(question))
+        calls = agent.calls
+        with monkeypatch.context() as patch:
+            patch.setattr("aguila.server.runs.run_context.take_back", overtaken)
+            events = server.events(run_id="r3", state=thread_of(server)[1], resume=approves(question))
+        assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
+        assert events[-1]["code"] == "interrupt_taken"
+        assert agent.calls == calls
+        assert server.events(run_id="r4", resume=approves(question))[-1]["outcome"]["type"] == "success"
+
+
+def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        await store.open()
+        await write(store, request("r1", user("u1")), said("a1", "hm"), outcome=[asking("int_1")])
+        await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
+        await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
+        back, snapshot = await take_back(
+            Attempts(asked="r1", failed=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
+        )
+        assert snapshot is None
+        assert back.grown == frozenset()
+        await store.close()
+
+    asyncio.run(test())

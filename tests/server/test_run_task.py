@@ -1,0 +1,127 @@
+"""What a live run does with single events, below HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from agents import until
+
+from aguila.errors import AguilaError
+from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
+from aguila.server.runs.event_encoding import checked, checked_deltas
+from aguila.server.runs.run_task import AHEAD, LiveRun
+from aguila.store import Lease, Store
+
+LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")
+
+TEXTS = ["a", "", "two\nlines", '"quoted"', "\\", "\u2028", "é", "🦅", "\x00\x1f", "half \ud83e", "x" * 512]
+
+
+class Log:
+    """The part of a store that a live run appends to. It waits while ``is_held``."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.is_held = asyncio.Event()
+
+    async def append(self, lease: Lease, events: Sequence[bytes], **_: Any) -> None:
+        await self.is_held.wait()
+        self.lines += events
+
+
+def live_run(log: Any, window: float = 0.0) -> LiveRun:
+    store: Store = log
+    return LiveRun(store, LEASE, root_run_id="r", window=window)
+
+
+async def appended(log: Log, count: int) -> None:
+    await until(lambda: len(log.lines) >= count)
+
+
+def text(delta: Any, **more: Any) -> Event:
+    return TextMessageContentEvent(message_id="m", delta=delta, **more)
+
+
+@pytest.mark.parametrize("texts", [*[[one] for one in TEXTS], TEXTS, TEXTS[:9], []])
+def test_deltas_checked_together_are_what_each_would_be_alone(texts: list[str]) -> None:
+    deltas = [text(one) for one in texts]
+    deltas += [ReasoningMessageContentEvent(message_id="r", delta=one) for one in texts]
+    assert checked_deltas(deltas) == [checked(delta) for delta in deltas]
+
+
+def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_were_checked() -> None:
+    events = [
+        text("short"),
+        text("l" * 2000),
+        text("short again"),
+        text("tagged", subagent_run_id="s"),
+        text("with metadata", metadata={"a": 1}),
+        text("half \udc00"),
+        text("stamped", timestamp=5),
+        text("last"),
+    ]
+
+    async def main() -> list[bytes]:
+        log = Log()
+        log.is_held.set()
+        live = live_run(log)
+        for event in events[:3]:
+            live.put([event])
+        live.put(events[3:5])
+        for event in events[5:]:
+            live.put([event])
+        await appended(log, len(events))
+        return log.lines
+
+    assert asyncio.run(main()) == [checked(event) for event in events]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        text(5),
+        text(None),
+        text("a", subagent_run_id=5),
+        text("a", timestamp="noon"),
+        text("a", metadata=[]),
+        text("a", raw_event=float("nan")),
+        TextMessageContentEvent(message_id=5, delta="a"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_is_kept(event: Event) -> None:
+    async def main() -> list[bytes]:
+        log = Log()
+        log.is_held.set()
+        live = live_run(log)
+        live.put([text("before")])
+        with pytest.raises(AguilaError):
+            live.put([event])
+        live.put([text("after")])
+        await appended(log, 2)
+        return log.lines
+
+    assert asyncio.run(main()) == [checked(text("before")), checked(text("after"))]
+
+
+def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
+    async def main() -> None:
+        log = Log()
+        live = live_run(log)
+        for count in range(AHEAD):
+            assert not live.is_full
+            assert count < AHEAD
+            live.put([text(".")])
+            await asyncio.sleep(0)  # some are being appended by now, and count as well
+        assert live.is_full
+        waiting = asyncio.create_task(live.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        log.is_held.set()
+        await asyncio.wait_for(waiting, 5)
+        assert not live.is_full
+        await appended(log, AHEAD)
+
+    asyncio.run(main())
