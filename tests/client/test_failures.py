@@ -119,7 +119,7 @@ def test_a_server_that_never_answers_hits_a_limit_that_is_told(twin, over):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         client = client_over(twin, over, url, Timeouts(first_event=0.0625, answer=0.125))
-        with pytest.raises(StreamTruncated, match="may have begun") as caught:
+        with pytest.raises(StreamTruncated, match="may have started") as caught:
             twin.result(client.thread().run("x"))
         assert str(caught.value).endswith(f": POST {url}: no event within 0.0625 seconds (Timeouts.first_event)")
         assert isinstance(caught.value.__cause__, TransportFailed)

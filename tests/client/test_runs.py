@@ -397,11 +397,11 @@ def test_a_server_that_is_not_there_is_transport_failed(twin):
 def test_a_connection_lost_before_the_answer_is_a_run_that_may_have_begun_and_is_not_begun_again(twin):
     lost = Answer(cut=True, before_head=True)
     with ScriptedServer(lost) as server:
-        with pytest.raises(StreamTruncated, match="may have begun: POST"):
+        with pytest.raises(StreamTruncated, match="may have started: POST"):
             twin.result(twin.client(server.url).thread().run("Hi"))
         assert [asked.method for asked in server.requests] == ["POST", "GET"], "it was looked for, once"
     with ScriptedServer(lost) as server:
-        with pytest.raises(StreamTruncated, match="may have begun: POST"):
+        with pytest.raises(StreamTruncated, match="may have started: POST"):
             twin.result(twin.client(server.url, reconnect=None).thread().run("Hi"))
         assert [asked.method for asked in server.requests] == ["POST"]
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from aguila.cli.http_caller import Answer, Caller, CannotRun, headers_of, make_input
-from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
+from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
@@ -93,7 +93,7 @@ def _wire_format(answer: Answer) -> tuple[Literal["sse", "protobuf"], Iterator[t
         return "protobuf", pieces
     if reader_for(answer.content_type, warn=log_notice) is not None:
         return "sse", pieces
-    if is_vague(answer.content_type):
+    if is_unspecific(answer.content_type):
         # A comment or half a field name may come first: read until the first event is complete.
         reader = _reader("sse")
         start: list[tuple[float, bytes]] = []
@@ -149,7 +149,7 @@ def _encoder(form: Format) -> Callable[[bytes], bytes]:
     return lambda data: b"".join([encoder.encode(event) for event in decoder.feed(data)])
 
 
-def _reader(wire: Literal["sse", "protobuf"]) -> Reader:
+def _reader(wire: Literal["sse", "protobuf"]) -> ResponseReader:
     reader = reader_for(PROTOBUF_MEDIA_TYPE if wire == "protobuf" else SSE_MEDIA_TYPE, warn=log_notice)
     assert reader is not None  # noqa: S101 - both media types have one
     return reader

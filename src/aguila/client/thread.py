@@ -303,8 +303,8 @@ class ThreadBase:
             chain,
             thread_id=self.id,
             run_id=run_id,
-            accepted=accepted,
-            begin_anew=begin_anew,
+            on_accepted=accepted,
+            restart=begin_anew,
         )
         try:
             yield from exchange.follow(request)

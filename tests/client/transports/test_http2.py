@@ -175,8 +175,15 @@ def test_a_run_can_be_left_and_cancelled_and_the_next_one_begun(twin, certificat
         thread = client.thread()
         twin.events(thread.run("wait"), until=lambda event: event.type == "TEXT_MESSAGE_CONTENT")  # and hang up
         assert twin.wait(thread.cancel())
-        # Hypercorn 0.18 fails on the stream that was reset, and its connection with it: then another one is made.
-        assert twin.result(client.thread().run("x")).text == "one"
+
+        def next_run():
+            # Hypercorn 0.18 fails on the stream that was reset, and drops the connection, perhaps under the next run.
+            try:
+                return twin.result(client.thread().run("x")).text
+            except StreamTruncated:
+                return None
+
+        assert until(next_run) == "one"
 
 
 def test_refusals_and_silence_over_http_2_are_what_they_are_otherwise(twin, certificate, trusted):

@@ -1,8 +1,4 @@
-"""Layer: client. Where a stream has come to, by the ids of its events: what to go on after, and what came again.
-
-Below: the frames of ``aguila.codec.sse``. Above: ``exchange``. Ids that are numbers are taken to grow; of others the
-first and the last few thousand that were seen are remembered.
-"""
+"""The position in a stream, by the ids of its events: where to resume, and which events are repeated."""
 
 from __future__ import annotations
 
@@ -11,30 +7,29 @@ from collections.abc import Callable
 from aguila.codec.sse import Frame
 
 WINDOW = 4096
-"""How many of the last ids that are no numbers are remembered, at least; a long run would fill the memory with all.
+"""How many of the last ids that are not numbers are remembered, at least. All of a long run would fill the memory.
 
-A server that sends again what it was asked to go on after begins where a backlog of its own does, which is somewhere
-among the last, or at the very beginning, because it does not know the header. Either is recognised, and what follows up
-to the cursor is then known to have come as well.
+A server that repeats events starts at its own backlog, which is among the last ids, or at the very first event, because
+it ignores the header. Both are recognised. Everything after that, up to the cursor, is then known to be repeated.
 """
 
 
 class Cursor:
-    """The id of the last event that was taken in. A frame without an id of its own has that of the one before it."""
+    """The id of the last consumed event. Numeric ids grow. A frame without an id has that of the one before."""
 
     def __init__(self) -> None:
         self.id: str | None = None
-        self.is_covered = False
-        """Whether the last event had an id of its own: only then is the next one the one after it."""
+        self.can_resume = False
+        """Whether the last event had an id of its own: only then does the log after it begin with the next event."""
         self._first: str | None = None
-        self._seen: dict[str, None] = {}  # ids that are no numbers, oldest first
-        self._is_forgetting = False
+        self._seen: dict[str, None] = {}  # ids that are not numbers, oldest first
+        self._has_forgotten = False
 
     def advance(self, frames: list[Frame]) -> bool:
-        """These were taken in; whether they brought an id."""
+        """Move past consumed frames. Return whether they had an id."""
         last = frames[-1].id
         before = self.id if len(frames) == 1 else frames[-2].id
-        self.is_covered = last is not None and last != before
+        self.can_resume = last is not None and last != before
         if last is None or last == self.id:
             return False
         self.id = last
@@ -43,15 +38,15 @@ class Cursor:
             seen.update((frame.id, None) for frame in frames if frame.id is not None)
             if self._first is None:
                 self._first = next(iter(seen))
-            if len(seen) > 2 * WINDOW:  # seldom, for it costs as much as what is left
+            if len(seen) > 2 * WINDOW:  # rarely, because it copies what is left
                 self._seen = dict.fromkeys(list(seen)[-WINDOW:])
-                self._is_forgetting = True
+                self._has_forgotten = True
         return True
 
-    def is_new(self) -> Callable[[Frame], bool]:
-        """A test for the frames of a stream that was asked to go on after the cursor, until the first that is new."""
+    def new_frame_test(self) -> Callable[[Frame], bool]:
+        """Return a test for the first new frame of a stream that was resumed after the cursor."""
         after = None if self.id is None or not is_number(self.id) else int(self.id)
-        is_behind = False  # and what comes next may have been forgotten
+        is_behind = False  # the next ids may be forgotten ones
 
         def test(frame: Frame) -> bool:
             nonlocal is_behind
@@ -63,7 +58,7 @@ class Cursor:
                 is_behind = False
                 return False
             if frame.id in self._seen or frame.id == self._first:
-                is_behind = self._is_forgetting
+                is_behind = self._has_forgotten
                 return False
             return not is_behind
 
@@ -71,8 +66,8 @@ class Cursor:
 
 
 def is_number(id: str) -> bool:  # noqa: A002
-    """Whether an id is a number, written as one."""
-    return id.isascii() and id.isdigit() and len(id) <= _LONGEST_NUMBER
+    """Return whether an id is a decimal number of reasonable length."""
+    return id.isascii() and id.isdigit() and len(id) <= _MAX_DIGITS
 
 
-_LONGEST_NUMBER = 40  # more digits take long to read, and count nothing
+_MAX_DIGITS = 40  # longer ones are slow to parse

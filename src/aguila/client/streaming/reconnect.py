@@ -1,7 +1,4 @@
-"""Layer: client. How often, and after which pauses, a dropped stream is taken up again.
-
-Below: nothing. Above: ``exchange``, which does it; what can be taken up, and from where, is its matter.
-"""
+"""When to reconnect, and after which pauses."""
 
 from __future__ import annotations
 
@@ -11,11 +8,12 @@ from aguila.errors import HTTPRejected
 
 
 class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a dropped stream is taken up again. The budget is whole again with every event that arrives.
+    """The policy for reconnecting a broken stream.
 
-    The pauses grow from ``initial`` by ``factor`` up to ``longest`` seconds, each shortened at random by up to half. A
-    server that says ``Retry-After`` is obeyed if that is no more than ``patience`` seconds: then the pause is at least
-    as long, and a run that it refuses to begin with 429 or 503 is asked for again. It is an ``HTTPRejected`` otherwise.
+    ``attempts`` without progress are made; every event that arrives resets the count. The pauses grow from ``initial``
+    by ``factor`` up to ``longest`` seconds, each shortened at random by up to one half. A ``Retry-After`` of at most
+    ``patience`` seconds is obeyed: the pause is at least that long, and a run that is refused with 429 or 503 is sent
+    again. Otherwise the refusal is raised as ``HTTPRejected``.
     """
 
     attempts: int = 8
@@ -25,10 +23,10 @@ class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 30.0
 
     def delay(self, attempt: int, random: float) -> float:
-        """The pause before an attempt, from 0."""
+        """Return the pause before an attempt, counted from 0."""
         return min(self.longest, self.initial * self.factor**attempt) * (1.0 - random / 2)
 
     def asked_pause(self, error: Exception | None) -> float | None:
-        """The pause that the server asked for when it refused, None if none that we are willing to make."""
+        """Return the pause that the server asked for; None if it asked for none, or for more than ``patience``."""
         asked = error.retry_after if isinstance(error, HTTPRejected) else None
         return None if asked is None or asked > self.patience else asked

@@ -1,7 +1,4 @@
-"""Layer: client. The body of an answer as raw events, by its content type, with the ids that a stream can go on from.
-
-Below: the framings of ``aguila.codec``. Above: ``exchange``. It judges framing and nothing else (TRN-9).
-"""
+"""Parse the body of a response into raw events, by its content type. Only the framing is checked here (TRN-9)."""
 
 from __future__ import annotations
 
@@ -19,33 +16,33 @@ from aguila.errors import DecodeError, StreamTruncated
 _to_json = msgspec.json.Encoder().encode
 
 
-class Reader(Protocol):
-    """Bytes to raw events. Events that came before an error are given first; ``error`` holds it then.
+class ResponseReader(Protocol):
+    """Parses bytes into raw events.
 
-    An error ends the stream: every later call raises it.
+    If events precede an error, ``feed`` returns them and ``error`` is set. Every later call raises the error.
     """
 
     @property
     def error(self) -> DecodeError | None:
-        """What is wrong with the bytes after those that were given as events."""
+        """The error that follows the returned events, if there is one."""
         ...
 
     @property
     def held(self) -> int:
-        """How many bytes there are of an event that has not ended yet."""
+        """The number of bytes of an incomplete event."""
         ...
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The events that these bytes complete. Raises ``DecodeError`` if there are none before it."""
+        """Return the events that these bytes complete. Raise ``DecodeError`` if none precedes it."""
         ...
 
     def close(self) -> list[Frame]:
-        """What is left at the end. Raises ``StreamTruncated`` if that is a piece of an event."""
+        """Return the events that are left at the end. Raise ``StreamTruncated`` if one is incomplete."""
         ...
 
 
-def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> Reader | None:
-    """The reader for an answer, None if it is no stream of events."""
+def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> ResponseReader | None:
+    """Return the reader for a content type; None if that is not a stream of events."""
     if is_protobuf(content_type):
         return _ProtobufReader(warn, max_size)
     if _media_type(content_type) == SSE_MEDIA_TYPE:
@@ -53,8 +50,8 @@ def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE
     return None
 
 
-def is_vague(content_type: str | None) -> bool:
-    """Whether an answer does not say what it is, or only that it is text: it may be a stream of SSE (SSE-3)."""
+def is_unspecific(content_type: str | None) -> bool:
+    """Return whether a content type says nothing about the content: it may still be SSE (SSE-3)."""
     return _media_type(content_type) in ("", "text/plain", "application/octet-stream")
 
 
@@ -66,8 +63,8 @@ class _SSEReader(SSEParser):
     def close(self) -> list[Frame]:
         frames = super().close()
         for frame in frames:
-            # An event without its blank line counts if it is whole; a piece of one is a stream that was cut, as it
-            # would be on the other wire (PB-6).
+            # An event without its blank line counts if it is complete. Otherwise the stream was cut, as in protobuf
+            # (PB-6).
             try:
                 msgspec.json.decode(frame.data)
             except (msgspec.DecodeError, UnicodeError, RecursionError):

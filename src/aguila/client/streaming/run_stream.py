@@ -1,22 +1,17 @@
-"""Layer: client. One run as it comes over the wire: opened, read, and taken up again where it was dropped.
+"""Follow one run to its end, over as many connections as it takes.
 
-Below: ``incoming`` (framing), ``aguila.stream.consume`` (meaning), ``effects`` (what is asked of the twins). Above:
-``thread``. Nothing here waits or connects by itself.
+A broken stream is resumed so that every event is consumed exactly once:
 
-How a dropped stream is taken up again, exactly once:
+- The cursor is the id of the last consumed event. If that event had an id of its own, the log after it
+  (``GET /threads/{id}/events``) continues with the next event. Events that the server repeats are dropped.
+- If no event was consumed, the client looks for the run by its id. If our server does not know it, and has sent ids
+  before, the request is sent again with the same run id. If no request got through, the run never started:
+  ``TransportFailed``.
+- A stream that joins a run starts with the thread so far. Without a cursor it can be requested again.
+- Anything else is ``StreamTruncated``: to guess where to resume would lose or repeat events.
 
-- The cursor is the id of the last event consumed. It is good if that event had an id of its own: then the log after it
-  (``GET /threads/{id}/events``) goes on with the next event, and the same consumer reads on. What a server sends again
-  all the same, up to the cursor, is not consumed again.
-- If nothing was consumed, the run itself is asked for, by its id. A server of ours says whether it has it; if it never
-  got it, and this server gave ids before, it is asked for it again, under the same run id. If no request got through,
-  there is no run, and the failure is what it is: ``TransportFailed``.
-- To join a run is to be told the thread as it is. So it can be begun anew where there is no cursor yet.
-- Anything else is ``StreamTruncated``: to read on from a guess would lose events or double them.
-
-Which run it is: the one that was asked for, after any that are replayed (IN-1). A stream that ends after others only
-has not brought it, unless the server gave it an id of its own. A run that begins after it is not ours, and is not
-taken in.
+A server may replay earlier runs before the requested one (IN-1). A stream that ends without the requested run is
+incomplete, unless the server gave the run an id of its own. A run that starts after the requested one is not consumed.
 """
 
 from __future__ import annotations
@@ -27,10 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aguila.client.drivers.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
-from aguila.client.requests.http_requests import Limit, explain_failure, open_response, read_body, rejection
+from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
 from aguila.client.requests.urls import merge_headers
 from aguila.client.streaming.cursor import Cursor
-from aguila.client.streaming.response_reader import Reader, is_vague, reader_for
+from aguila.client.streaming.read_limits import ReadLimits
+from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
 from aguila.codec.dialects import predates_subagents, strip_subagents
@@ -48,15 +44,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAX_BODY = 1 << 20  # of an answer that is no stream
-_IDLE: Limit = "idle"
-_FIRST_EVENT: Limit = "first_event"
-_WORTH_RETRYING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_NOT_NOW = frozenset({429, 503})  # the request was not carried out, and Retry-After says when it may be
+_MAX_BODY = 1 << 20  # bytes of a response that is not a stream
+_RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NOT_STARTED = frozenset({429, 503})  # the request was not carried out, and Retry-After says when to send it again
+_BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
+_LOG_HEADERS: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
 
 
 class RunStream:
-    """One run, followed to its end over as many connections as it takes."""
+    """The stream of one run."""
 
     def __init__(
         self,
@@ -66,104 +62,113 @@ class RunStream:
         *,
         thread_id: str,
         run_id: str | None,
-        accepted: Callable[[], None],
-        begin_anew: Callable[[], Consumer] | None = None,
+        on_accepted: Callable[[], None],
+        restart: Callable[[], Consumer] | None = None,
     ) -> None:
-        """``begin_anew`` is for a stream that may be asked for again at any time: a consumer that has seen nothing."""
+        """``restart`` returns a fresh consumer, for a stream that may be requested again from its beginning."""
         self.run_id = run_id
         self._settings = settings
-        self._begin_anew = begin_anew
+        self._restart = restart
         self._chain = chain
         self._thread_id = thread_id
-        self._accepted = accepted
-        self._is_new: Callable[[Frame], bool] | None = None  # while events may come again
+        self._on_accepted = on_accepted
+        self._is_new_frame: Callable[[Frame], bool] | None = None  # set while the server may repeat events
         self._repeated = 0
-        self._may_have_begun = False
-        self._vague: Head | None = None  # of an answer that does not say what it is, until it has an event
+        self._may_have_started = False
+        self._unspecific: Head | None = None  # head of a response that may not be a stream, until its first event
         self._attempts = 0
         self._is_resumed = False
-        self._is_lingering = False  # the run has ended, its stream has not
-        self._is_done = False  # nothing that may still come is wanted
-        self._broken: Exception | None = None
-        self._runs_before = len(consumer.conversation.runs)
-        self._begin(consumer)
+        self._has_run_ended = False  # the stream may still be open
+        self._is_done = False  # the rest of the stream is not needed
+        self._failure: Exception | None = None  # of consuming; raised by ``_read``
+        self._known_runs = len(consumer.conversation.runs)
+        self._use(consumer)
 
-    def _begin(self, consumer: Consumer) -> None:
-        """From here on everything is read by this consumer."""
+    def _use(self, consumer: Consumer) -> None:
+        """Read everything from here on with this consumer."""
         settings = self._settings
-        old_peer = predates_subagents(settings.peer_version)
+        is_old_peer = predates_subagents(settings.peer_version)
         self._consumer = consumer
         self._cursor = Cursor()
-        self._fed = 0
+        self._consumed = 0
         self._last_run_id: str | None = None
-        consumer.on_run_started = self._check_begin
-        self._boundary = (
-            EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size) if old_peer else None
+        consumer.on_run_started = self._refuse_later_run
+        self._old_peer_decoder = (
+            EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size)
+            if is_old_peer
+            else None
         )
 
     def follow(self, request: Request) -> Program[None]:
-        """Send the request and deliver its events. Raises all that can end a run but a RUN_ERROR of its own."""
+        """Send the request and deliver the events. Raise everything that can end a run but its own RUN_ERROR."""
         dropped: AguilaError | None
         try:
-            reader = yield from self._open_when_possible(request)
+            reader = yield from self._open_when_accepted(request)
         except TransportFailed as error:
             if not error.was_sent and (not self._settings.server.sends_ids or self._settings.reconnect is None):
                 raise
             dropped = error
-            self._may_have_begun = error.was_sent
+            self._may_have_started = error.was_sent
         else:
             dropped = yield from self._read(reader)
-        while not self._is_ended:
-            stranger = None if dropped is not None else self._stranger()
-            fed = self._fed
+        while not self._is_complete:
+            substitute = None if dropped is not None else self._substitute_run_id()
+            consumed = self._consumed
             try:
-                reader = yield from self._come_back(request, dropped)
+                reader = yield from self._reconnect(request, dropped)
             except StreamTruncated as error:
-                # Nobody to ask, or nobody who knows of more. A server that could not be asked may well.
-                if stranger is None or isinstance(error.__cause__, TransportFailed):
+                # The server cannot be asked, or knows of no other run. If it was not reached, it may know.
+                if substitute is None or isinstance(error.__cause__, TransportFailed):
                     raise
-                return self._adopt(stranger)
+                return self._accept_substitute(substitute)
             dropped = yield from self._read(reader)
-            if stranger is not None and dropped is None and fed == self._fed:
-                return self._adopt(stranger)
+            if substitute is not None and dropped is None and consumed == self._consumed:
+                return self._accept_substitute(substitute)
         return None
 
+    # Which run it is
+
     @property
-    def _is_ended(self) -> bool:
-        """Whether the run that was asked for has ended; a replayed one before it says nothing about it (TRN-7)."""
-        return self._consumer.is_ended and self._is_ours()
+    def _is_complete(self) -> bool:
+        """Whether the requested run has ended. A replayed run before it does not count (TRN-7)."""
+        return self._consumer.is_ended and self._is_requested_run()
 
-    def _stranger(self) -> str | None:
-        """The one run of a stream that ended in order without the run that was asked for, if it can be that run.
+    def _is_requested_run(self) -> bool:
+        return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id
 
-        Servers that make their own run ids break IN-3 and mean well. One that was seen before is a replayed one.
+    def _substitute_run_id(self) -> str | None:
+        """Return the only run of a stream that ended without the requested run, if it can be that run.
+
+        Servers that choose their own run ids break IN-3. A run that the thread already had is a replayed one.
         """
         runs = self._consumer.conversation.runs
-        earlier, new = runs[: self._runs_before], runs[self._runs_before :]
+        earlier, new = runs[: self._known_runs], runs[self._known_runs :]
         if not self._consumer.is_ended or len(new) != 1 or any(run.run_id == new[0].run_id for run in earlier):
             return None
         return new[0].run_id
 
-    def _adopt(self, run_id: str) -> None:
-        message = f"the run {self.run_id!r} was asked for, and the stream has the run {run_id!r} in its place"
-        self._settings.warn(Notice(rule="IN-3", message=f"{message}: it is taken for it"))
+    def _accept_substitute(self, run_id: str) -> None:
+        message = f"the server ran {run_id!r} instead of the requested run {self.run_id!r}: it is accepted as that run"
+        self._settings.warn(Notice(rule="IN-3", message=message))
         self.run_id = run_id
 
-    def _check_begin(self, event: RunStartedEvent) -> None:
-        """A run is about to be taken in. Raises ``_AnotherRun`` after the one that was asked for (IN-1)."""
+    def _refuse_later_run(self, event: RunStartedEvent) -> None:
+        """Raise ``_LaterRun`` for a run that starts after the requested one (IN-1)."""
         if self._consumer.is_ended and self._last_run_id == self.run_id and event.run_id != self.run_id:
-            message = f"the run {event.run_id!r} began after the one that was asked for, which has to be the last"
-            self._settings.warn(Notice(rule="IN-1", message=f"{message}: it is passed over", event_type="RUN_STARTED"))
-            raise _AnotherRun
+            message = f"the run {event.run_id!r} started after the requested run, which has to be last: it is skipped"
+            self._settings.warn(Notice(rule="IN-1", message=message, event_type="RUN_STARTED"))
+            raise _LaterRun
 
-    def _open_when_possible(self, request: Request) -> Program[Reader]:
-        """Send the request, again if the server asks for that and soon enough."""
+    # Opening
+
+    def _open_when_accepted(self, request: Request) -> Program[ResponseReader]:
+        """Send the request, and again after a ``Retry-After`` that the policy obeys."""
         policy, attempts = self._settings.reconnect, 0
         while True:
             try:
                 return (yield from self._open(request))
             except HTTPRejected as error:
-                if policy is None or attempts >= policy.attempts or error.status not in _NOT_NOW:
+                if policy is None or attempts >= policy.attempts or error.status not in _NOT_STARTED:
                     raise
                 pause = policy.asked_pause(error)
                 if pause is None:
@@ -171,141 +176,152 @@ class RunStream:
             yield Sleep(pause)
             attempts += 1
 
-    def _open(self, request: Request) -> Program[Reader]:
+    def _open(self, request: Request) -> Program[ResponseReader]:
         settings = self._settings
         head = yield from open_response(settings, request, "first_event")
         reader = None
-        found = head.headers.get("content-type")
-        if 200 <= head.status < 300:
-            expected = SSE_MEDIA_TYPE if is_vague(found) else found
+        content_type = head.headers.get("content-type")
+        is_success = 200 <= head.status < 300
+        if is_success:
+            expected = SSE_MEDIA_TYPE if is_unspecific(content_type) else content_type
             reader = reader_for(expected, warn=settings.warn, max_size=settings.max_size)
         if reader is None:
             body = yield from read_body(settings, request)
-            if 200 <= head.status < 300:
-                raise self._no_stream(head, body)
-            raise rejection(head, body, settings.now())
-        self._may_have_begun = True
-        self._vague = head if is_vague(found) else None
-        if self._vague is None:
-            self._accepted()
+            raise self._not_a_stream(head, body) if is_success else rejection(head, body, settings.now())
+        self._may_have_started = True
+        self._unspecific = head if is_unspecific(content_type) else None
+        if self._unspecific is None:
+            self._on_accepted()
         return reader
 
-    def _no_stream(self, head: Head, body: bytes) -> HTTPRejected:
-        found = head.headers.get("content-type", "an answer without a content type")
+    def _not_a_stream(self, head: Head, body: bytes) -> HTTPRejected:
+        found = head.headers.get("content-type", "a response without a content type")
         return rejection(head, body, self._settings.now(), f"expected a stream of events, got {found}")
 
-    def _read(self, reader: Reader) -> Program[AguilaError | None]:
-        """Deliver what one connection brings. Gives what broke it, None if it ended in order."""
+    # Reading
+
+    def _read(self, reader: ResponseReader) -> Program[AguilaError | None]:
+        """Deliver the events of one connection. Return the error that broke it; None if it ended in order."""
         timeouts = self._settings.timeouts
-        is_plain = not self._chain and self._boundary is None
-        clock = self._settings.clock
-        deadline = None if timeouts.first_event is None or self._fed else clock() + timeouts.first_event
-        wait, limit = timeouts.idle, _IDLE
-        unread = bytearray()  # of an answer that may be no stream at all
-        end: float | None = None  # of waiting for a late RUN_ERROR (LIFE-15), whatever else comes
+        limits = ReadLimits(timeouts, self._settings.clock, has_events=self._consumed > 0)
+        unread = bytearray()  # the body of a response that may not be a stream
         while True:
-            if end is not None:
-                wait = end - clock() if timeouts.idle is None else min(end - clock(), timeouts.idle)
-                if wait <= 0:
-                    yield Close()
-                    return None
-            elif deadline is not None:
-                left = deadline - clock()
-                if left <= 0:
-                    yield Close()
-                    return explain_failure(TransportFailed("", is_timeout=True), "first_event", timeouts)
-                is_idle = timeouts.idle is not None and timeouts.idle < left
-                wait, limit = (timeouts.idle, _IDLE) if is_idle else (left, _FIRST_EVENT)
+            wait = limits.next_wait()
+            if limits.is_up:
+                yield Close()
+                is_late = limits.is_lingering
+                return None if is_late else explain_failure(TransportFailed("", is_timeout=True), limits.name, timeouts)
             try:
                 data: bytes = yield Read(wait)
             except TransportFailed as error:
                 yield Close()
-                return explain_failure(error, limit, timeouts)
-            # What is held is copied a few times when it ends, and then decoded: not where it takes everybody's time.
+                return explain_failure(error, limits.name, timeouts)
+            # An incomplete event is copied and decoded when it ends. A large one would block the event loop.
             is_large = reader.held + len(data) > LARGE
             if is_large and data:
-                frames = yield from _computed(partial(reader.feed, data))
+                frames = yield from _offloaded(partial(reader.feed, data))
             else:
-                frames = reader.feed(data) if data else self._rest(reader)
-            if self._vague is not None:
+                frames = reader.feed(data) if data else self._last_frames(reader)
+            if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
                     unread += data
-                self._judge(self._vague, frames, bytes(unread) if not data else b"", is_over=not data)
-            if frames and self._is_new is not None:
-                frames = self._not_repeated(frames, self._is_new)
+                self._judge_unspecific(self._unspecific, frames, None if data else bytes(unread))
+            if frames and self._is_new_frame is not None:
+                frames = self._without_repeated(frames, self._is_new_frame)
             if frames:
-                deadline, self._is_lingering = None, False
-                if is_large and is_plain:
-                    yield from self._large_taken_in(frames)
-                else:
-                    yield self._taken_in(frames) if is_plain else self._changed_and_taken_in(frames)
-                if self._broken is not None:
-                    raise self._broken
+                self._has_run_ended = False
+                yield from self._deliver(frames, is_large=is_large)
+                if self._failure is not None:
+                    raise self._failure
                 if self._is_done:
                     yield Close()
                     return None
-                wait, limit = timeouts.idle, _IDLE
-                end = None if timeouts.linger is None or not self._is_lingering else clock() + timeouts.linger
+                limits.events_arrived(has_ended=self._has_run_ended)
             if reader.error is not None:
                 raise reader.error
             if not data:
                 yield Close()
                 return None
 
-    def _judge(self, head: Head, frames: list[Frame], body: bytes, *, is_over: bool) -> None:
-        """Take an answer that does not say what it is for a stream as soon as it has an event (SSE-3)."""
+    def _last_frames(self, reader: ResponseReader) -> list[Frame]:
+        try:
+            return reader.close()
+        except StreamTruncated as error:
+            if self._is_complete:
+                raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
+            return []
+
+    def _judge_unspecific(self, head: Head, frames: list[Frame], body: bytes | None) -> None:
+        """Accept a response without a specific content type at its first event (SSE-3). ``body`` is set at its end."""
         if frames:
-            found = head.headers.get("content-type", "nothing")
-            message = f"the answer is read as {SSE_MEDIA_TYPE}, although its content type is {found}"
+            found = head.headers.get("content-type", "missing")
+            message = f"the response is read as {SSE_MEDIA_TYPE}, although its content type is {found}"
             self._settings.warn(Notice(rule="SSE-3", message=message))
-            self._vague = None
-            self._accepted()
-        elif is_over:
-            raise self._no_stream(head, body)
+            self._unspecific = None
+            self._on_accepted()
+        elif body is not None:
+            raise self._not_a_stream(head, body)
 
-    # Events are for the caller, who may leave after any of them. So they are taken in one by one, each when the caller
-    # asks for it, by an iterator that the twins are given; what goes wrong there is raised by ``_read``, who made it.
+    def _without_repeated(self, frames: list[Frame], is_new: Callable[[Frame], bool]) -> list[Frame]:
+        """Drop the frames that the server repeats, although it was asked for those after the cursor."""
+        for index, frame in enumerate(frames):
+            if is_new(frame):
+                self._is_new_frame = None
+                return frames[index:]
+            if not self._repeated:
+                message = f"the server repeated events, although it was asked for those after {self._cursor.id!r}"
+                self._settings.warn(Notice(rule="SSE-13", message=f"{message}: they are dropped"))
+            self._repeated += 1
+        return []
 
-    def _taken_in(self, frames: list[Frame]) -> Iterator[Event]:
-        """The events of frames that nobody wants to see before."""
+    # Delivering. The caller may leave after any event. So each event is consumed when the caller asks for it, by a
+    # generator that the drivers iterate. An error is kept in ``_failure`` and raised by ``_read``.
+
+    def _deliver(self, frames: list[Frame], *, is_large: bool) -> Program[None]:
+        """Yield generators of the events in these frames."""
+        if self._chain or self._old_peer_decoder is not None:
+            yield self._consume_changed(frames)
+        elif not is_large:
+            yield self._consume(frames)
+        else:
+            for frame in frames:
+                if len(frame.data) > LARGE:
+                    events = yield from _offloaded(partial(self._consumer.decode, frame.data))
+                    yield self._consume_decoded(frame, events)
+                else:
+                    yield self._consume([frame])
+                if self._failure is not None or self._is_done:
+                    return
+
+    def _consume(self, frames: list[Frame]) -> Iterator[Event]:
+        """Yield the events of frames that no middleware sees."""
         try:
             yield from self._consumer.feed_all([frame.data for frame in frames], self._is_over)
-        except _AnotherRun:
+        except _LaterRun:
             self._is_done = True
             return
-        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
-            self._broken = error
+        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
+            self._failure = error
             return
         self._count(frames)
 
-    def _large_taken_in(self, frames: list[Frame]) -> Program[None]:
-        """Deliver frames of which some are large."""
-        for frame in frames:
-            if len(frame.data) > LARGE:
-                events = yield from _computed(partial(self._consumer.decode, frame.data))
-                yield self._read_taken_in(frame, events)
-            else:
-                yield self._taken_in([frame])
-            if self._broken is not None or self._is_done:
-                return
-
-    def _read_taken_in(self, frame: Frame, events: Sequence[Event]) -> Iterator[Event]:
-        """The events of a frame that was read already."""
+    def _consume_decoded(self, frame: Frame, events: Sequence[Event]) -> Iterator[Event]:
+        """Yield the events of a frame that was decoded already."""
         try:
             for event in self._consumer.apply(events):
                 yield event
                 if event.__class__ in _BOUNDARIES:
                     self._is_over(event)
-        except _AnotherRun:
+        except _LaterRun:
             self._is_done = True
             return
-        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
-            self._broken = error
+        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
+            self._failure = error
             return
         self._count([frame])
 
-    def _changed_and_taken_in(self, frames: list[Frame]) -> Iterator[Event]:
-        """The same with middleware, and with what is known of an older peer."""
+    def _consume_changed(self, frames: list[Frame]) -> Iterator[Event]:
+        """Yield the events of frames after middleware and the conversion for an older peer."""
         try:
             for frame in frames:
                 is_over = False
@@ -316,137 +332,123 @@ class RunStream:
                 self._count([frame])
                 if is_over:
                     return
-        except _AnotherRun:
+        except _LaterRun:
             self._is_done = True
-        except Exception as error:  # noqa: BLE001 - raised again by whoever made this
-            self._broken = error
-
-    def _count(self, frames: list[Frame]) -> None:
-        """Frames were taken in. Not before: a cut while they are asks for them again."""
-        self._fed += len(frames)
-        if self._cursor.advance(frames):
-            self._settings.server.sends_ids = True
-        if self._begin_anew is None or self._cursor.is_covered:  # what comes again and again is no progress
-            self._attempts = 0
-
-    def _not_repeated(self, frames: list[Frame], is_new: Callable[[Frame], bool]) -> list[Frame]:
-        """Frames of a log that was asked for from the cursor on, without those that are not after it."""
-        for index, frame in enumerate(frames):
-            if is_new(frame):
-                self._is_new = None
-                return frames[index:]
-            if not self._repeated:
-                message = f"the server sent events again, although it was asked to go on after {self._cursor.id!r}"
-                self._settings.warn(Notice(rule="SSE-13", message=f"{message}: they are passed over"))
-            self._repeated += 1
-        return []
+        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
+            self._failure = error
 
     def _changed(self, data: bytes) -> Iterator[Raw]:
-        """What middleware, and what is known of an older peer, make of an event (PROC-7, ERA-4)."""
+        """Yield what middleware, and the conversion for an older peer, make of an event (PROC-7, ERA-4)."""
         for raw in self._chain.event(data) if self._chain else (data,):
-            if self._boundary is None:
+            if self._old_peer_decoder is None:
                 yield raw
                 continue
-            for event in self._boundary.feed(raw):
+            for event in self._old_peer_decoder.feed(raw):
                 stripped = strip_subagents(event, self._settings.warn)
                 if stripped is not None:
                     yield stripped
 
-    def _rest(self, reader: Reader) -> list[Frame]:
-        try:
-            return reader.close()
-        except StreamTruncated as error:
-            if self._is_ended:
-                raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
-            return []
+    def _count(self, frames: list[Frame]) -> None:
+        """Note that frames were consumed. Not earlier: if the connection breaks before, they are requested again."""
+        self._consumed += len(frames)
+        if self._cursor.advance(frames):
+            self._settings.server.sends_ids = True
+        if self._restart is None or self._cursor.can_resume:  # the same beginning again is not progress
+            self._attempts = 0
 
     def _is_over(self, event: Any) -> bool:
-        """Whether nothing after this boundary event is to be read.
+        """Return whether the stream need not be read after this boundary event.
 
-        The run that was asked for may be over, a replayed one before it is not (IN-1). A late RUN_ERROR may follow it
-        where it was asked for (LIFE-15); the log, which it is taken up from, may go on with other runs.
+        A replayed run before the requested one ends nothing (IN-1). A late RUN_ERROR may follow the requested run on
+        its own stream (LIFE-15). The log, from which a stream is resumed, may continue with other runs.
         """
         if event.__class__ is RunStartedEvent:
             self._last_run_id = event.run_id
-            self._is_lingering = False
+            self._has_run_ended = False
         else:
-            self._is_lingering = self._is_ours()
-            self._is_done = self._is_resumed and self._is_lingering
+            self._has_run_ended = self._is_requested_run()
+            self._is_done = self._is_resumed and self._has_run_ended
         return self._is_done
 
-    def _is_ours(self) -> bool:
-        return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id
+    # Reconnecting
 
-    def _come_back(self, request: Request, dropped: AguilaError | None) -> Program[Reader]:
-        """Find the stream again. Raises ``StreamTruncated`` if that cannot be, or not soon enough."""
+    def _reconnect(self, request: Request, dropped: AguilaError | None) -> Program[ResponseReader]:
+        """Open the rest of the stream. Raise ``StreamTruncated`` if that is impossible, or fails too often."""
         policy, settings, first = self._settings.reconnect, self._settings, dropped
         while True:
-            if policy is None or not self._can_come_back(dropped):
+            if policy is None or not self._can_reconnect(dropped):
                 raise self._truncated(dropped)
             if self._attempts >= policy.attempts:
-                raise self._given_up(dropped, f"; gave up after {self._attempts} attempts")
+                raise self._final_error(dropped, f"; gave up after {self._attempts} attempts")
             if isinstance(dropped, TransportFailed) and dropped.is_lasting:
-                raise self._given_up(dropped)
+                raise self._final_error(dropped)
             yield Sleep(max(policy.asked_pause(dropped) or 0.0, policy.delay(self._attempts, settings.random())))
             self._attempts += 1
             self._is_resumed = True
             try:
-                if self._fed and self._cursor.is_covered:
-                    self._is_new, self._repeated = self._cursor.is_new(), 0
-                    return (yield from self._open(self._log_request(request)))
-                if self._begin_anew is not None:
-                    self._is_resumed = False
-                    self._begin(self._begin_anew())
-                    return (yield from self._open(request))
-                return (yield from self._open_again(request, self.run_id))
+                return (yield from self._open_rest(request))
             except TransportFailed as error:
                 dropped = error
             except HTTPRejected as error:
-                if error.status not in _WORTH_RETRYING:
-                    # A refusal by who may never have heard of such a thing explains nothing.
-                    raise self._given_up(error if settings.server.sends_ids else first)  # noqa: B904 - it has its cause, or is this very error
+                if error.status not in _RETRIABLE:
+                    # The refusal of a server that may not have this route explains nothing.
+                    raise self._final_error(error if settings.server.sends_ids else first)  # noqa: B904 - it has its cause, or is this very error
                 dropped = error
 
-    def _can_come_back(self, dropped: AguilaError | None) -> bool:
-        """Whether there is something to ask for that cannot lose an event, double one, or begin a run twice."""
-        if self._fed and not self._cursor.is_covered and self._begin_anew is None:
+    def _open_rest(self, request: Request) -> Program[ResponseReader]:
+        """Open what is missing: the log after the cursor, the stream from its beginning, or the run."""
+        if self._consumed and self._cursor.can_resume:
+            self._is_new_frame, self._repeated = self._cursor.new_frame_test(), 0
+            return (yield from self._open(self._log_request(request)))
+        if self._restart is not None:
+            self._is_resumed = False
+            self._use(self._restart())
+            return (yield from self._open(request))
+        return (yield from self._find_or_send_again(request, self.run_id))
+
+    def _can_reconnect(self, dropped: AguilaError | None) -> bool:
+        """Return whether a request exists that cannot lose or repeat an event, or start a run twice."""
+        if self._consumed and not self._cursor.can_resume and self._restart is None:
             return False
         if self._settings.server.sends_ids:
             return True
-        # Whose server it is we do not know. To ask does no harm; but one that is silent, or has said all, is not asked.
+        # An unknown server may be asked, but not one that was silent, or that ended the stream in order.
         return dropped is not None and not (isinstance(dropped, TransportFailed) and dropped.is_timeout)
 
-    def _open_again(self, request: Request, run_id: str | None) -> Program[Reader]:
-        """Nothing of the run was seen: look whether the server has it, ask for it again if not."""
+    def _find_or_send_again(self, request: Request, run_id: str | None) -> Program[ResponseReader]:
+        """Look for a run without any consumed event on the server; if it is not there, send the request again."""
         if run_id is not None:
             try:
                 return (yield from self._open(self._run_request(request, run_id)))
             except HTTPRejected as error:
-                # Ours says so; anyone's 404 may mean anything, also one that looks like ours, if that is all we know.
+                # A 404 of an unknown server can mean anything, even if it looks like ours.
                 if error.status != 404 or error.code != "not_found" or not self._settings.server.sends_ids:
                     raise
         self._is_resumed = False
         try:
             return (yield from self._open(request))
         except TransportFailed as error:
-            self._may_have_begun = self._may_have_begun or error.was_sent
+            self._may_have_started = self._may_have_started or error.was_sent
             raise
         except HTTPRejected as error:
-            self._may_have_begun = self._may_have_begun or (error.status >= 500 and error.status not in _NOT_NOW)
+            may_have_started = error.status >= 500 and error.status not in _NOT_STARTED
+            self._may_have_started = self._may_have_started or may_have_started
             raise
 
     def _log_request(self, request: Request) -> Request:
-        headers = merge_headers(request.headers, {**_READ_ON, "Last-Event-ID": self._cursor.id})
+        headers = merge_headers(request.headers, {**_LOG_HEADERS, "Last-Event-ID": self._cursor.id})
         url = self._settings.stream_route("threads", self._thread_id, "events")
         return Request(method="GET", url=url, headers=headers)
 
     def _run_request(self, request: Request, run_id: str) -> Request:
         url = self._settings.stream_route("threads", self._thread_id, "runs", run_id, "events")
-        return Request(method="GET", url=url, headers=merge_headers(request.headers, _READ_ON))
+        return Request(method="GET", url=url, headers=merge_headers(request.headers, _LOG_HEADERS))
 
-    def _given_up(self, dropped: AguilaError | None, more: str = "") -> AguilaError:
-        """How a run ends that there is no more hope for: cut off, or never begun."""
-        if self._may_have_begun or dropped is None:
+    # Errors
+
+    def _final_error(self, dropped: AguilaError | None, more: str = "") -> AguilaError:
+        """Return the error of a run that cannot be resumed: it was cut off, or it never started."""
+        if self._may_have_started or dropped is None:
             return self._truncated(dropped, more)
         if isinstance(dropped, HTTPRejected) or not more:
             return dropped
@@ -456,21 +458,20 @@ class RunStream:
 
     def _truncated(self, dropped: AguilaError | None, more: str = "") -> StreamTruncated:
         why = "it ended without a terminal event" if dropped is None else str(dropped)
-        what = (
-            "the run was cut off" if self._fed or dropped is None else "nothing came of the run, which may have begun"
-        )
+        has_begun = self._consumed or dropped is None
+        what = "the run was cut off" if has_begun else "no event of the run arrived, and it may have started"
         error = StreamTruncated(f"{what}: {why}{more}")
         error.conversation = self._consumer.conversation
         error.__cause__ = dropped
         return error
 
 
-class _AnotherRun(Exception):
-    """A run began that was not asked for: nothing of it is taken in, and the stream is left."""
+class _LaterRun(Exception):
+    """A run started after the requested one: it is not consumed, and the stream is left."""
 
 
-def _computed(work: Callable[[], T]) -> Program[T]:
-    """Have something done that takes long. What it raises is raised here, and not by who does it."""
+def _offloaded(work: Callable[[], T]) -> Program[T]:
+    """Run slow work off the event loop. What it raises is raised here and not in the driver."""
     failure: Exception | None = None
 
     def attempt() -> T | None:
@@ -485,8 +486,3 @@ def _computed(work: Callable[[], T]) -> Program[T]:
     if failure is not None:
         raise failure
     return result
-
-
-_BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
-
-_READ_ON: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
