@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from aguila_process import AguilaProcess
 from playwright.sync_api import Locator, Page, expect
-from recipes import RECIPES
+from recipes import RECIPES, install
 from serving import free_port
 
 DEADLINE = float(os.environ.get("AGUILA_FRONTENDS_DEADLINE", "60")) * 1000
@@ -276,8 +276,10 @@ class CopilotKitNode(CopilotKit):
             "COPILOTKIT_TELEMETRY_DISABLED": "true",
         }
         command = ["node", "runtime.mjs"]
+        folder = RECIPES / cls.recipe / "runtime"
+        install(folder)
         process = subprocess.Popen(
-            command, cwd=RECIPES / cls.recipe, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         try:
             assert process.stdout is not None

@@ -42,6 +42,7 @@ FRONT_ENDS: list[type[FrontEnd]] = [
     AgUiClient,
 ]
 SHORT = ("text", "front-end tool", "interrupt, answered")
+SHORT_FRONT_ENDS = (CopilotKit, AssistantUi, TanStackAi, AgUiClient)
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -121,8 +122,8 @@ def document(columns: dict[type[FrontEnd], Column]) -> str:
         "<!-- written by `make frontends`; do not edit -->",
         "",
         "Each column is a recipe of [examples/frontends](../examples/frontends), driven in Chromium against",
-        "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result. Numbers refer to",
-        "the notes below.",
+        "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result, `-` that the",
+        "front end has no such thing. Numbers refer to the notes below.",
         "",
         "| | " + " | ".join(front_end.title for front_end in columns) + " |",
         "|" + "---|" * (len(columns) + 1),
@@ -142,7 +143,13 @@ def document(columns: dict[type[FrontEnd], Column]) -> str:
         lines.append("| " + " | ".join(row) + " |")
     for front_end in columns:
         link = f"[the recipe](../examples/frontends/{front_end.recipe})"
-        lines += ["", f"## {front_end.title}", "", f"{versions(front_end.recipe, *front_end.packages)}; {link}."]
+        command = " ".join(["aguila serve", *front_end.serve_options])
+        lines += [
+            "",
+            f"## {front_end.title}",
+            "",
+            f"{versions(front_end.recipe, *front_end.packages)}; {link}; `{command}`.",
+        ]
         if notes[front_end]:
             lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes[front_end], 1))]
     return "\n".join(lines) + "\n"
@@ -157,7 +164,7 @@ def main() -> int:
     chosen = [front_end for front_end in FRONT_ENDS if not options.only or front_end.title in options.only]
     names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
     if options.short:
-        names = list(SHORT)
+        chosen, names = list(SHORT_FRONT_ENDS), list(SHORT)
     if not chosen or not names:
         parser.error(f"choose among {[front_end.title for front_end in FRONT_ENDS]} and {list(SCENARIOS)}")
     try:

@@ -35,18 +35,21 @@ def require_tools() -> None:
         raise MissingTool("playwright is not installed; pip install -r requirements/frontends.txt") from None
 
 
+def install(folder: Path) -> None:
+    """Install the packages of a folder, unless its lock file is the one that they were installed from."""
+    stamp = folder / "node_modules" / ".made-of"
+    _if_changed(
+        [folder / "package-lock.json"], stamp, lambda: _npm(folder, "ci", "--no-audit", "--no-fund", "--loglevel=error")
+    )
+
+
 def build(recipe: str) -> Path:
     """Install the packages of a recipe and build its page, each only if what it is made of has changed."""
     folder = RECIPES / recipe
-    lock = folder / "package-lock.json"
-    _if_changed(
-        [lock],
-        folder / "node_modules" / ".made-of",
-        lambda: _npm(folder, "ci", "--no-audit", "--no-fund", "--loglevel=error"),
-    )
+    install(folder)
     sources = sorted(source for source in (folder / "src").rglob("*") if source.is_file())
     _if_changed(
-        [lock, folder / "index.html", folder / "vite.config.ts", *sources],
+        [folder / "package-lock.json", folder / "index.html", folder / "vite.config.ts", *sources],
         folder / "dist" / ".made-of",
         lambda: _npm(folder, "run", "build", "--", "--logLevel", "error"),
     )
@@ -63,8 +66,11 @@ def _if_changed(sources: list[Path], stamp: Path, make: Callable[[], None]) -> N
 
 
 def versions(recipe: str, *packages: str) -> str:
-    """Return the versions of packages that the lock file of a recipe pins."""
-    locked = json.loads((RECIPES / recipe / "package-lock.json").read_text())["packages"]
+    """Return the versions of packages that the lock files of a recipe pin."""
+    locked: dict[str, dict[str, str]] = {}
+    for lock in (RECIPES / recipe / "runtime" / "package-lock.json", RECIPES / recipe / "package-lock.json"):
+        if lock.exists():
+            locked |= json.loads(lock.read_text())["packages"]
     return ", ".join(f"{package} {locked[f'node_modules/{package}']['version']}" for package in packages)
 
 

@@ -1,6 +1,6 @@
 const query = new URLSearchParams(location.search);
 
-/** Where CopilotKit's protocol is served: `aguila serve --copilotkit`, or the Node runtime of runtime.mjs. */
+/** Where CopilotKit's protocol is served: `aguila serve --copilotkit`, or the Node runtime of runtime/runtime.mjs. */
 export const RUNTIME_URL: string =
   query.get("server") ?? import.meta.env.VITE_COPILOTKIT_URL ?? "http://127.0.0.1:8000/copilotkit";
 
