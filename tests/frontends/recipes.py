@@ -24,15 +24,11 @@ class MissingTool(Exception):
 
 
 def require_tools() -> None:
-    """Check for npm, Chromium and playwright before anything is downloaded."""
+    """Check for npm and Chromium before anything is downloaded."""
     if shutil.which("npm") is None:
         raise MissingTool("npm is not installed; the front ends need Node 20.19 or later (apt-get install nodejs npm)")
     if not Path(CHROMIUM).exists():
         raise MissingTool(f"{CHROMIUM} does not exist; apt-get install chromium, or set AGUILA_CHROMIUM")
-    try:
-        import playwright  # noqa: F401
-    except ImportError:
-        raise MissingTool("playwright is not installed; pip install -r requirements/frontends.txt") from None
 
 
 def install(folder: Path) -> None:

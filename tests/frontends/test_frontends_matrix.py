@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("playwright", reason="only `make frontends` installs playwright")
 
+import recipes
 from front_ends import FrontEnd
-from frontends_matrix import FRONT_ENDS, PAGE, SHORT, Cell, document
+from frontends_matrix import FRONT_ENDS, PAGE, SHORT, SHORT_FRONT_ENDS, Cell, document, main
 from scenarios import SCENARIOS
 
 
@@ -30,6 +31,19 @@ def test_a_failure_stands_in_the_table_with_its_reason() -> None:
 
 def test_the_short_form_plays_scenarios_that_exist() -> None:
     assert set(SHORT) <= set(SCENARIOS)
+    assert set(SHORT_FRONT_ENDS) <= set(FRONT_ENDS)
+
+
+@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
+def test_without_a_browser_it_says_what_is_missing_and_fails_only_in_ci(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ci: str, status: int
+) -> None:
+    monkeypatch.setattr(recipes, "CHROMIUM", "/nowhere/chromium")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("sys.argv", ["frontends_matrix.py"])
+    monkeypatch.setenv("CI", ci)
+    assert main() == status
+    assert "/nowhere/chromium does not exist; apt-get install chromium" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS, ids=lambda front_end: front_end.title)
