@@ -1,10 +1,10 @@
-"""The contract of ``aguila.store.base`` as a test suite. A store's test module subclasses ``StoreContract``::
+"""The contract of ``aguila.store.base`` as a test suite. To test a store, subclass ``StoreContract``::
 
     class TestMyStore(StoreContract):
         def make(self, clock, tmp_path):
             return MyStore(clock=clock)
 
-and every sentence of the contract is a test of that store.
+Every sentence of the contract is a test.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from contract.support import (
     DEADLINE,
     Clock,
     collect,
+    complete,
     events_of,
     finish,
     lines,
     start,
     statuses,
-    whole,
 )
 from contract.threads import ThreadsContract
-from contract.viewers import WatchingContract
+from contract.viewers import ViewersContract
 
 
-class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract):
-    """Every part of the contract."""
+class StoreContract(RunsContract, LogContract, ThreadsContract, ViewersContract):
+    """All parts of the contract."""
 
     # Open and closed
 
-    async def test_what_several_have_opened_is_closed_with_the_last_of_them(self, store: Store):
-        await whole(store, "t", "r")
+    async def test_a_store_opened_several_times_closes_with_the_last_close(self, store: Store):
+        await complete(store, "t", "r")
         await store.open()
         assert await store.last("a", "t") == 2
         await store.close()
@@ -61,21 +61,21 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
             await store.check()
         await store.close()
 
-    def test_it_can_be_opened_again_when_its_event_loop_is_closed(self, clock: Clock, tmp_path: Path):
+    def test_a_store_can_be_opened_again_after_its_event_loop_closed(self, clock: Clock, tmp_path: Path):
         store = self.make(clock, tmp_path)
 
         async def use(number: int) -> int:
             await store.open()
-            await whole(store, "t", f"r{number}")
+            await complete(store, "t", f"r{number}")
             return await store.last("a", "t")
 
-        # The transport of a loop that was closed under it says so when it is collected, and is right.
+        # A transport of a closed loop warns when it is collected.
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             assert [asyncio.run(use(number)) for number in range(3)] == [2, 4, 6]
             asyncio.run(_close(store))
             gc.collect()
 
-    async def test_opening_at_once_from_many_tasks_opens_once(self, clock: Clock, tmp_path: Path):
+    async def test_concurrent_opens_open_once(self, clock: Clock, tmp_path: Path):
         store = self.make(clock, tmp_path)
         await asyncio.gather(*(store.open() for _ in range(5)))
         await store.check()
@@ -99,7 +99,7 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
             with pytest.raises(StoreUnavailable):
                 await call()
 
-    async def test_closing_ends_tails_and_fails_who_waits_for_a_cancel(self, store: Store):
+    async def test_closing_ends_tails_and_fails_cancel_waiters(self, store: Store):
         lease = await start(store)
         arrived: asyncio.Queue[Batch] = asyncio.Queue()
 
@@ -132,7 +132,7 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
     }
 
     @pytest.mark.parametrize("name", SCOPED)
-    async def test_another_scope_does_not_exist(self, store: Store, name: str):
+    async def test_another_scope_does_not_see_the_thread(self, store: Store, name: str):
         await start(store)
         with pytest.raises(NotFound):
             await self.SCOPED[name](store, "b")
@@ -156,7 +156,7 @@ class StoreContract(RunsContract, LogContract, ThreadsContract, WatchingContract
             await start(store, run_id="r2", scope="b", claims=["i1"])
         other = await store.put_blob("b", b"1", media_type="text/plain", thread_id="t")
         assert other.blob_id != blob.blob_id
-        taken = await start(store, scope="b")  # the same thread and run id: another run on another thread
+        taken = await start(store, scope="b")  # same ids in another scope: another thread and run
         assert await store.last("b", "t") == 1
         with pytest.raises(StaleLease):
             await store.append(lease, lines("late"))

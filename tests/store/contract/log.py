@@ -1,4 +1,4 @@
-"""The store contract, part 2: reading and following the log."""
+"""The store contract: read and tail the log."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from aguila.errors import (
 from aguila.store import Batch, Store
 from contract.support import (
     DEADLINE,
-    WithStore,
+    StoreTest,
     collect,
+    complete,
     events_of,
     finish,
     lines,
     start,
-    whole,
 )
 
 
-class LogContract(WithStore):
+class LogContract(StoreTest):
     # Reading
 
-    async def test_read_gives_what_comes_after_the_cursor(self, store: Store):
+    async def test_read_returns_the_events_after_the_cursor(self, store: Store):
         lease = await start(store, events=lines(1, 2, 3))
         await store.append(lease, lines(4))
         await store.append(lease, lines(5, 6, 7))
@@ -48,8 +48,8 @@ class LogContract(WithStore):
             found += batches
         assert events_of(found) == lines(*range(1, 62))
 
-    async def test_a_cursor_that_is_not_of_this_log_is_refused(self, store: Store):
-        await whole(store, "t", "r")
+    async def test_a_cursor_outside_the_log_is_refused(self, store: Store):
+        await complete(store, "t", "r")
         assert list(await store.read("a", "t", 2)) == []
         for after in (3, -1, 2**70):
             with pytest.raises(CursorExpired):
@@ -57,8 +57,8 @@ class LogContract(WithStore):
             with pytest.raises(CursorExpired):
                 await collect(store.tail("a", "t", after), 1)
 
-    async def test_what_does_not_exist_is_not_found(self, store: Store):
-        await whole(store, "t", "r")
+    async def test_a_missing_thread_is_not_found(self, store: Store):
+        await complete(store, "t", "r")
         for call in (
             lambda: store.run("a", "t", "x"),
             lambda: store.run("a", "x", "r"),
@@ -76,7 +76,7 @@ class LogContract(WithStore):
         assert await store.session("a", "x") is None
         assert await store.recorded("a", "x", "r") == {}
 
-    async def test_large_events_come_back_among_small_ones_wherever_a_reader_begins(self, store: Store):
+    async def test_large_events_among_small_ones_are_read_from_any_cursor(self, store: Store):
         random_bytes = random.Random(1).randbytes
         large = [b'"%s"' % random_bytes(1_100_000).hex().encode() for _ in range(2)]
         events = [*lines(1, 2), large[0], *lines(4), large[1], *lines(6)]
@@ -89,7 +89,7 @@ class LogContract(WithStore):
                 found += batches
             assert events_of(found) == events[after:]
 
-    async def test_a_large_event_reaches_who_waits_as_the_object_it_was(self, store: Store):
+    async def test_a_large_event_reaches_a_tail_without_a_copy(self, store: Store):
         lease = await start(store)
         tail = store.tail("a", "t", 1)
         waiting = asyncio.ensure_future(anext(tail))
@@ -99,7 +99,7 @@ class LogContract(WithStore):
         assert (await asyncio.wait_for(waiting, DEADLINE)).events[0] is large
         await tail.aclose()  # type: ignore[attr-defined]
 
-    async def test_large_inputs_and_files_come_back_as_they_were(self, store: Store):
+    async def test_large_inputs_and_files_are_returned_unchanged(self, store: Store):
         data = random.Random(1).randbytes(3_000_000)
         await store.begin(
             "a", "t", "r", owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
@@ -108,7 +108,7 @@ class LogContract(WithStore):
         blob = await store.put_blob("a", data, media_type="image/png")
         assert await store.blob("a", blob.blob_id) == (blob, data)
 
-    async def test_events_come_back_as_the_bytes_they_were(self, store: Store):
+    async def test_events_are_returned_as_the_same_bytes(self, store: Store):
         events = [b"", b" ", '"\u2028é𝄞"'.encode(), b'"\\n\\u0000\\ud800"', b"\x00\xff\r", b'"' + b"x" * 300_000 + b'"']
         await start(store, events=events)
         assert events_of(await store.read("a", "t")) == events
@@ -122,9 +122,9 @@ class LogContract(WithStore):
         await finish(store, lease)
         assert await collect(store.tail("a", "t"), 4002) == lines(*range(4001), "finished")
 
-    # Following
+    # Tails
 
-    async def test_a_tail_hands_over_from_stored_to_live(self, store: Store):
+    async def test_a_tail_continues_from_stored_to_live_events(self, store: Store):
         lease = await start(store)
         await store.append(lease, lines(2))
         tails = [asyncio.create_task(collect(store.tail("a", "t", after), 6 - after)) for after in range(4 - 1)]
@@ -135,15 +135,15 @@ class LogContract(WithStore):
         expected = lines("started", 2, 3, 4, 5, "finished")
         assert await asyncio.gather(*tails) == [expected[after:] for after in range(3)]
 
-    async def test_a_tail_goes_on_with_the_next_run(self, store: Store):
-        await whole(store, "t", "r1")
+    async def test_a_tail_continues_with_the_next_run(self, store: Store):
+        await complete(store, "t", "r1")
         tail = asyncio.create_task(collect(store.tail("a", "t"), 6))
-        await whole(store, "t", "r2")
-        await whole(store, "t", "r3")
+        await complete(store, "t", "r2")
+        await complete(store, "t", "r3")
         assert await tail == lines("started", "finished") * 3
 
     async def test_a_tail_ends_with_not_found_when_its_thread_is_deleted(self, store: Store):
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         tail = store.tail("a", "t")
         assert await collect(tail, 1)
         tail = store.tail("a", "t", 2)
@@ -187,7 +187,7 @@ class LogContract(WithStore):
         for result in await asyncio.gather(*cancelled, return_exceptions=True):
             assert result is None or isinstance(result, asyncio.CancelledError)
 
-    async def test_a_slow_reader_holds_nobody_up_and_misses_nothing(self, store: Store):
+    async def test_a_slow_reader_delays_nothing_and_misses_nothing(self, store: Store):
         lease = await start(store, events=lines(1))
         big = b'"' + b"x" * 2000 + b'"'
         slow = store.tail("a", "t")

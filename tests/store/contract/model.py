@@ -1,4 +1,4 @@
-"""A store that is too simple to be wrong, and random operations that compare a real one with it."""
+"""A minimal model of a store, and random operations that compare a real store with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Thread:
 
 
 class Model:
-    """The same operations; a refusal is the name of the error."""
+    """The operations of a store. A refusal is the name of the error."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -167,7 +167,7 @@ async def _compare(store: Store, model: Model, scope: str, thread_id: str) -> No
 
 
 async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None:
-    """Do random things to a store and to a model of it; they must agree on every answer and on what is kept."""
+    """Apply random operations to a store and to its model; compare every result and the stored data."""
     model = Model(clock)
     leases: list[Lease] = []
     names = ["i1", "i2", "i3"]

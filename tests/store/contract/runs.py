@@ -1,4 +1,4 @@
-"""The store contract, part 1: starting, writing, leasing and cancelling runs."""
+"""The store contract: begin, append to, lease and cancel runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from contract.support import (
     DEADLINE,
     LEASE,
     Clock,
-    WithStore,
+    StoreTest,
     collect,
+    complete,
+    count_refused,
     events_of,
     finish,
     lines,
-    refused,
     start,
     statuses,
-    whole,
 )
 
 
-class RunsContract(WithStore):
+class RunsContract(StoreTest):
     # begin
 
     async def test_begin_claims_the_run_and_appends_its_first_events(self, store: Store, clock: Clock):
@@ -72,7 +72,7 @@ class RunsContract(WithStore):
 
     async def test_a_thread_has_one_run_at_a_time(self, store: Store, clock: Clock):
         lease = await start(store)
-        clock.now += LEASE * 2  # even one whose lease has run out
+        clock.now += LEASE * 2  # also with an expired lease
         with pytest.raises(ThreadBusy) as error:
             await start(store, run_id="second")
         assert error.value.run == await store.run("a", "t", "r")
@@ -86,7 +86,7 @@ class RunsContract(WithStore):
     async def test_of_racing_begins_one_wins(self, store: Store):
         for kind, ids in ((RunExists, ["r"] * 8), (ThreadBusy, [f"r{i}" for i in range(8)])):
             thread = kind.__name__
-            assert await refused([start(store, thread, run_id) for run_id in ids], kind) == 7
+            assert await count_refused([start(store, thread, run_id) for run_id in ids], kind) == 7
             assert await store.last("a", thread) == 1
 
     async def test_a_refused_begin_leaves_nothing(self, store: Store):
@@ -96,33 +96,33 @@ class RunsContract(WithStore):
         with pytest.raises(NotFound):
             await store.thread("a", "t")
         assert list(await store.runs("a", "t")) == []
-        await whole(store, "t", "r", "i1")
+        await complete(store, "t", "r", "i1")
         with pytest.raises(InterruptTaken):
             await start(store, run_id="r2", claims=["i1", "never raised"])
         assert await statuses(store) == {"i1": "open"}
         await start(store, run_id="r2", claims=["i1"])
 
-    async def test_a_question_raised_since_the_run_was_planned_stops_it_int_15(self, store: Store):
-        await whole(store, "t", "r", "i1")
+    async def test_an_interrupt_raised_after_the_run_was_planned_refuses_it_int_15(self, store: Store):
+        await complete(store, "t", "r", "i1")
         with pytest.raises(ThreadMoved):
             await start(store, run_id="r2", waiting=frozenset())
         assert [run.run_id for run in await store.runs("a", "t")] == ["r"]
         await start(store, run_id="r2", waiting=frozenset({"i1", "settled elsewhere"}))
 
-    async def test_a_scope_has_no_more_runs_at_a_time_than_it_may(self, store: Store, clock: Clock):
+    async def test_a_scope_has_at_most_max_running_runs(self, store: Store, clock: Clock):
         leases = [await start(store, f"t{i}", max_running=3) for i in range(3)]
-        await whole(store, "another scope's", "r", scope="b")
+        await complete(store, "another scope's", "r", scope="b")
         with pytest.raises(TooManyRuns):
             await start(store, "t3", max_running=3)
         with pytest.raises(NotFound):
             await store.thread("a", "t3")
         await start(store, "t3", scope="b", max_running=1)
-        # Who comes back to what there is already is told of it all the same.
+        # RunExists and ThreadBusy come first.
         with pytest.raises(RunExists):
             await start(store, "t0", max_running=3)
         with pytest.raises(ThreadBusy):
             await start(store, "t0", "second", max_running=3)
-        with pytest.raises(TooManyRuns):  # and this is known before its answers are looked at
+        with pytest.raises(TooManyRuns):  # checked before the claims
             await start(store, "t3", claims=["never raised"], max_running=3)
         await finish(store, leases[0])
         await start(store, "t3", max_running=3)
@@ -131,15 +131,15 @@ class RunsContract(WithStore):
         clock.now += LEASE
         taken = await store.take_over(await store.run("a", "t1", "r"), owner="x", lease_seconds=LEASE)
         assert taken is not None
-        with pytest.raises(TooManyRuns):  # taken over is not ended
+        with pytest.raises(TooManyRuns):  # a run that was taken over is still open
             await start(store, "t0", "second", max_running=3)
         await finish(store, taken)
         await start(store, "t0", "second", max_running=3)
-        await start(store, "t9", max_running=5)  # each caller says how many
+        await start(store, "t9", max_running=5)  # the limit is that of the call
         await start(store, "t10")
 
-    async def test_of_racing_begins_in_a_scope_as_many_win_as_may(self, store: Store):
-        assert await refused([start(store, f"t{i}", max_running=3) for i in range(8)], TooManyRuns) == 5
+    async def test_of_racing_begins_in_a_scope_max_running_win(self, store: Store):
+        assert await count_refused([start(store, f"t{i}", max_running=3) for i in range(8)], TooManyRuns) == 5
         assert len(await store.threads("a")) == 3
 
     async def test_an_event_is_a_single_line(self, store: Store):
@@ -150,7 +150,7 @@ class RunsContract(WithStore):
             await store.append(lease, [b"{}", b"\n"])
         assert await store.last("a", "t") == 1
 
-    async def test_an_id_is_text_that_utf8_can_hold(self, store: Store):
+    async def test_an_id_is_text_that_utf8_can_encode(self, store: Store):
         with pytest.raises(ValueError, match="surrogate"):
             await start(store, "half \ud800")
         with pytest.raises(NotFound):
@@ -243,17 +243,17 @@ class RunsContract(WithStore):
             assert await store.last("a", "t") == before
         assert await store.recorded("a", "t", "r") == {}
 
-    async def test_a_refused_append_does_not_harm_the_others_made_with_it(self, store: Store):
+    async def test_a_refused_append_does_not_affect_concurrent_ones(self, store: Store):
         stale = await start(store, "old")
         await finish(store, stale)
         leases = [await start(store, f"t{i}") for i in range(10)]
         calls: list[Awaitable[object]] = []
         for lease in leases:
             calls += [store.append(stale, lines("late")), store.append(lease, lines("good"))]
-        assert await refused(calls, StaleLease) == 10
+        assert await count_refused(calls, StaleLease) == 10
         assert [await store.last("a", f"t{i}") for i in range(10)] == [2] * 10
 
-    async def test_what_a_cancelled_caller_appended_is_there_once_or_not_at_all(self, store: Store):
+    async def test_an_append_of_a_cancelled_caller_happens_once_or_not_at_all(self, store: Store):
         lease = await start(store)
         task = asyncio.create_task(store.append(lease, lines(1, 2)))
         await asyncio.sleep(0)
@@ -280,7 +280,7 @@ class RunsContract(WithStore):
     async def test_expired_finds_open_runs_in_every_scope(self, store: Store, clock: Clock):
         await start(store, scope="a")
         await start(store, scope="b")
-        await whole(store, "closed", "r")
+        await complete(store, "closed", "r")
         clock.now += LEASE / 2
         await start(store, "younger")
         clock.now += LEASE / 2
@@ -288,7 +288,7 @@ class RunsContract(WithStore):
         assert {(run.scope, run.thread_id) for run in found} == {("a", "t"), ("b", "t")}
         assert await store.run("b", "t", "r") in found
 
-    async def test_take_over_needs_a_lease_that_has_run_out(self, store: Store, clock: Clock):
+    async def test_take_over_needs_an_expired_lease(self, store: Store, clock: Clock):
         lease = await start(store)
         run = await store.run("a", "t", "r")
         assert await store.take_over(run, owner="x", lease_seconds=LEASE) is None
@@ -302,7 +302,9 @@ class RunsContract(WithStore):
         run = await store.run("a", "t", "r")
         assert (run.owner, run.epoch, run.lease_until) == ("x", taken.epoch, clock.now + LEASE)
         clock.now += LEASE
-        assert await store.take_over(expired, owner="y", lease_seconds=LEASE) is None  # that was another owner's lease
+        assert (
+            await store.take_over(expired, owner="y", lease_seconds=LEASE) is None
+        )  # the record names the former owner
         await finish(store, taken)
         assert await store.take_over(run, owner="y", lease_seconds=LEASE) is None
         await store.delete_thread("a", "t")
@@ -315,7 +317,7 @@ class RunsContract(WithStore):
         taken = await asyncio.gather(*(store.take_over(run, owner=f"o{i}", lease_seconds=LEASE) for i in range(8)))
         assert sum(lease is not None for lease in taken) == 1
 
-    async def test_an_owner_that_was_late_may_go_on_if_nobody_took_over(self, store: Store, clock: Clock):
+    async def test_an_owner_with_an_expired_lease_continues_unless_it_was_taken_over(self, store: Store, clock: Clock):
         lease = await start(store)
         clock.now += LEASE + 1
         run = (await store.expired())[0]
@@ -324,7 +326,7 @@ class RunsContract(WithStore):
         assert await store.take_over(run, owner="x", lease_seconds=LEASE) is None
         assert (await store.run("a", "t", "r")).lease_until == clock.now + LEASE
 
-    async def test_a_clock_that_steps_back_neither_ends_a_lease_nor_makes_it_endless(self, store: Store, clock: Clock):
+    async def test_a_clock_set_back_neither_ends_a_lease_nor_extends_it(self, store: Store, clock: Clock):
         await start(store)
         clock.now -= 1_000_000
         assert list(await store.expired()) == []
@@ -348,14 +350,14 @@ class RunsContract(WithStore):
         assert await store.request_cancel("a", "t", "r") == await store.run("a", "t", "r")
 
     async def test_a_cancel_request_to_a_closed_run_does_nothing(self, store: Store):
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         before = await store.run("a", "t", "r")
         assert await store.request_cancel("a", "t", "r") == before == await store.run("a", "t", "r")
         for thread_id, run_id in (("t", "x"), ("x", "r")):
             with pytest.raises(NotFound):
                 await store.request_cancel("a", thread_id, run_id)
 
-    async def test_who_waits_for_a_cancel_is_told_when_the_lease_is_lost(self, store: Store, clock: Clock):
+    async def test_a_cancel_waiter_returns_when_the_lease_is_lost(self, store: Store, clock: Clock):
         lease = await start(store)
         waiter = asyncio.create_task(store.cancel_requested(lease))
         clock.now += LEASE
@@ -367,7 +369,7 @@ class RunsContract(WithStore):
             await finish(store, taken)
             await other
 
-    async def test_not_waiting_for_a_cancel_any_more_is_harmless(self, store: Store):
+    async def test_a_cancel_waiter_can_be_cancelled(self, store: Store):
         lease = await start(store)
         waiters = [asyncio.create_task(store.cancel_requested(lease)) for _ in range(4)]
         await store.append(lease, lines(1))

@@ -1,4 +1,4 @@
-"""What the parts of the store contract share: a store to test, a clock, and short ways to make runs."""
+"""Helpers of the store contract: an open store, a clock, and functions that begin and finish runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aguila.store import DEFAULT_AGENT, Batch, Lease, RunEnd, Store
 
 LEASE = 30.0
 DEADLINE = 10.0
-"""How long a test waits for what must happen."""
+"""Seconds that a test waits for a condition."""
 
 
 class Clock:
@@ -34,7 +34,7 @@ def lines(*names: object) -> list[bytes]:
 
 
 def events_of(batches: Iterable[Batch]) -> list[bytes]:
-    """The events of batches that must follow one another."""
+    """Return the events of batches; assert that they are consecutive."""
     found: list[bytes] = []
     position = None
     for batch in batches:
@@ -84,7 +84,7 @@ async def finish(store: Store, lease: Lease, *interrupts: str, session: bytes | 
     await store.append(lease, lines("finished"), end=end)
 
 
-async def whole(store: Store, thread_id: str, run_id: str, *interrupts: str, scope: str = "a") -> None:
+async def complete(store: Store, thread_id: str, run_id: str, *interrupts: str, scope: str = "a") -> None:
     await finish(store, await start(store, thread_id, run_id, scope=scope), *interrupts)
 
 
@@ -93,7 +93,7 @@ async def statuses(store: Store, thread_id: str = "t") -> dict[str, str]:
 
 
 async def collect(tail: AsyncIterator[Batch], count: int) -> list[bytes]:
-    """The first ``count`` events of a tail."""
+    """Return the first ``count`` events of a tail."""
     found: list[Batch] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in tail:
@@ -103,8 +103,8 @@ async def collect(tail: AsyncIterator[Batch], count: int) -> list[bytes]:
     return events_of(found)
 
 
-async def refused(outcomes: Iterable[Awaitable[object]], kind: type[StoreError]) -> int:
-    """How many of these were refused with that error; any other error is raised."""
+async def count_refused(outcomes: Iterable[Awaitable[object]], kind: type[StoreError]) -> int:
+    """Return how many calls raised this error. Raises any other error."""
     results = await asyncio.gather(*outcomes, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, kind):
@@ -112,8 +112,8 @@ async def refused(outcomes: Iterable[Awaitable[object]], kind: type[StoreError])
     return sum(isinstance(result, kind) for result in results)
 
 
-class WithStore:
-    """A test class with an open ``store`` that tells the time by ``clock``."""
+class StoreTest:
+    """A test class with an open ``store`` that uses ``clock``."""
 
     pytestmark = pytest.mark.anyio
 

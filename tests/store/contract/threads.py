@@ -1,4 +1,4 @@
-"""The store contract, part 3: threads, interrupts, sessions, results and files."""
+"""The store contract: threads, interrupts, sessions, effects and files."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from aguila.store import Retention, RunEnd, Store, ThreadUpdate
 from contract.support import (
     LEASE,
     Clock,
-    WithStore,
+    StoreTest,
     collect,
+    complete,
+    count_refused,
     events_of,
     finish,
     lines,
-    refused,
     start,
     statuses,
-    whole,
 )
 
 
-class ThreadsContract(WithStore):
+class ThreadsContract(StoreTest):
     # Threads
 
     async def test_a_thread_has_a_summary(self, store: Store, clock: Clock):
         created = clock.now
-        await whole(store, "t", "r1")
+        await complete(store, "t", "r1")
         clock.now += 10
         lease = await start(store, "t", "r2")
         summary = await store.thread("a", "t")
@@ -54,7 +54,7 @@ class ThreadsContract(WithStore):
 
     async def test_a_thread_belongs_to_the_agent_of_its_first_run(self, store: Store):
         lease = await start(store, "t", "r1", agent="research")
-        for run_id in ("r1", "r2"):  # whatever else would be refused
+        for run_id in ("r1", "r2"):  # refused before any other check
             with pytest.raises(AgentMismatch) as refusal:
                 await start(store, "t", run_id, agent="writer")
             assert refusal.value.agent == "research"
@@ -64,14 +64,14 @@ class ThreadsContract(WithStore):
             await start(store, "t", "r3")
         assert [run.agent for run in await store.runs("a", "t")] == ["research", "research"]
         assert (await store.run("a", "t", "r2")).agent == (await store.thread("a", "t")).agent == "research"
-        await finish(store, await start(store, "t", "r1", scope="b", agent="writer"))  # it is another thread
+        await finish(store, await start(store, "t", "r1", scope="b", agent="writer"))  # another thread: another scope
         await store.delete_thread("a", "t")
         await finish(store, await start(store, "t", "r1", agent="writer"))
         assert (await store.thread("a", "t")).agent == "writer"
 
-    async def test_a_title_a_flag_and_metadata_are_changed_one_by_one(self, store: Store, clock: Clock):
+    async def test_title_archived_flag_and_metadata_change_independently(self, store: Store, clock: Clock):
         for name in "tu":
-            await whole(store, name, "r")
+            await complete(store, name, "r")
         before = await store.thread("a", "t")
         assert (before.title, before.archived, before.metadata) == (None, False, None)
         clock.now += 10
@@ -93,7 +93,7 @@ class ThreadsContract(WithStore):
             with pytest.raises(NotFound):
                 await store.update_thread(scope, thread_id, ThreadUpdate(title="mine"))
 
-    async def test_a_thread_can_be_updated_while_it_runs_and_keeps_that(self, store: Store):
+    async def test_a_running_thread_can_be_updated(self, store: Store):
         lease = await start(store)
         await store.update_thread("a", "t", ThreadUpdate(title="Eagles", archived=True, metadata=b"{}"))
         await store.append(lease, lines(1))
@@ -102,14 +102,14 @@ class ThreadsContract(WithStore):
         assert (found.title, found.archived, found.metadata) == ("Eagles", True, b"{}")
 
     async def test_a_title_does_not_outlive_its_thread(self, store: Store):
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         await store.update_thread("a", "t", ThreadUpdate(title="Eagles", archived=True, metadata=b"{}"))
         await store.delete_thread("a", "t")
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         found = await store.thread("a", "t")
         assert (found.title, found.archived, found.metadata) == (None, False, None)
 
-    async def test_a_list_is_of_one_agent_or_without_the_archived_threads(self, store: Store):
+    async def test_threads_are_selected_by_agent_and_archived_flag(self, store: Store):
         for name in "abcdef":
             await finish(store, await start(store, name, agent="x" if name in "abc" else "y"))
         for name in "be":
@@ -125,13 +125,13 @@ class ThreadsContract(WithStore):
         assert await listed(archived=True) == "eb"
         assert await listed(archived=False) == "fdca"
         assert await listed(agent="y", archived=False) == "fd"
-        assert await listed(agent="x", limit=2) == "cb"  # counted after they were selected
+        assert await listed(agent="x", limit=2) == "cb"  # the limit counts selected threads
         position = (await store.threads("a", agent="x", limit=1))[0].position
         assert await listed(agent="x", archived=False, before=position) == "a"
 
     async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
         leases = {name: await start(store, name) for name in "abcdefg"}
-        clock.now -= 100  # a clock that steps back does not change what came last
+        clock.now -= 100  # setting the clock back does not change the order
         await store.append(leases["c"], lines(1))
         await finish(store, leases["a"])
         order = list("acgfedb")
@@ -145,24 +145,24 @@ class ThreadsContract(WithStore):
         assert pages == order
 
     @pytest.mark.parametrize("change", ["deleted", "updated"])
-    async def test_a_page_goes_on_although_the_thread_that_ended_the_last_one_was(self, store: Store, change: str):
+    async def test_the_next_page_is_correct_although_the_last_thread_was(self, store: Store, change: str):
         for name in "abcdef":
-            await whole(store, name, "r")
+            await complete(store, name, "r")
         first = await store.threads("a", limit=2)
         assert [summary.thread_id for summary in first] == ["f", "e"]
         if change == "deleted":
             await store.delete_thread("a", "e")
             await store.delete_thread("a", "f")
         else:
-            await whole(store, "e", "again")
+            await complete(store, "e", "again")
         rest = await store.threads("a", before=first[-1].position)
         assert [summary.thread_id for summary in rest] == ["d", "c", "b", "a"]
 
-    async def test_a_thread_that_is_updated_between_two_pages_is_in_neither_or_in_one(self, store: Store):
+    async def test_a_thread_updated_between_two_pages_is_never_returned_twice(self, store: Store):
         for name in "abcd":
-            await whole(store, name, "r")
+            await complete(store, name, "r")
         first = await store.threads("a", limit=2)
-        await whole(store, "a", "again")
+        await complete(store, "a", "again")
         rest = await store.threads("a", before=first[-1].position)
         assert [summary.thread_id for summary in rest] == ["b"]
         assert (await store.threads("a", limit=1))[0].thread_id == "a"
@@ -174,18 +174,18 @@ class ThreadsContract(WithStore):
             await store.delete_thread("a", "t")
         assert error.value.run.run_id == "r"
         await finish(store, lease, "i1", session=b"{}")
-        await whole(store, "other", "r", "i1")
+        await complete(store, "other", "r", "i1")
         await store.delete_thread("a", "t")
         assert [summary.thread_id for summary in await store.threads("a")] == ["other"]
         assert await store.session("a", "t") is None
         assert await store.recorded("a", "t", "r") == {}
         assert list(await store.interrupts("a", "t")) == list(await store.runs("a", "t")) == []
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         assert [(run.run_id, run.first, run.last) for run in await store.runs("a", "t")] == [("r", 4, 5)]
         assert await statuses(store, "other") == {"i1": "open"}
 
     @pytest.mark.parametrize("is_pruned", [False, True])
-    async def test_a_cursor_of_a_removed_thread_is_none_of_its_successor(self, store: Store, is_pruned: bool):
+    async def test_a_cursor_of_a_removed_thread_is_not_valid_for_its_successor(self, store: Store, is_pruned: bool):
         async def remove() -> None:
             if is_pruned:
                 assert await store.prune(Retention(max_threads=0)) == 1
@@ -199,7 +199,7 @@ class ThreadsContract(WithStore):
             )
             first = 1 if life == 0 else last + 2
             assert (batch.first, (await store.run("a", "t", "r")).first) == (first, first)
-            await store.append(lease, lines(*range(4, 20)))  # as long as it was before, and longer
+            await store.append(lease, lines(*range(4, 20)))  # longer than the removed thread
             for after in (0, first - 1):
                 assert events_of(await store.read("a", "t", after)) == lines(*range(1, 20))
                 assert await collect(store.tail("a", "t", after), 19) == lines(*range(1, 20))
@@ -213,12 +213,12 @@ class ThreadsContract(WithStore):
             last = await store.last("a", "t")
             assert last == first + 19
             await remove()
-        await whole(store, "u", "r")
-        await whole(store, "t", "r", scope="b")  # neither another thread nor another scope goes on from there
+        await complete(store, "u", "r")
+        await complete(store, "t", "r", scope="b")  # other threads and scopes are not affected
         assert await store.last("a", "u") == await store.last("b", "t") == 2
 
-    async def test_who_follows_a_thread_that_is_removed_and_begun_anew_is_not_given_the_new_one(self, store: Store):
-        await whole(store, "t", "r")
+    async def test_a_tail_of_a_removed_thread_does_not_continue_with_its_successor(self, store: Store):
+        await complete(store, "t", "r")
         tail = store.tail("a", "t")
         assert await collect(tail, 2) == lines("started", "finished")
         waiting = asyncio.create_task(collect(store.tail("a", "t", 2), 1))
@@ -229,16 +229,16 @@ class ThreadsContract(WithStore):
             await waiting
 
     async def test_prune_keeps_everything_by_default(self, store: Store, clock: Clock):
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         clock.now += 1e9
         assert await store.prune(Retention()) == 0
         assert await store.last("a", "t") == 2
 
     async def test_prune_by_age(self, store: Store, clock: Clock):
-        await whole(store, "old", "r")
+        await complete(store, "old", "r")
         await start(store, "running")
         clock.now += 100
-        await whole(store, "young", "r", scope="b")
+        await complete(store, "young", "r", scope="b")
         assert await store.prune(Retention(max_age=100)) == 0
         clock.now += 1
         assert await store.prune(Retention(max_age=100)) == 1
@@ -249,7 +249,7 @@ class ThreadsContract(WithStore):
         await start(store, "running")
         for i in range(6):
             clock.now += 1
-            await whole(store, f"t{i}", "r", scope="ab"[i % 2])
+            await complete(store, f"t{i}", "r", scope="ab"[i % 2])
         assert await store.prune(Retention(max_threads=3)) == 4
         assert [summary.thread_id for summary in await store.threads("a")] == ["t4", "running"]
         assert [summary.thread_id for summary in await store.threads("b")] == ["t5"]
@@ -270,7 +270,7 @@ class ThreadsContract(WithStore):
         assert await store.prune(Retention(max_bytes=1500)) == 1
         assert [summary.thread_id for summary in await store.threads("a")] == ["t3"]
 
-    async def test_prune_removes_files_that_no_thread_has_as_well(self, store: Store, clock: Clock):
+    async def test_prune_removes_files_without_a_thread(self, store: Store, clock: Clock):
         async def put(data: bytes, thread_id: str | None) -> str:
             clock.now += 1
             return (await store.put_blob("a", data, media_type="text/plain", thread_id=thread_id)).blob_id
@@ -278,7 +278,7 @@ class ThreadsContract(WithStore):
         old = await put(b"1" * 3000, None)
         never_ran = await put(b"2" * 3000, "none")
         held = await put(b"3" * 3000, "t")
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         new = await put(b"4" * 3000, None)
         assert await store.prune(Retention(max_bytes=20_000, max_threads=1)) == 0
         await store.blob("a", old)
@@ -286,7 +286,7 @@ class ThreadsContract(WithStore):
         with pytest.raises(NotFound):
             await store.blob("a", old)
         clock.now += 100
-        await whole(store, "t", "r2")
+        await complete(store, "t", "r2")
         assert await store.prune(Retention(max_age=50)) == 0
         for gone in (never_ran, new):
             with pytest.raises(NotFound):
@@ -296,7 +296,7 @@ class ThreadsContract(WithStore):
     # Interrupts
 
     async def test_an_interrupt_goes_from_open_to_claimed_to_settled(self, store: Store):
-        await whole(store, "t", "r1", "i1", "i2")
+        await complete(store, "t", "r1", "i1", "i2")
         records = await store.interrupts("a", "t")
         assert [(r.interrupt_id, r.run_id, r.status, r.body, r.claimed_by) for r in records] == [
             ("i1", "r1", "open", b'{"id":"i1"}', None),
@@ -315,8 +315,8 @@ class ThreadsContract(WithStore):
         assert error.value.interrupt_id == "i1"
         await start(store, run_id="r4", claims=["i2"])
 
-    async def test_a_take_over_opens_what_was_claimed_and_not_settled(self, store: Store, clock: Clock):
-        await whole(store, "t", "r1", "i1", "i2")
+    async def test_a_take_over_reopens_claims_that_are_not_settled(self, store: Store, clock: Clock):
+        await complete(store, "t", "r1", "i1", "i2")
         lease = await start(store, run_id="r2", claims=["i1", "i2"])
         await store.settle(lease, ["i2"])
         clock.now += LEASE
@@ -324,8 +324,8 @@ class ThreadsContract(WithStore):
         assert taken is not None
         assert await statuses(store) == {"i1": "open", "i2": "settled"}
 
-    async def test_only_what_the_run_has_claimed_can_be_settled(self, store: Store):
-        await whole(store, "t", "r1", "i1", "i2")
+    async def test_a_run_settles_only_interrupts_that_it_has_claimed(self, store: Store):
+        await complete(store, "t", "r1", "i1", "i2")
         lease = await start(store, run_id="r2", claims=["i1"])
         for ids in (["i1", "i2"], ["i1", "never raised"]):
             with pytest.raises(InterruptTaken) as error:
@@ -334,14 +334,14 @@ class ThreadsContract(WithStore):
             assert await statuses(store) == {"i1": "claimed", "i2": "open"}
 
     async def test_the_end_of_a_run_settles_in_its_own_transaction(self, store: Store):
-        await whole(store, "t", "r1", "i1", "i2")
+        await complete(store, "t", "r1", "i1", "i2")
         lease = await start(store, run_id="r2", claims=["i1", "i2"])
         await store.append(lease, [b"{}"], end=RunEnd(outcome="success", settles=["i1"]))
         assert await statuses(store) == {"i1": "settled", "i2": "open"}
         assert {r.interrupt_id: r.claimed_by for r in await store.interrupts("a", "t")} == {"i1": "r2", "i2": None}
 
-    async def test_an_end_that_settles_what_the_run_has_not_claimed_does_nothing(self, store: Store):
-        await whole(store, "t", "r1", "i1", "i2")
+    async def test_an_end_that_settles_an_unclaimed_interrupt_is_refused(self, store: Store):
+        await complete(store, "t", "r1", "i1", "i2")
         lease = await start(store, run_id="r2", claims=["i1"])
         last = await store.last("a", "t")
         with pytest.raises(InterruptTaken) as error:
@@ -353,19 +353,19 @@ class ThreadsContract(WithStore):
         await store.append(lease, [b"{}"], end=RunEnd(outcome="success", settles=["i1"]))
 
     async def test_an_interrupt_can_be_settled_and_raised_again_by_one_end(self, store: Store):
-        await whole(store, "t", "r1", "i1")
+        await complete(store, "t", "r1", "i1")
         lease = await start(store, run_id="r2", claims=["i1"])
         end = RunEnd(outcome="interrupt", interrupts=[("i1", b"{}")], settles=["i1"])
         await store.append(lease, [b"{}"], end=end)
         assert [(r.run_id, r.status) for r in await store.interrupts("a", "t")] == [("r2", "open")]
 
     async def test_of_racing_answers_one_wins(self, store: Store):
-        await whole(store, "t", "r", "i1")
-        assert await refused([start(store, run_id=f"a{i}", claims=["i1"]) for i in range(6)], ThreadBusy) == 5
+        await complete(store, "t", "r", "i1")
+        assert await count_refused([start(store, run_id=f"a{i}", claims=["i1"]) for i in range(6)], ThreadBusy) == 5
         assert await statuses(store) == {"i1": "claimed"}
 
     async def test_an_interrupt_that_is_raised_again_is_open_and_the_newest(self, store: Store):
-        await whole(store, "t", "r1", "i1", "i2")
+        await complete(store, "t", "r1", "i1", "i2")
         lease = await start(store, run_id="r2", claims=["i1"])
         await store.settle(lease, ["i1"])
         await finish(store, lease, "i1")
@@ -376,26 +376,26 @@ class ThreadsContract(WithStore):
         ]
 
     async def test_the_thread_of_a_run_is_the_last_updated_that_has_it(self, store: Store):
-        await whole(store, "t1", "r1")
-        await whole(store, "t2", "r1")
-        await whole(store, "t1", "r2")
-        await whole(store, "elsewhere", "r3", scope="b")
+        await complete(store, "t1", "r1")
+        await complete(store, "t2", "r1")
+        await complete(store, "t1", "r2")
+        await complete(store, "elsewhere", "r3", scope="b")
         assert await store.run_thread("a", "r1") == "t1"
         assert await store.run_thread("a", "r2") == "t1"
         assert await store.run_thread("b", "r3") == "elsewhere"
         for unknown in ("r3", "", "half \ud800"):
             assert await store.run_thread("a", unknown) is None
         lease = await start(store, "t3", "r4")
-        assert await store.run_thread("a", "r4") == "t3"  # while it is on
+        assert await store.run_thread("a", "r4") == "t3"  # while the run is open
         await finish(store, lease)
         await store.delete_thread("a", "t1")
         assert await store.run_thread("a", "r1") == "t2"
         assert await store.run_thread("a", "r2") is None
 
     async def test_the_thread_of_an_interrupt_is_the_last_that_raised_it(self, store: Store):
-        await whole(store, "t1", "r", "i1", "i2")
-        await whole(store, "t2", "r", "i1")
-        await whole(store, "elsewhere", "r", "i1", "i3", scope="b")
+        await complete(store, "t1", "r", "i1", "i2")
+        await complete(store, "t2", "r", "i1")
+        await complete(store, "elsewhere", "r", "i1", "i3", scope="b")
         assert await store.interrupt_thread("a", "i1") == "t2"
         assert await store.interrupt_thread("a", "i2") == "t1"
         assert await store.interrupt_thread("b", "i1") == "elsewhere"
@@ -404,8 +404,8 @@ class ThreadsContract(WithStore):
         lease = await start(store, "t1", "r2", claims=["i1"])
         await store.settle(lease, ["i1"])
         await finish(store, lease)
-        assert await store.interrupt_thread("a", "i1") == "t2"  # to settle one is not to raise it
-        await whole(store, "t1", "r3", "i1")
+        assert await store.interrupt_thread("a", "i1") == "t2"  # settling is not raising
+        await complete(store, "t1", "r3", "i1")
         assert await store.interrupt_thread("a", "i1") == "t1"
         await store.delete_thread("a", "t1")
         assert await store.interrupt_thread("a", "i1") == "t2"
@@ -413,14 +413,14 @@ class ThreadsContract(WithStore):
         await store.delete_thread("a", "t2")
         assert await store.interrupt_thread("a", "i1") is None
 
-    # Session and results
+    # Session and effects
 
-    async def test_the_session_is_what_the_last_closed_run_left(self, store: Store):
+    async def test_the_session_is_that_of_the_last_closed_run(self, store: Store):
         lease = await start(store)
         assert await store.session("a", "t") is None
         await finish(store, lease, session=b"one")
         assert await store.session("a", "t") == b"one"
-        await whole(store, "t", "r2")
+        await complete(store, "t", "r2")
         assert await store.session("a", "t") == b"one"
         await finish(store, await start(store, run_id="r3"), session=b"")
         assert await store.session("a", "t") == b""
@@ -451,7 +451,7 @@ class ThreadsContract(WithStore):
             await store.blob("a", blob.blob_id)
         assert (await store.blob("a", other.blob_id))[1] == b"\x00data"
 
-    async def test_a_file_goes_away_with_the_last_thread_that_holds_it(self, store: Store):
+    async def test_a_file_is_removed_with_the_last_thread_that_holds_it(self, store: Store):
         ids: dict[str, str] = {}
         for name, threads in {"one": ["t1"], "both": ["t1", "t2"], "kept": ["t1", None], "free": [None]}.items():
             for thread_id in threads:
@@ -468,8 +468,8 @@ class ThreadsContract(WithStore):
                 found.add(name)
             return found
 
-        await whole(store, "t1", "r")  # a file may be stored before its thread has a run
-        await whole(store, "t2", "r")
+        await complete(store, "t1", "r")  # a file may be stored before its thread has a run
+        await complete(store, "t2", "r")
         await store.delete_thread("a", "t1")
         assert await stored() == {"both", "kept", "free"}
         await store.delete_thread("a", "t2")
@@ -487,7 +487,7 @@ class ThreadsContract(WithStore):
 
     async def test_deleting_a_file_leaves_its_thread(self, store: Store):
         blob = await store.put_blob("a", b"1", media_type="text/plain", thread_id="t")
-        await whole(store, "t", "r")
+        await complete(store, "t", "r")
         await store.delete_blob("a", blob.blob_id)
         assert await store.last("a", "t") == 2
         await store.delete_thread("a", "t")

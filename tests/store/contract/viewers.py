@@ -1,4 +1,4 @@
-"""The store contract, part 4: who watches a run from another process, and cancelling only what nobody watches."""
+"""The store contract: viewers in other processes, and cancel requests that depend on them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import RunEnd, Store
-from contract.support import DEADLINE, LEASE, Clock, WithStore, finish, lines, start, whole
+from contract.support import DEADLINE, LEASE, Clock, StoreTest, complete, finish, lines, start
 
 
 async def watch(store: Store, viewer: str = "p", *, run_id: str = "r", scope: str = "a") -> None:
     await store.watch(scope, "t", run_id, viewer=viewer, seconds=LEASE)
 
 
-class WatchingContract(WithStore):
-    # Who watches
+class ViewersContract(StoreTest):
+    # Viewers
 
-    async def test_a_run_is_watched_as_long_as_somebody_says_so(self, store: Store, clock: Clock):
+    async def test_a_run_is_watched_for_as_long_as_it_was_registered(self, store: Store, clock: Clock):
         lease = await start(store)
         assert await store.watched(lease) is False
         await watch(store)
@@ -27,10 +27,10 @@ class WatchingContract(WithStore):
         await watch(store)
         clock.now += LEASE - 1
         assert await store.watched(lease) is True
-        clock.now += 1  # whoever it was is gone
+        clock.now += 1  # the registration has expired
         assert await store.watched(lease) is False
 
-    async def test_a_run_is_watched_until_the_last_one_leaves(self, store: Store):
+    async def test_a_run_is_watched_until_the_last_viewer_leaves(self, store: Store):
         lease = await start(store)
         await watch(store, "p")
         await watch(store, "q")
@@ -43,13 +43,13 @@ class WatchingContract(WithStore):
         await watch(store, "p")
         assert await store.watched(lease) is True
 
-    async def test_it_is_known_for_a_while_that_a_run_was_watched(self, store: Store, clock: Clock):
+    async def test_within_finds_viewers_that_have_left(self, store: Store, clock: Clock):
         lease = await start(store)
         await watch(store)
         clock.now += 1
         await store.unwatch("a", "t", "r", viewer="p")
         clock.now += 4
-        await store.unwatch("a", "t", "r", viewer="p")  # that is known already
+        await store.unwatch("a", "t", "r", viewer="p")  # has no effect a second time
         assert await store.watched(lease, within=5) is True
         assert await store.watched(lease, within=4) is False
         await watch(store)
@@ -57,7 +57,7 @@ class WatchingContract(WithStore):
         assert await store.watched(lease, within=5) is True
         assert await store.watched(lease, within=4) is False
 
-    async def test_a_clock_that_is_set_back_keeps_nobody_watching_for_ever(self, store: Store, clock: Clock):
+    async def test_a_clock_set_back_does_not_extend_viewers(self, store: Store, clock: Clock):
         lease = await start(store)
         await watch(store)
         clock.now -= 1_000_000
@@ -66,7 +66,7 @@ class WatchingContract(WithStore):
         clock.now += LEASE
         assert await store.watched(lease) is False
 
-    async def test_nothing_is_noted_of_another_run_or_in_another_scope(self, store: Store):
+    async def test_viewers_of_a_missing_run_are_ignored(self, store: Store):
         lease = await start(store)
         await watch(store, run_id="other")
         await watch(store, scope="b")
@@ -76,7 +76,7 @@ class WatchingContract(WithStore):
         await store.unwatch("b", "t", "r", viewer="p")
         assert await store.watched(lease) is True
 
-    async def test_a_run_that_ends_takes_its_viewers_with_it(self, store: Store):
+    async def test_the_viewers_of_a_run_are_removed_with_its_end(self, store: Store):
         first = await start(store)
         await watch(store)
         await finish(store, first)
@@ -89,9 +89,9 @@ class WatchingContract(WithStore):
         again = await start(store)
         assert await store.watched(again) is False
 
-    # Cancelling what nobody watches
+    # Unwatched cancel requests
 
-    async def test_an_owner_can_tell_the_two_kinds_of_requests_apart(self, store: Store):
+    async def test_an_owner_sees_the_kind_of_a_cancel_request(self, store: Store):
         lease = await start(store)
         waiter = asyncio.create_task(store.cancel_requested(lease))
         run = await store.request_cancel("a", "t", "r", unwatched=True)
@@ -104,7 +104,7 @@ class WatchingContract(WithStore):
             await store.request_cancel("a", "t", "r")
             assert await store.cancel_requested(lease) == "always"
 
-    async def test_who_asks_waits_for_the_answer(self, store: Store):
+    async def test_cancel_settled_waits_for_the_answer(self, store: Store):
         lease = await start(store)
         await store.request_cancel("a", "t", "r", unwatched=True)
         waiters = [asyncio.create_task(store.cancel_settled("a", "t", "r")) for _ in range(2)]
@@ -126,7 +126,7 @@ class WatchingContract(WithStore):
             assert await store.cancel_requested(lease) == "always"
 
     @pytest.mark.parametrize("ends", [True, False], ids=["ends", "is lost"])
-    async def test_who_asks_is_told_when_the_run_ends(self, store: Store, clock: Clock, ends: bool):
+    async def test_cancel_settled_returns_when_the_run_ends(self, store: Store, clock: Clock, ends: bool):
         lease = await start(store)
         await store.request_cancel("a", "t", "r", unwatched=True)
         waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))
@@ -144,7 +144,7 @@ class WatchingContract(WithStore):
         await start(store, run_id="next")
         assert await store.cancel_settled("a", "t", "r") == run
 
-    async def test_a_request_in_any_case_wins_whichever_came_first(self, store: Store):
+    async def test_a_request_without_unwatched_wins_whichever_came_first(self, store: Store):
         lease = await start(store)
         await store.request_cancel("a", "t", "r")
         await store.request_cancel("a", "t", "r", unwatched=True)
@@ -159,16 +159,16 @@ class WatchingContract(WithStore):
             assert await store.cancel_requested(each) == "always"
             assert await store.renew(each, LEASE) is True
 
-    async def test_a_request_that_was_forgotten_cannot_be_granted(self, store: Store):
+    async def test_a_dropped_request_cannot_be_granted(self, store: Store):
         lease = await start(store)
-        await store.settle_cancel("a", "t", "r", granted=True)  # nobody has asked
+        await store.settle_cancel("a", "t", "r", granted=True)  # there is no request
         await store.request_cancel("a", "t", "r", unwatched=True)
         await store.settle_cancel("a", "t", "r", granted=False)
         await store.settle_cancel("a", "t", "r", granted=True)
         assert not (await store.run("a", "t", "r")).cancel_requested
         assert await store.renew(lease, LEASE) is False
 
-    async def test_a_request_is_gone_with_its_run(self, store: Store):
+    async def test_a_request_is_removed_with_the_end_of_its_run(self, store: Store):
         lease = await start(store)
         await store.request_cancel("a", "t", "r", unwatched=True)
         await finish(store, lease)
@@ -186,8 +186,8 @@ class WatchingContract(WithStore):
         async with asyncio.timeout(DEADLINE):
             assert await waiter == "unwatched"
 
-    async def test_asking_for_a_closed_run_does_nothing(self, store: Store):
-        await whole(store, "t", "r")
+    async def test_a_request_for_a_closed_run_does_nothing(self, store: Store):
+        await complete(store, "t", "r")
         before = await store.run("a", "t", "r")
         assert await store.request_cancel("a", "t", "r", unwatched=True) == before
         assert await store.cancel_settled("a", "t", "r") == before == await store.run("a", "t", "r")
@@ -197,7 +197,7 @@ class WatchingContract(WithStore):
             with pytest.raises(NotFound):
                 await store.cancel_settled("a", thread_id, run_id)
 
-    async def test_closing_fails_who_waits_for_an_answer(self, store: Store):
+    async def test_closing_fails_waiters_for_an_answer(self, store: Store):
         lease = await start(store)
         await store.request_cancel("a", "t", "r", unwatched=True)
         waiter = asyncio.create_task(store.cancel_settled("a", "t", "r"))

@@ -22,11 +22,6 @@ pytestmark = pytest.mark.anyio
 EARLIER = [9, 10]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "threads.db"
-
-
 def load(path: Path, version: int) -> None:
     """Write a file of an earlier schema."""
     with closing(sqlite3.connect(path)) as db:

@@ -1,6 +1,6 @@
-"""A process that uses a store, for tests with several of them: ``worker.py FILE ACTION ARGUMENT...``.
+"""A process that uses a store: ``worker.py FILE ACTION ARGUMENT...``.
 
-It says what it has done as lines on its standard output, each only after the store has confirmed it.
+It reports each step as a line on standard output, after the store has confirmed it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aguila.errors import StoreError
 from aguila.store import Lease, RunEnd, SQLiteStore
 
 
-def say(*words: object) -> None:
+def report(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -35,81 +35,81 @@ async def begin(store: SQLiteStore, thread_id: str, lease_seconds: float = 30.0)
 
 
 def event(number: int, left: int) -> bytes:
-    """The event of a sequence number, and how many of its batch come after it."""
+    """Return the event with a sequence number; ``left`` is how many events of its batch follow."""
     return json.dumps({"n": number, "left": left, "text": "x" * (number % 97)}).encode()
 
 
 async def write(store: SQLiteStore, thread_id: str, seed: str, batches: str) -> None:
-    """Append batches of random sizes; say "wrote THREAD LAST" for each."""
+    """Append batches of random sizes; report "wrote THREAD LAST" for each."""
     rng = random.Random(seed)
     lease = await begin(store, thread_id)
-    say("wrote", thread_id, 1)
+    report("wrote", thread_id, 1)
     last = 1
     for _ in range(int(batches)):
         size = rng.randint(1, 40)
         await store.append(lease, [event(last + i + 1, size - i - 1) for i in range(size)])
         last += size
-        say("wrote", thread_id, last)
+        report("wrote", thread_id, last)
     await store.append(lease, [event(last + 1, 0)], end=RunEnd(outcome="success"))
-    say("wrote", thread_id, last + 1)
+    report("wrote", thread_id, last + 1)
 
 
 async def write_many(store: SQLiteStore, count: str, seed: str, batches: str) -> None:
-    """Several runs at once."""
+    """Write several runs concurrently."""
     await asyncio.gather(*(write(store, f"t{i}", seed + str(i), batches) for i in range(int(count))))
 
 
 async def own(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
-    """Begin a run and wait for its cancel; say when it came."""
+    """Begin a run, wait for a cancel request and report its time."""
     lease = await begin(store, thread_id, float(lease_seconds))
     waiting = asyncio.create_task(store.cancel_requested(lease))
-    say("began", lease.epoch)
+    report("began", lease.epoch)
     await waiting
-    say("cancelled", time.monotonic())
+    report("cancelled", time.monotonic())
     await store.append(lease, [event(2, 0)], end=RunEnd(outcome="cancelled"))
-    say("ended")
+    report("ended")
 
 
 async def fork(store: SQLiteStore, thread_id: str, fifo: str) -> None:
-    """Begin a run, then leave a child behind that has our open files, and lives until somebody opens a pipe."""
+    """Begin a run and fork a child that inherits the open files. The child lives until the pipe is opened."""
     await begin(store, thread_id)
     if os.fork() == 0:
-        os.closerange(0, 3)  # or we could not be waited for
+        os.closerange(0, 3)  # otherwise the test would wait for the child, too
         os.open(fifo, os.O_RDONLY)
         os._exit(0)
-    say("forked")
+    report("forked")
     await asyncio.Event().wait()
 
 
 async def late(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
-    """Begin a run, and append when told to."""
+    """Begin a run; append after a line on standard input."""
     lease = await begin(store, thread_id, float(lease_seconds))
-    say("began", lease.epoch)
+    report("began", lease.epoch)
     await asyncio.to_thread(sys.stdin.readline)
     await store.append(lease, [event(2, 0)])
-    say("appended")
+    report("appended")
 
 
 async def tail(store: SQLiteStore, thread_id: str, until: str) -> None:
-    """Follow a thread; say "read FIRST LAST" for each batch."""
+    """Follow a thread; report "read FIRST LAST" for each batch."""
     async for batch in store.tail("a", thread_id):
-        say("read", batch.first, batch.last)
+        report("read", batch.first, batch.last)
         if batch.last >= int(until):
             return
 
 
 async def race(store: SQLiteStore, thread_id: str) -> None:
-    """Begin a run when told to."""
-    say("ready")
+    """Begin a run after a line on standard input."""
+    report("ready")
     await asyncio.to_thread(sys.stdin.readline)
     await begin(store, thread_id)
-    say("began")
+    report("began")
 
 
 async def check(store: SQLiteStore) -> None:
-    """Open and write."""
+    """Open the store and run a health check."""
     await store.check()
-    say("checked")
+    report("checked")
 
 
 async def main(path: str, action: str, *arguments: str) -> None:
@@ -127,7 +127,7 @@ async def main(path: str, action: str, *arguments: str) -> None:
             "check": check,
         }[action](store, *arguments)
     except StoreError as error:
-        say(type(error).__name__)
+        report(type(error).__name__)
     finally:
         await store.close()
 
