@@ -56,11 +56,7 @@ class MemoryStore(Store):
     """
 
     def __init__(
-        self,
-        *,
-        max_bytes: int = 256 * 1024 * 1024,
-        max_threads: int = 10_000,
-        clock: Callable[[], float] = time.time,
+        self, *, max_bytes: int = 256 * 1024 * 1024, max_threads: int = 10_000, clock: Callable[[], float] = time.time
     ) -> None:
         self._max_bytes = max_bytes
         self._max_threads = max_threads

@@ -114,8 +114,7 @@ def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[S
     for owner, lock in owners.fetchall():
         if is_dead(owner, lock):
             rows = db.execute(
-                f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?",
-                (now, owner, lock),
+                f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?", (now, owner, lock)
             )
             found += [_run_record(db, row) for row in rows]
     too_long = db.execute(

@@ -112,12 +112,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
 
 
 def append(
-    db: sqlite3.Connection,
-    now: float,
-    lease: Lease,
-    events: Sequence[bytes],
-    rows: Sequence[Row],
-    end: RunEnd | None,
+    db: sqlite3.Connection, now: float, lease: Lease, events: Sequence[bytes], rows: Sequence[Row], end: RunEnd | None
 ) -> Batch:
     """Append events, and close the run if ``end`` is given. Raises ``StaleLease``, ``InterruptTaken``."""
     thread, run, last, lease_until, lease_seconds, _ = _check_lease(db, lease)
@@ -128,8 +123,7 @@ def append(
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
         return _append_events(db, now, lease.scope, thread, last, events, rows, running=run)
     db.execute(
-        "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?",
-        (end.outcome, last + len(events), now, run),
+        "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?", (end.outcome, last + len(events), now, run)
     )
     db.execute("DELETE FROM viewers WHERE run = ?", (run,))
     _reopen_claims(db, thread, lease.run_id)

@@ -45,9 +45,6 @@ _MAX_PAUSE = 0.025
 Peers = Sequence[tuple[str, int]]
 """(token, port) of each process that has the file open."""
 
-Transaction = tuple[list[Any], Peers]
-"""The outcome of each job, and the processes to notify."""
-
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
@@ -274,8 +271,8 @@ class Writer:
 
     # While holding the turn
 
-    def _commit(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> Transaction:
-        """Run jobs in the transaction that was begun, and commit it."""
+    def _commit(self, db: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> tuple[list[Any], Peers]:
+        """Run jobs in the transaction that was begun, and commit it; return their outcomes and the other processes."""
         try:
             outcomes: list[Any] = []
             for job in jobs:
