@@ -13,7 +13,7 @@ from agents import Outcome, Thread, until
 
 from aguila.agent import BlockingRun, Run
 from aguila.agent.handles import ActivityHandle, ReasoningHandle, StepHandle, TextHandle, ToolCallHandle
-from aguila.agent.writing import SubagentHandle
+from aguila.agent.run_api import SubagentHandle
 from aguila.protocol import (
     Context,
     FileSource,

@@ -4,7 +4,7 @@ Below: ``aguila.stream`` writes and verifies. Above: ``aguila.server`` gives run
 any callable that takes a ``Run``; ``forms`` lists what it may be.
 """
 
-from aguila.agent.blocking import BlockingRun
+from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
 from aguila.agent.executor import execute
 from aguila.agent.interrupts import Interrupt

@@ -30,11 +30,11 @@ import traceback
 from typing import Any, cast
 
 from aguila.agent.context import Ending, RunContext, Services, Sink
-from aguila.agent.forms import Agent, BadOutput, drive
 from aguila.agent.interrupts import interrupts_in, others_in
-from aguila.agent.output import Output
+from aguila.agent.output import OutputMapper
 from aguila.agent.questions import InterruptCancelled, is_replayed
 from aguila.agent.run import Run
+from aguila.agent.runners import Agent, BadOutput, drive
 from aguila.codec.json.decoder import decode, encode
 from aguila.codec.logs import tell
 from aguila.codec.notices import Notice, log_notice
@@ -86,7 +86,7 @@ async def execute(
     Cancelling this cancels the agent, and ends the run as cancelled: it then returns as usual, after ``cancel_grace``
     seconds at the latest, or at once when it is cancelled again. Never raises what an agent raises.
     """
-    output = Output(context, sink)
+    output = OutputMapper(context, sink)
     run = Run(context, output, services, agent)
     task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, output, cancel_grace)
@@ -107,7 +107,7 @@ async def execute(
             task.cancel()
 
 
-async def _outcome_of(agent: Agent, run: Run, output: Output, grace: float) -> BaseException | None:
+async def _outcome_of(agent: Agent, run: Run, output: OutputMapper, grace: float) -> BaseException | None:
     """Drive the agent. What it raises is given, not raised: a task that raises SystemExit would end the event loop."""
     output.branches.begin()
     try:
@@ -119,7 +119,7 @@ async def _outcome_of(agent: Agent, run: Run, output: Output, grace: float) -> B
     return None
 
 
-async def _record_branches(output: Output, services: Services) -> None:
+async def _record_branches(output: OutputMapper, services: Services) -> None:
     """Note where the branches of the agent are, for a replay that follows. What goes wrong is the run's failure.
 
     Not if the run fails: what it said is taken back before another takes its place.
@@ -146,7 +146,7 @@ def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.result()
 
 
-async def _wait(task: asyncio.Task[BaseException | None], output: Output, grace: float) -> bool:
+async def _wait(task: asyncio.Task[BaseException | None], output: OutputMapper, grace: float) -> bool:
     """Wait for the agent; gives whether the run was cancelled before the agent was done."""
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
@@ -184,7 +184,7 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 class _End:
     """The end of a run."""
 
-    def __init__(self, context: RunContext, sink: Sink, output: Output, run: Run) -> None:
+    def __init__(self, context: RunContext, sink: Sink, output: OutputMapper, run: Run) -> None:
         self._context = context
         self._sink = sink
         self._output = output

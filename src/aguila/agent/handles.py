@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, cast
 
-from aguila.agent.branches import Branch, Branches, Place
 from aguila.agent.interrupts import interrupts_in
-from aguila.agent.output import Output
+from aguila.agent.output import OutputMapper
+from aguila.agent.replay.branches import Branch, Branches, Place
 from aguila.chat.from_chat.updates import Update
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json.decoder import encode
@@ -41,8 +41,8 @@ _ARRAY: Any = (list, tuple)
 class Opened(ABC):
     """Something that is open from entering until leaving."""
 
-    __slots__ = ()  # a subagent is a Writing as well, and only one of them may have some
-    _out: Output
+    __slots__ = ()  # a subagent is a RunAPI as well, and only one of them may have some
+    _out: OutputMapper
 
     @abstractmethod
     async def _close(self, error: BaseException | None) -> None:
@@ -68,7 +68,7 @@ class TextHandle(Opened):
 
     def __init__(
         self,
-        output: Output,
+        output: OutputMapper,
         owner: str | None,
         role: TextMessageRole | None,
         name: str | None,
@@ -106,7 +106,9 @@ class ReasoningHandle(Opened):
 
     __slots__ = ("_is_open", "_metadata", "_out", "_owner", "_span_id", "message_id")
 
-    def __init__(self, output: Output, owner: str | None, message_id: str | None, metadata: Metadata | None) -> None:
+    def __init__(
+        self, output: OutputMapper, owner: str | None, message_id: str | None, metadata: Metadata | None
+    ) -> None:
         self._out = output
         self._span_id = output.ids.mint("span")
         self.message_id = output.ids.mint("rsn") if message_id is None else message_id
@@ -160,7 +162,7 @@ class ToolCallHandle(Opened):
 
     def __init__(
         self,
-        output: Output,
+        output: OutputMapper,
         owner: str | None,
         name: str,
         call_id: str | None,
@@ -235,7 +237,12 @@ class StepHandle(Opened):
     __slots__ = ("_metadata", "_out", "_owner", "_parent", "name", "result", "status")
 
     def __init__(
-        self, output: Output, owner: str | None, name: str, parent: str | StepHandle | None, metadata: Metadata | None
+        self,
+        output: OutputMapper,
+        owner: str | None,
+        name: str,
+        parent: str | StepHandle | None,
+        metadata: Metadata | None,
     ) -> None:
         self._out = output
         self.name = name
@@ -315,7 +322,7 @@ class ChatHandle:
 
     __slots__ = ("_chat", "_out")
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: OutputMapper) -> None:
         self._out = output
         self._chat = output.new_chat()
         self._chat.keeps_names = True
@@ -343,7 +350,12 @@ class ActivityHandle:
     __slots__ = ("_content", "_out", "_owner", "activity_type", "message_id")
 
     def __init__(
-        self, output: Output, owner: str | None, activity_type: str, content: dict[str, Any], message_id: str | None
+        self,
+        output: OutputMapper,
+        owner: str | None,
+        activity_type: str,
+        content: dict[str, Any],
+        message_id: str | None,
     ) -> None:
         self._out = output
         self._owner = owner

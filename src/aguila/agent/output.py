@@ -16,12 +16,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
-from aguila.agent.branches import Branches
-from aguila.agent.chat import CHAT, is_account, is_delta, with_parts
+from aguila.agent.chat_values import CHAT, is_account, is_delta, with_parts
 from aguila.agent.context import RunContext, Sink
-from aguila.agent.ids import Ids
-from aguila.agent.replay import Replaying
-from aguila.agent.shared_state import MAX_PAUSE, MIN_PAUSE, SharedState
+from aguila.agent.replay.branches import Branches
+from aguila.agent.replay.filter import ReplayFilter
+from aguila.agent.replay.ids import Ids
+from aguila.agent.state import MAX_PAUSE, MIN_PAUSE, SharedState
 from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.codec.official import from_official, is_official
@@ -68,7 +68,7 @@ _TIMER_SLACK = 0.001
 """Seconds that a timer of the event loop may be early."""
 
 
-class Output:
+class OutputMapper:
     """The way of a run's events, from the agent to the sink."""
 
     def __init__(self, context: RunContext, sink: Sink) -> None:
@@ -77,7 +77,7 @@ class Output:
         self.writer = context.writer
         self.branches = Branches(context.recorded, is_replay=context.replay is not None)
         self.ids = Ids(context.thread_id, context.root_run_id, self.branches)
-        self.replaying: Replaying | None = None
+        self.replaying: ReplayFilter | None = None
         self.front = context.writer
         """The writer that the agent writes to: the run's, or a replay's own."""
         if context.replay is not None:
@@ -86,7 +86,7 @@ class Output:
             )
             self.front.start()
             self.writer._state = copy_json(_or_empty(context.client_state))
-            self.replaying = Replaying(self.branches, self.front, context.writer)
+            self.replaying = ReplayFilter(self.branches, self.front, context.writer)
         self.state = SharedState(self.front)
         self.ending: RunFinishedEvent | RunErrorEvent | None = None
         """The end of the run that the agent yielded itself."""
@@ -483,7 +483,7 @@ class StateSampler:
 
     __slots__ = ("_loop", "_output", "_pause", "_timer")
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: OutputMapper) -> None:
         self._output = output
         self._pause = MIN_PAUSE
         self._loop = asyncio.get_running_loop()

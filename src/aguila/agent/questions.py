@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aguila import protocol
-from aguila.agent.branches import Branch
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import Interrupt
-from aguila.agent.output import Output
+from aguila.agent.output import OutputMapper
+from aguila.agent.replay.branches import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.json_schema import check_schema
 from aguila.codec.json.decoder import encode
@@ -146,7 +146,7 @@ _place: ContextVar[_Place | None] = ContextVar("aguila.agent.place", default=Non
 class Questions:
     """The questions and recorded effects of one run."""
 
-    def __init__(self, context: RunContext, output: Output, services: Services) -> None:
+    def __init__(self, context: RunContext, output: OutputMapper, services: Services) -> None:
         self._output = output
         self._services = services
         self.is_stored = context.is_stored

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from aguila.agent.chat import CHAT, FILE_PROVIDER, read_conversation, with_parts
+from aguila.agent.chat_values import CHAT, FILE_PROVIDER, read_conversation, with_parts
 from aguila.agent.context import RunContext, Services
 from aguila.agent.handles import ChatHandle
-from aguila.agent.output import Output
+from aguila.agent.output import OutputMapper
 from aguila.agent.questions import Questions
-from aguila.agent.writing import Writing
+from aguila.agent.run_api import RunAPI
 from aguila.chat.hooks import Hooks
 from aguila.chat.types import ChatMessage
 from aguila.chat.user_text import last_user_text
@@ -43,14 +43,14 @@ from aguila.stream.json_values import copy_json
 from aguila.stream.writer import EventWriter
 
 
-class Run(Writing):
+class Run(RunAPI):
     """One run of an agent.
 
     ``state`` is a plain JSON value shared with the client: change it in place or assign it, the changes are found and
     sent. ``session`` is a private one, kept with the thread and never sent. ``result`` becomes the run's result.
     """
 
-    def __init__(self, context: RunContext, output: Output, services: Services, agent: Any = None) -> None:
+    def __init__(self, context: RunContext, output: OutputMapper, services: Services, agent: Any = None) -> None:
         input_ = context.input
         self.agent: Any = agent
         """What the run was begun with, as the app has it. An agent that is another was invoked by that one, and is not

@@ -15,7 +15,7 @@ from typing import Any
 
 from aguila.agent import InterruptCancelled, Run
 from aguila.agent.handles import ReasoningHandle, TextHandle
-from aguila.agent.writing import Writing
+from aguila.agent.run_api import RunAPI
 from aguila.codec.json.values import is_object
 from aguila.protocol import TokenUsage, ToolMessage, UserMessage
 from aguila.protocol.parts import DataSource, ImagePart, TextPart, parts_of
@@ -253,7 +253,7 @@ def images_of(run: Run) -> list[ImagePart]:
     return [part for part in parts_of(content) if isinstance(part, ImagePart)]
 
 
-async def say(writer: Writing, words: str, pace: float = PACE) -> None:
+async def say(writer: RunAPI, words: str, pace: float = PACE) -> None:
     """A message, word by word."""
     async with writer.text() as text:
         await write(text, words, pace)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from aguila.agent.forms import check_agent
+from aguila.agent.runners import check_agent
 from aguila.store import DEFAULT_AGENT
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,63}")

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from aguila.agent.chat import FILE_PROVIDER
+from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.codec import encode
 from aguila.codec.dialects import UNDECLARED, Dialect, Link, dialect_of
 from aguila.codec.negotiate import negotiate

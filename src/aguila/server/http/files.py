@@ -5,7 +5,7 @@ Below: ``files``. Above: the table in ``routes``.
 
 from __future__ import annotations
 
-from aguila.agent.chat import FILE_PROVIDER
+from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.server.files import file_response, receive_upload
 from aguila.server.http.body_limits import Share
 from aguila.server.http.responses import SLICE, Document, Receive, Reply, Send, json_document

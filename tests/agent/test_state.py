@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aguila.agent import output as output_module
-from aguila.agent import shared_state
+from aguila.agent import state as shared_state
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
 from aguila.stream.json_values import json_equal
@@ -336,7 +336,7 @@ def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sampled: list[None] = []
-    real = output_module.Output.sample_state
+    real = output_module.OutputMapper.sample_state
 
     def sample(self: Any) -> bool:
         sampled.append(None)
@@ -350,7 +350,7 @@ def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end
         await until(lambda: sampled)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_module.Output, "sample_state", sample)
+        patch.setattr(output_module.OutputMapper, "sample_state", sample)
         outcome = asyncio.run(thread.run(agent))
     assert outcome.ending.outcome == "error"
     assert "/n" in caplog.text

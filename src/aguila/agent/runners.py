@@ -26,10 +26,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
-from aguila.agent.blocking import BlockingRun
-from aguila.agent.bridge import Bridge, Called, Yielded
-from aguila.agent.chat import CHAT, with_parts
-from aguila.agent.output import Output
+from aguila.agent.blocking.run import BlockingRun
+from aguila.agent.blocking.thread_portal import Called, ThreadPortal, Yielded
+from aguila.agent.chat_values import CHAT, with_parts
+from aguila.agent.output import OutputMapper
 from aguila.agent.run import Run
 from aguila.codec.logs import members
 from aguila.offload import offload
@@ -76,7 +76,7 @@ def is_async(agent: Agent) -> bool:
             return False
 
 
-def drive(agent: Agent, run: Run, output: Output, grace: float) -> Coroutine[Any, Any, None]:
+def drive(agent: Agent, run: Run, output: OutputMapper, grace: float) -> Coroutine[Any, Any, None]:
     """Run an agent to its end, and send what it yields and returns.
 
     Raises what the agent raises, or ``BadOutput``.
@@ -84,7 +84,7 @@ def drive(agent: Agent, run: Run, output: Output, grace: float) -> Coroutine[Any
     return (_drive_async if is_async(agent) else _drive_thread)(agent, run, output, grace)
 
 
-async def _drive_async(agent: Agent, run: Run, output: Output, grace: float) -> None:
+async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
     output.begin_sampling()
     # All in one coroutine: whenever the agent goes on, the event loop comes through each one above it.
     produced: Any = agent(run)
@@ -121,7 +121,7 @@ async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
         _log.warning("the agent failed while it was being closed", exc_info=True, extra=members())
 
 
-def _take_return(value: Any, run: Run, output: Output) -> None:
+def _take_return(value: Any, run: Run, output: OutputMapper) -> None:
     try:
         result = output.accept_return(value)
     except Exception as error:
@@ -130,16 +130,16 @@ def _take_return(value: Any, run: Run, output: Output) -> None:
         run.result = result
 
 
-async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) -> None:
-    bridge = Bridge()
-    work = functools.partial(_work, agent, BlockingRun(run, bridge), bridge, output)
+async def _drive_thread(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
+    portal = ThreadPortal()
+    work = functools.partial(_work, agent, BlockingRun(run, portal), portal, output)
     # A thread of its own: agents wait for models, and a shared pool would make them wait for each other.
     threading.Thread(
         target=contextvars.copy_context().run, args=(work,), name=f"aguila run {run.run_id}", daemon=True
     ).start()
     try:
         while True:
-            item = await bridge.get()
+            item = await portal.get()
             if isinstance(item, Yielded):
                 try:
                     output.accept(item.value)
@@ -151,19 +151,19 @@ async def _drive_thread(agent: Agent, run: Run, output: Output, grace: float) ->
                     await _do(item, output)
             else:
                 break
-        bridge.close()  # to other threads that the agent may have left behind
+        portal.close()  # to other threads that the agent may have left behind
     except BaseException:
-        bridge.close()
+        portal.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await bridge.ended.wait()
+                await portal.ended.wait()
         raise
     if item.error is not None:
         raise item.error
     _take_return(item.value, run, output)
 
 
-async def _do(called: Called, output: Output) -> None:
+async def _do(called: Called, output: OutputMapper) -> None:
     try:
         output.send_state_if_due()  # a thread that waits for its call cannot be changing the state
         result = await called.call()
@@ -178,9 +178,9 @@ async def _do(called: Called, output: Output) -> None:
         called.future.set_result(result)
 
 
-def _work(agent: Agent, run: BlockingRun, bridge: Bridge, output: Output) -> None:
+def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: OutputMapper) -> None:
     """The whole life of an agent's thread."""
-    bridge.begin()
+    portal.begin()
     value: Any = None
     failure: BaseException | None = None
     try:
@@ -192,13 +192,13 @@ def _work(agent: Agent, run: BlockingRun, bridge: Bridge, output: Output) -> Non
                 "a plain function returned something async; make the agent an async function, or use functools.partial"
             )
         if hasattr(value, "__next__"):
-            value = _pull(value, bridge, output)
+            value = _pull(value, portal, output)
     except BaseException as error:  # noqa: BLE001 - it is raised in the agent's task
         failure = error
-    bridge.end(value, failure)
+    portal.end(value, failure)
 
 
-def _pull(values: Any, bridge: Bridge, output: Output) -> Any:
+def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
     """Iterate a generator in its thread; gives what it returns."""
     try:
         while True:
@@ -210,16 +210,16 @@ def _pull(values: Any, bridge: Bridge, output: Output) -> Any:
                 value = with_parts(value)
             if output.state.is_read:
                 # The agent can change the state at any moment, so it waits while the state is compared.
-                bridge.call(functools.partial(_accept, output, value))
+                portal.call(functools.partial(_accept, output, value))
             else:
-                bridge.put(Yielded(value))
+                portal.put(Yielded(value))
     finally:
         close = getattr(values, "close", None)
         if close is not None:
             close()
 
 
-async def _accept(output: Output, value: Any) -> None:
+async def _accept(output: OutputMapper, value: Any) -> None:
     try:
         output.accept(value)
     except Exception as error:

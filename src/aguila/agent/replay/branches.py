@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
-from aguila.agent.ids import short_hash
 from aguila.agent.interrupts import interrupts_in
+from aguila.agent.replay.ids import short_hash
 from aguila.codec.json.decoder import encode
 from aguila.codec.json.text import load
 from aguila.codec.notices import log_notice

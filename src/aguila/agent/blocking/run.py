@@ -1,6 +1,6 @@
 """Layer: agent. ``BlockingRun``: the handle of an agent that runs in a thread. Same names, plain methods.
 
-Above: the agent. Below: ``run`` and ``writing`` do the work, on the event loop; ``bridge`` carries each call there;
+Above: the agent. Below: ``run`` and ``writing`` do the work, on the event loop; ``portal`` carries each call there;
 ``blocking_handles`` is what it gives out.
 What a method means and raises is said there. Once the run was cancelled every method raises
 ``asyncio.CancelledError``, which is no ``Exception``.
@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from aguila.agent.blocking_handles import (
+from aguila.agent.blocking.handles import (
     BlockingActivity,
     BlockingBranch,
     BlockingChat,
@@ -27,12 +27,12 @@ from aguila.agent.blocking_handles import (
     BlockingToolCall,
     WithResult,
 )
-from aguila.agent.bridge import Bridge
+from aguila.agent.blocking.thread_portal import ThreadPortal
 from aguila.agent.handles import ToolCallHandle
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question, within_itself
 from aguila.agent.run import Run
+from aguila.agent.run_api import RunAPI, SubagentHandle
 from aguila.agent.tool_calls import ToolResult, failed_call
-from aguila.agent.writing import SubagentHandle, Writing
 from aguila.chat.hooks import Hooks
 from aguila.chat.tools import FunctionTool
 from aguila.chat.types import ChatMessage
@@ -55,15 +55,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BlockingWriting(ABC):
+class BlockingRunAPI(ABC):
     """See ``Writing``."""
 
     __slots__ = ()  # a subagent is a handle as well, and only one of them may have some
-    _bridge: Bridge
+    _portal: ThreadPortal
 
     @property
     @abstractmethod
-    def _writing(self) -> Writing:
+    def _writing(self) -> RunAPI:
         """What does the work."""
 
     def _made(self, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ class BlockingWriting(ABC):
         async def call() -> T:
             return make(*args, **kwargs)
 
-        return self._bridge.call(call)
+        return self._portal.call(call)
 
     def text(
         self,
@@ -82,7 +82,7 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> BlockingText:
         """A text message, open while it is entered: ``with run.text() as text: text.write("...")``."""
-        return BlockingText(self._made(self._writing.text, role, name, message_id, metadata), self._bridge)
+        return BlockingText(self._made(self._writing.text, role, name, message_id, metadata), self._portal)
 
     def say(
         self,
@@ -93,11 +93,11 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> str:
         """A whole text message; gives its id."""
-        return self._bridge.call(partial(self._writing.say, text, role, name, message_id, metadata))
+        return self._portal.call(partial(self._writing.say, text, role, name, message_id, metadata))
 
     def reasoning(self, message_id: str | None = None, metadata: Metadata | None = None) -> BlockingReasoning:
         """A thought, open while it is entered."""
-        return BlockingReasoning(self._made(self._writing.reasoning, message_id, metadata), self._bridge)
+        return BlockingReasoning(self._made(self._writing.reasoning, message_id, metadata), self._portal)
 
     def tool_call(
         self,
@@ -110,7 +110,7 @@ class BlockingWriting(ABC):
         stream: bool = False,
     ) -> BlockingToolCall:
         """Call a tool."""
-        call = self._bridge.call(
+        call = self._portal.call(
             partial(
                 self._writing.tool_call,
                 name,
@@ -121,7 +121,7 @@ class BlockingWriting(ABC):
                 stream=stream,
             )
         )
-        return BlockingToolCall(call, self._bridge)
+        return BlockingToolCall(call, self._portal)
 
     def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
         """Show a call of a function tool, ask for approval if it needs one, call it and send its result.
@@ -129,10 +129,10 @@ class BlockingWriting(ABC):
         A plain function is called in this thread, an async one on the event loop.
         """
         if tool.is_async:
-            return self._bridge.call(partial(self._writing.call_tool, tool, args))
+            return self._portal.call(partial(self._writing.call_tool, tool, args))
         arguments: dict[str, Any] = {} if args is None else copy_json(args)
         key = self._made(self._writing._questions.new_key, f"tool {tool.name}")
-        call, arguments, known = self._bridge.call(partial(self._writing._begin_call, tool, arguments))
+        call, arguments, known = self._portal.call(partial(self._writing._begin_call, tool, arguments))
 
         def effect() -> Any:
             try:
@@ -143,25 +143,25 @@ class BlockingWriting(ABC):
 
         if known is None:
             known = msgspec.convert(self._once(key, effect), ToolResult)
-        self._bridge.call(partial(call.result, known.content))
+        self._portal.call(partial(call.result, known.content))
         return known
 
     def _once(self, key: str, effect: Callable[[], Any]) -> Any:
         """Give the recorded result of an effect, or call it in this thread and record its result."""
-        questions, bridge = self._writing._questions, self._bridge
+        questions, portal = self._writing._questions, self._portal
         doing = (threading.get_ident(), key)
-        if doing in bridge.active_effects:
+        if doing in portal.active_effects:
             raise RuntimeError(within_itself(key))
-        with bridge.effect_locks[key]:
-            known, value = bridge.call(partial(questions.find, key))
+        with portal.effect_locks[key]:
+            known, value = portal.call(partial(questions.find, key))
             if known:
                 return value
-            bridge.active_effects.add(doing)
+            portal.active_effects.add(doing)
             try:
                 value = effect()
             finally:
-                bridge.active_effects.discard(doing)
-            return bridge.call(partial(questions.record, key, value))
+                portal.active_effects.discard(doing)
+            return portal.call(partial(questions.record, key, value))
 
     def stream_tool_call(
         self,
@@ -179,14 +179,14 @@ class BlockingWriting(ABC):
             parent_message_id=parent_message_id,
             metadata=metadata,
         )
-        return BlockingToolCall(call, self._bridge)
+        return BlockingToolCall(call, self._portal)
 
     def step(
         self, name: str, parent: str | BlockingStep | None = None, metadata: Metadata | None = None
     ) -> BlockingStep:
         """A step, open while it is entered."""
         above = parent._handle if isinstance(parent, BlockingStep) else parent
-        return BlockingStep(self._writing.step(name, above, metadata), self._bridge)
+        return BlockingStep(self._writing.step(name, above, metadata), self._portal)
 
     def subagent(
         self,
@@ -208,22 +208,22 @@ class BlockingWriting(ABC):
             parent_message_id=parent_message_id,
             metadata=metadata,
         )
-        return BlockingSubagent(handle, self._bridge)
+        return BlockingSubagent(handle, self._portal)
 
     def activity(
         self, activity_type: str, content: dict[str, Any], *, message_id: str | None = None, replace: bool | None = None
     ) -> BlockingActivity:
         """Show an activity; what this gives can change it."""
         call = partial(self._writing.activity, activity_type, content, message_id=message_id, replace=replace)
-        return BlockingActivity(self._bridge.call(call), self._bridge)
+        return BlockingActivity(self._portal.call(call), self._portal)
 
     def custom(self, name: str, value: Any, *, metadata: Metadata | None = None) -> None:
         """An event whose meaning the application defines."""
-        self._bridge.call(partial(self._writing.custom, name, value, metadata=metadata))
+        self._portal.call(partial(self._writing.custom, name, value, metadata=metadata))
 
     def raw(self, event: Any, source: str | None = None, *, metadata: Metadata | None = None) -> None:
         """An event of another system."""
-        self._bridge.call(partial(self._writing.raw, event, source, metadata=metadata))
+        self._portal.call(partial(self._writing.raw, event, source, metadata=metadata))
 
     @overload
     def branch(self, name: str, /) -> BlockingBranch: ...
@@ -235,7 +235,7 @@ class BlockingWriting(ABC):
         With a function, call it in the branch, in this thread: ``pool.submit(run.branch, "flight", book, "flight")``.
         Without one, give a scope: ``with run.branch("flight"):``.
         """
-        scope = BlockingBranch(self._writing.branch(name), self._bridge)
+        scope = BlockingBranch(self._writing.branch(name), self._portal)
         if function is None:
             return scope
         with scope:
@@ -252,7 +252,7 @@ class BlockingWriting(ABC):
         metadata: Metadata | None = None,
     ) -> Any:
         """Ask the user; gives the answer's payload."""
-        return self._bridge.call(
+        return self._portal.call(
             partial(
                 self._writing.ask,
                 question,
@@ -266,7 +266,7 @@ class BlockingWriting(ABC):
 
     def ask_all(self, questions: Sequence[Question | str]) -> list[Any]:
         """Ask several questions at once."""
-        return self._bridge.call(partial(self._writing.ask_all, questions))
+        return self._portal.call(partial(self._writing.ask_all, questions))
 
     def approve(
         self,
@@ -283,7 +283,7 @@ class BlockingWriting(ABC):
             self._writing.approve, tool, args, message=message, key=key, expires_at=expires_at, metadata=metadata
         )
         try:
-            return self._approval(self._bridge.call(call))
+            return self._approval(self._portal.call(call))
         except InterruptCancelled as given_up:
             raise self._given_up(given_up) from None
 
@@ -302,7 +302,7 @@ class BlockingWriting(ABC):
             for each in calls
         ]
         try:
-            return [self._approval(one) for one in self._bridge.call(partial(self._writing.approve_all, proposed))]
+            return [self._approval(one) for one in self._portal.call(partial(self._writing.approve_all, proposed))]
         except InterruptCancelled as given_up:
             raise self._given_up(given_up) from None
 
@@ -321,12 +321,12 @@ class BlockingWriting(ABC):
         return Approval(
             approved=approval.approved,
             arguments=approval.arguments,
-            call=BlockingToolCall(approval.call, self._bridge),
+            call=BlockingToolCall(approval.call, self._portal),
             reason=approval.reason,
         )
 
 
-class BlockingSubagent(WithResult[SubagentHandle], BlockingWriting):
+class BlockingSubagent(WithResult[SubagentHandle], BlockingRunAPI):
     """See ``SubagentHandle``."""
 
     __slots__ = ()
@@ -342,14 +342,14 @@ class BlockingSubagent(WithResult[SubagentHandle], BlockingWriting):
 
     def fail(self, message: str, code: str | None = None) -> None:
         """End the invocation as failed; the run goes on."""
-        self._bridge.call(partial(self._handle.fail, message, code))
+        self._portal.call(partial(self._handle.fail, message, code))
 
 
-class BlockingRun(BlockingWriting):
+class BlockingRun(BlockingRunAPI):
     """See ``Run``."""
 
-    def __init__(self, run: Run, bridge: Bridge) -> None:
-        self._bridge = bridge
+    def __init__(self, run: Run, portal: ThreadPortal) -> None:
+        self._portal = portal
         self._run = run
         self.input: RunAgentInput = run.input
         self.resume_input: RunAgentInput | None = run.resume_input
@@ -406,7 +406,7 @@ class BlockingRun(BlockingWriting):
 
     def chat(self) -> BlockingChat:
         """One who speaks in chat updates beside others."""
-        return BlockingChat(self._run.chat(), self._bridge)
+        return BlockingChat(self._run.chat(), self._portal)
 
     @property
     def is_stored(self) -> bool:
@@ -444,27 +444,27 @@ class BlockingRun(BlockingWriting):
 
     def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
         """The conversation as chat messages, with data decoded and uploads as the bytes they are."""
-        return self._bridge.call(partial(self._run.chat_messages, messages))
+        return self._portal.call(partial(self._run.chat_messages, messages))
 
     def emit(self, event: Any) -> None:
         """Send what a generator would yield."""
-        self._bridge.call(partial(self._run.emit, event))
+        self._portal.call(partial(self._run.emit, event))
 
     def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the state by a JSON Patch, without comparing it."""
-        self._bridge.call(partial(self._run.patch_state, patch))
+        self._portal.call(partial(self._run.patch_state, patch))
 
     def flush(self) -> None:
         """Send the changes of the state now."""
-        self._bridge.call(self._run.flush)
+        self._portal.call(self._run.flush)
 
     def state_snapshot(self) -> None:
         """Send the whole state."""
-        self._bridge.call(self._run.state_snapshot)
+        self._portal.call(self._run.state_snapshot)
 
     def messages_snapshot(self, messages: Sequence[Message]) -> None:
         """Restate the conversation."""
-        self._bridge.call(partial(self._run.messages_snapshot, messages))
+        self._portal.call(partial(self._run.messages_snapshot, messages))
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Tokens of one model call."""
@@ -482,7 +482,7 @@ class BlockingRun(BlockingWriting):
         try:
             yield
         finally:
-            if not self._bridge.is_closed:
+            if not self._portal.is_closed:
                 self._made(held.__exit__, None, None, None)
 
     def new_key(self, kind: str) -> str:
@@ -491,4 +491,4 @@ class BlockingRun(BlockingWriting):
 
     def file(self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str) -> bytes | None:
         """The bytes of an uploaded file, or of data carried inline."""
-        return self._bridge.call(partial(self._run.file, part))
+        return self._portal.call(partial(self._run.file, part))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aguila.agent.branches import Branches
+    from aguila.agent.replay.branches import Branches
 
 
 def short_hash(*parts: str) -> str:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aguila.agent.branches import ROLES, Branches, Key
+from aguila.agent.replay.branches import ROLES, Branches, Key
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -40,7 +40,7 @@ from aguila.stream.rules import STEP, SUBAGENT, Item
 from aguila.stream.writer import Events, EventWriter
 
 
-class Replaying:
+class ReplayFilter:
     """The muted part of a resumed run, and what it leaves open."""
 
     def __init__(self, branches: Branches, front: EventWriter, writer: EventWriter) -> None:

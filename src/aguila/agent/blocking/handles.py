@@ -1,6 +1,6 @@
 """Layer: agent. The handles of an agent that runs in a thread: those of ``handles``, with methods that wait.
 
-Above: ``blocking`` gives them out. Below: ``handles`` does the work, on the event loop; ``bridge`` carries each call
+Above: ``blocking`` gives them out. Below: ``handles`` does the work, on the event loop; ``portal`` carries each call
 there. What a method means and raises is said there.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from aguila.agent.bridge import Bridge
+from aguila.agent.blocking.thread_portal import ThreadPortal
 from aguila.agent.handles import (
     ActivityHandle,
     BranchScope,
@@ -21,7 +21,7 @@ from aguila.agent.handles import (
     TextHandle,
     ToolCallHandle,
 )
-from aguila.agent.writing import SubagentHandle
+from aguila.agent.run_api import SubagentHandle
 from aguila.chat.from_chat.updates import Update
 from aguila.protocol import JsonPatchOperation, Metadata
 
@@ -30,43 +30,43 @@ Entered = TypeVar("Entered", TextHandle, ReasoningHandle, ToolCallHandle, StepHa
 Resulting = TypeVar("Resulting", StepHandle, SubagentHandle)
 
 
-class Bridged(Generic[H]):
+class PortalHandle(Generic[H]):
     """A handle whose methods wait."""
 
-    __slots__ = ("_bridge", "_handle")
+    __slots__ = ("_handle", "_portal")
 
-    def __init__(self, handle: H, bridge: Bridge) -> None:
+    def __init__(self, handle: H, portal: ThreadPortal) -> None:
         self._handle = handle
-        self._bridge = bridge
+        self._portal = portal
 
 
-class Blocking(Bridged[Entered]):
+class Blocking(PortalHandle[Entered]):
     """A handle whose context manager and methods wait."""
 
     __slots__ = ()
 
     def __enter__(self) -> Self:
-        self._bridge.call(self._handle.__aenter__)
+        self._portal.call(self._handle.__aenter__)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._bridge.is_closed:  # otherwise the end of the run closes what is open
-            self._bridge.call(partial(self._handle.__aexit__, kind, error, trace))
+        if not self._portal.is_closed:  # otherwise the end of the run closes what is open
+            self._portal.call(partial(self._handle.__aexit__, kind, error, trace))
 
 
-class BlockingBranch(Bridged[BranchScope]):
+class BlockingBranch(PortalHandle[BranchScope]):
     """See ``BranchScope``."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        self._bridge.call(self._handle.__aenter__)
+        self._portal.call(self._handle.__aenter__)
 
     def __exit__(self, *error: object) -> None:
-        if not self._bridge.is_closed:  # otherwise the run is over
-            self._bridge.call(partial(self._handle.__aexit__, *error))
+        if not self._portal.is_closed:  # otherwise the run is over
+            self._portal.call(partial(self._handle.__aexit__, *error))
 
 
 class WithResult(Blocking[Resulting]):
@@ -105,7 +105,7 @@ class BlockingText(Blocking[TextHandle]):
 
     def write(self, delta: str) -> None:
         """More text."""
-        self._bridge.call(partial(self._handle.write, delta))
+        self._portal.call(partial(self._handle.write, delta))
 
 
 class BlockingReasoning(Blocking[ReasoningHandle]):
@@ -120,11 +120,11 @@ class BlockingReasoning(Blocking[ReasoningHandle]):
 
     def write(self, delta: str) -> None:
         """More of the thought."""
-        self._bridge.call(partial(self._handle.write, delta))
+        self._portal.call(partial(self._handle.write, delta))
 
     def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
         """An opaque artefact that the client returns with this thought."""
-        self._bridge.call(partial(self._handle.encrypted, value, type))
+        self._portal.call(partial(self._handle.encrypted, value, type))
 
 
 class BlockingToolCall(Blocking[ToolCallHandle]):
@@ -149,19 +149,19 @@ class BlockingToolCall(Blocking[ToolCallHandle]):
 
     def args(self, delta: str) -> None:
         """More of the argument text."""
-        self._bridge.call(partial(self._handle.args, delta))
+        self._portal.call(partial(self._handle.args, delta))
 
     def end(self) -> None:
         """The arguments are complete."""
-        self._bridge.call(self._handle.end)
+        self._portal.call(self._handle.end)
 
     def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
         """Answer the call."""
-        self._bridge.call(partial(self._handle.result, content, message_id=message_id, metadata=metadata))
+        self._portal.call(partial(self._handle.result, content, message_id=message_id, metadata=metadata))
 
     def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
         """An opaque artefact that the client returns with this call."""
-        self._bridge.call(partial(self._handle.encrypted, value, type))
+        self._portal.call(partial(self._handle.encrypted, value, type))
 
 
 class BlockingStep(WithResult[StepHandle]):
@@ -189,7 +189,7 @@ class BlockingStep(WithResult[StepHandle]):
         return self._handle.parent
 
 
-class BlockingChat(Bridged[ChatHandle]):
+class BlockingChat(PortalHandle[ChatHandle]):
     """See ``ChatHandle``."""
 
     __slots__ = ()
@@ -201,14 +201,14 @@ class BlockingChat(Bridged[ChatHandle]):
 
     def tell(self, update: Update) -> None:
         """Send what an update becomes."""
-        self._bridge.call(partial(self._handle.tell, update))
+        self._portal.call(partial(self._handle.tell, update))
 
     def close(self, metadata: Metadata | None = None) -> None:
         """End the text or the thought that is open."""
-        self._bridge.call(partial(self._handle.close, metadata))
+        self._portal.call(partial(self._handle.close, metadata))
 
 
-class BlockingActivity(Bridged[ActivityHandle]):
+class BlockingActivity(PortalHandle[ActivityHandle]):
     """See ``ActivityHandle``."""
 
     __slots__ = ()
@@ -220,8 +220,8 @@ class BlockingActivity(Bridged[ActivityHandle]):
 
     def update(self, content: dict[str, Any]) -> None:
         """Change the content to this."""
-        self._bridge.call(partial(self._handle.update, content))
+        self._portal.call(partial(self._handle.update, content))
 
     def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Change the content by a JSON Patch."""
-        self._bridge.call(partial(self._handle.patch, patch))
+        self._portal.call(partial(self._handle.patch, patch))

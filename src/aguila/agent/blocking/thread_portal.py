@@ -3,7 +3,7 @@
 Everything that the thread sends goes through one queue, in order, and is handled by the agent's task. So nothing is
 sent from two threads at once. Other threads of the agent may call as well.
 
-The queue is bounded: a generator that is faster than the run waits. Closing the bridge (the run was cancelled, or a
+The queue is bounded: a generator that is faster than the run waits. Closing the portal (the run was cancelled, or a
 yielded value was refused) ends the thread at its next call with ``CancelledError``, because a thread cannot be
 interrupted from outside.
 """
@@ -63,7 +63,7 @@ class Ended:
 Item = Yielded | Called | Ended
 
 
-class Bridge:
+class ThreadPortal:
     """The queue between an agent's thread and its task."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Bridge:
         self._own = threading.get_ident()
 
     def put(self, item: Item) -> None:
-        """Queue something for the task. Raises ``CancelledError`` once the bridge is closed."""
+        """Queue something for the task. Raises ``CancelledError`` once the portal is closed."""
         with self._changed:
             while len(self._items) >= AHEAD and not self._is_closed:
                 self._changed.wait()

@@ -22,7 +22,7 @@ from aguila.agent.handles import (
     arguments_of,
     status_of,
 )
-from aguila.agent.output import Output
+from aguila.agent.output import OutputMapper
 from aguila.agent.questions import (
     APPROVAL_SCHEMA,
     Approval,
@@ -45,12 +45,14 @@ T = TypeVar("T")
 _ROLES: tuple[str, ...] = get_args(TextMessageRole)
 
 
-class Writing:
+class RunAPI:
     """What the agent itself and each of its subagents can say. All of it is attributed to ``_owner``."""
 
     __slots__ = ("_frontend_tools", "_out", "_owner", "_questions")
 
-    def __init__(self, output: Output, questions: Questions, frontend_tools: frozenset[str], owner: str | None) -> None:
+    def __init__(
+        self, output: OutputMapper, questions: Questions, frontend_tools: frozenset[str], owner: str | None
+    ) -> None:
         self._out = output
         self._questions = questions
         self._frontend_tools = frontend_tools
@@ -359,21 +361,21 @@ async def _call_in(
         return await function(*args, **kwargs)
 
 
-class SubagentHandle(Opened, Writing):
+class SubagentHandle(Opened, RunAPI):
     """An invocation of a subagent. ``id`` is its run id, ``result`` may be set to a JSON value."""
 
     __slots__ = ("_opening", "id", "name", "result")
 
     def __init__(
         self,
-        output: Output,
+        output: OutputMapper,
         questions: Questions,
         frontend_tools: frozenset[str],
         run_id: str,
         name: str,
         opening: dict[str, Any],
     ) -> None:
-        Writing.__init__(self, output, questions, frontend_tools, run_id)
+        RunAPI.__init__(self, output, questions, frontend_tools, run_id)
         self.id = run_id
         self.name = name
         self.result: Any = None

@@ -1,0 +1,1 @@
+"""``BlockingRun`` and its handles, for agents that run in a thread."""
