@@ -20,7 +20,7 @@ from aguila.chat.types import (
     TextContent,
     UriContent,
 )
-from aguila.codec.compat.documents import _media_part
+from aguila.codec.compat.documents import convert_binary_part
 from aguila.codec.json.buffer import Whole
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn
@@ -169,7 +169,7 @@ def _collect_properties(part: ContentPart) -> Properties:
 
 
 def _upgrade_part(part: BinaryInputContent) -> ContentPart:
-    media = _media_part(msgspec.to_builtins(part))
+    media = convert_binary_part(msgspec.to_builtins(part))
     if media is None:
         raise DecodeError("a binary part needs one of data, url and id", rule="ERA-3")
     return msgspec.convert(media, ContentPart)

@@ -83,7 +83,7 @@ def binary_part(value: Any, memory: Memory) -> Any:
             raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=memory.path)
         if value.get("mimeType") is None:
             value = {**value, "mimeType": "application/octet-stream"}
-    media = _media_part(value)
+    media = convert_binary_part(value)
     if media is None:
         return value
     memory.hit()
@@ -91,7 +91,7 @@ def binary_part(value: Any, memory: Memory) -> Any:
 
 
 def _without_twins(parts: list[Any], memory: Memory) -> list[Any]:
-    binary = {i: media for i, part in enumerate(parts) if (media := _media_part(part)) is not None}
+    binary = {i: media for i, part in enumerate(parts) if (media := convert_binary_part(part)) is not None}
     if not binary:
         return parts
     present: set[tuple[str | None, ...]] = set()
@@ -107,7 +107,7 @@ def _without_twins(parts: list[Any], memory: Memory) -> list[Any]:
     return [part for i, part in enumerate(parts) if i not in dropped]
 
 
-def _media_part(part: Any) -> Raw | None:
+def convert_binary_part(part: Any) -> Raw | None:
     """What a binary part is today; None for another part, a malformed one, or one that refers to nothing."""
     if not is_object(part) or part.get("type") != "binary":
         return None
