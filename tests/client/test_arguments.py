@@ -119,7 +119,7 @@ def test_what_auth_gives_must_be_a_token_or_headers(twin):
     [
         ({"content": 5}, TypeError, "content: expected text, parts or messages, got a int"),
         ({"content": ["x", 5]}, TypeError, r"content\[1\]: expected text, parts or messages, got a int"),
-        ({"content": {"text": "x"}}, EncodeError, "a message, which has a role, or a part, which has a type"),
+        ({"content": {"text": "x"}}, EncodeError, "a message, with a role, or a part, with a type"),
         ({"content": {"type": "text", "text": 5}}, EncodeError, "at '/text'"),
         ({"content": {"role": "user", "content": {1}}}, EncodeError, "type set is not JSON at '/content'"),
         ({"context": 5}, TypeError, "context: expected a list of Context objects"),
@@ -238,7 +238,7 @@ def test_a_binary_part_that_refers_to_nothing_is_refused(twin):
 def test_there_must_be_something_to_resume(twin):
     thread = twin.client(URL).thread("known")
     for answers in ({}, {"q": 1}):
-        with pytest.raises(IllegalStep, match=r"none is open here; thread\.refresh\(\)"):
+        with pytest.raises(IllegalStep, match=r"none is open; thread\.refresh\(\)"):
             twin.result(thread.resume(answers))
 
 

@@ -12,7 +12,7 @@ from scripted import ScriptedServer, call, run_of, text
 from aguila import ChatClient
 from aguila.chat import ApprovalRequestContent, ChatMessage
 from aguila.client import ChatOptions
-from aguila.client.requests.message_id_map import restated
+from aguila.client.requests.message_id_map import find_renamed
 from aguila.protocol import AssistantMessage, Message, UserMessage
 
 
@@ -126,5 +126,5 @@ def test_a_server_that_keeps_the_last_turn_alone_is_understood() -> None:
         UserMessage(id="u2", content="yes"),
     ]
     theirs, answer = UserMessage(id="x", content="yes"), AssistantMessage(id="y", content="Fine")
-    assert restated(sent, [theirs, answer]) == {("user", "u2"): theirs}  # the answer is new, in the same words
-    assert restated(sent, [*sent, answer]) == {}
+    assert find_renamed(sent, [theirs, answer]) == {("user", "u2"): theirs}  # the answer is new, in the same words
+    assert find_renamed(sent, [*sent, answer]) == {}

@@ -1,6 +1,6 @@
-"""Layer: client. Call any AG-UI agent: ``AsyncClient`` for asyncio, ``Client`` without.
+"""Call any AG-UI agent: ``AsyncClient`` for asyncio, ``Client`` without.
 
-Below: ``aguila.stream`` says what events mean. All logic is written once, without I/O; the twins only drive it.
+The logic is written once, as programs without I/O (``thread``, ``streaming``); ``drivers`` perform their effects.
 """
 
 from aguila.chat.tools import FunctionTool, ToolError, tool

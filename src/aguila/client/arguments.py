@@ -1,7 +1,4 @@
-"""Layer: client. What an application gives us, looked at when it is given: a mistake is told there, by its name.
-
-Below: nothing of the client. Above: ``_base``, ``thread``, ``tools``. Values that go onto the wire are ``outgoing``'s.
-"""
+"""Check the arguments of public calls, so that an error names the argument."""
 
 from __future__ import annotations
 
@@ -11,20 +8,20 @@ from typing import Any
 
 
 def expect(name: str, value: Any, kinds: Any, wanted: str) -> None:
-    """Raises TypeError, with the argument's name and what is wanted, for a value that is none of these kinds."""
+    """Raise TypeError with the name of the argument and the expected kind, unless the value is of one of the types."""
     if not isinstance(value, kinds):
         raise TypeError(f"{name}: expected {wanted}, got {_shown(value)}")
 
 
 def listed(name: str, value: Any, wanted: str) -> list[Any]:
-    """The elements of a list. Raises TypeError for text, and for what is no list, such as one element by itself."""
+    """Return the elements of a list. Raise TypeError for text, and for anything that is not iterable."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected a list of {wanted}, got {_shown(value)}")
     return list(value)  # type: ignore[reportUnknownArgumentType]
 
 
 def is_async_transport(transport: Any) -> bool | None:
-    """Whether a transport is one for asyncio; None if that cannot be told without using it."""
+    """Return whether a transport is async; None if that is unknown without using it."""
     send = getattr(transport, "send", None)
     if not callable(send):
         return None

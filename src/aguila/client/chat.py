@@ -1,17 +1,16 @@
-"""Layer: client. ``ChatClient``: an AG-UI endpoint as a chat client, which is given messages and gives an answer.
+"""``ChatClient``: call an AG-UI agent with chat types.
 
-Below: ``asyncio`` (connections, the tool loop, checks of answers), ``aguila.chat`` (what everything means). Above: the
-application. There is no conversation in here: the messages that are given are the conversation, all of it, each time.
+The application passes the whole conversation in each turn. ``ChatOptions`` carries the rest from turn to turn:
 
 ====================================  =================================================================================
-the thread                            ``options.thread_id``: reuse the options to go on with a thread (#3475)
-what was said                         given each time; ``response.messages`` are what to add to it; one that the agent
-                                      went on with is there whole, and of two with the same id the later one is sent;
-                                      one that the server only gave another id is not new, and is sent under that one
-shared state                          ``options.state``, before and after
-tools of the application              functions are called and the run goes on; of a ``Tool`` alone the calls are in the
-                                      response, and are answered by a tool message in the next turn
-questions of the agent                contents of the response's last message; answered by contents of the next turn
+thread                                ``options.thread_id``: reuse the options to continue a thread (#3475)
+messages                              passed each time; append ``response.messages`` to them. A message that the agent
+                                      continued is there in full, and of two with the same id the later one is sent. A
+                                      message that the server only renamed is not new, and is sent under the new id
+state                                 ``options.state``, before and after the turn
+tools of the application              functions are called, and the run continues; calls of a declared ``Tool`` are in
+                                      the response, and a tool message in the next turn answers them
+questions of the agent                contents of the last message of the response; the next turn has the answers
 ====================================  =================================================================================
 """
 
@@ -45,7 +44,7 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
-from aguila.client.requests.message_id_map import Key, restated
+from aguila.client.requests.message_id_map import Key, find_renamed
 from aguila.client.run import RunResult
 from aguila.codec.notices import Warn
 from aguila.errors import IllegalStep, StreamTruncated
@@ -69,7 +68,7 @@ Request = ApprovalRequestContent | InterruptRequestContent
 """A question of the agent."""
 
 Messages = str | ChatMessage | Sequence[ChatMessage | str]
-"""A conversation; text is a user's message."""
+"""A conversation; a string is a user message."""
 
 _REQUESTS = (ApprovalRequestContent, InterruptRequestContent)
 _RESPONSES = (ApprovalResponseContent, InterruptResponseContent)
@@ -90,9 +89,9 @@ class ThreadHistory:
 
 @dataclass(kw_only=True)
 class ChatOptions:
-    """What a turn needs besides its messages. The same object for the next turn continues the thread.
+    """The options of a turn. Pass the same object to the next turn to continue the thread.
 
-    ``tools`` are offered besides the client's. ``state`` is what the run starts with, and then what it left.
+    ``tools`` are offered besides the client's. ``state`` is the state before the turn, and then the state after it.
     ``context``, ``forwarded_props``, ``parent_run_id``, ``headers`` and ``max_rounds`` are as in ``AsyncThread.run``.
     The thread's id is in ``additional_properties``, as ``ag_ui_thread_id``; the older ``agui_thread_id`` is read too.
     """
@@ -110,7 +109,7 @@ class ChatOptions:
 
     @property
     def thread_id(self) -> str | None:
-        """The thread; None before the first turn, unless it was set."""
+        """The id of the thread; None before the first turn, unless it was set."""
         return thread_id_of(self.additional_properties)
 
     @thread_id.setter
@@ -119,10 +118,10 @@ class ChatOptions:
 
 
 class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn brought.
+    """The response of a turn.
 
-    ``messages`` are new: add them to the conversation. Questions of the agent are contents of the last one.
-    ``additional_properties`` name thread and run, ``raw_representation`` is the ``RunResult``.
+    ``messages`` are new: append them to the conversation. Questions of the agent are contents of the last one.
+    ``additional_properties`` have the ids of thread and run, ``raw_representation`` is the ``RunResult``.
     """
 
     messages: list[ChatMessage]
@@ -133,27 +132,27 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     state: Any
     usage: list[TokenUsage]
     pending_calls: list[FunctionCallContent]
-    """Calls that the application has to answer, by a tool message in the next turn; not those that are asked about."""
+    """Calls that a tool message in the next turn has to answer, without those that a question is about."""
     additional_properties: dict[str, Any]
     raw_representation: RunResult
 
     @property
     def text(self) -> str:
-        """What the agent said last: the text of the last message that has any, else nothing."""
+        """The text of the last message that has any, else an empty string."""
         return next((message.text for message in reversed(self.messages) if message.text != ""), "")
 
     @property
     def requests(self) -> list[Request]:
-        """The questions that the run stopped to ask; each makes its answer: ``answer(...)`` or ``give_up()``."""
+        """The questions of the agent. Answer each with its ``answer(...)`` or ``give_up()``."""
         return [content for message in self.messages for content in message.contents if isinstance(content, _REQUESTS)]
 
 
 class ChatClient:
-    """Talks to an AG-UI endpoint in chat types.
+    """A client that calls an AG-UI agent with chat types.
 
-    ``endpoint`` is its address, with ``options`` for the ``AsyncClient`` to be made (``headers``, ``auth``, ``tools``,
-    ``transport`` ...), or an ``AsyncClient``, which is then not closed here. ``hooks.map_interrupt`` chooses how
-    questions are shown.
+    ``endpoint`` is the agent's URL, with ``options`` of ``AsyncClient`` (``headers``, ``auth``, ``tools``,
+    ``transport``, ...), or an ``AsyncClient``, which is not closed with this client. ``hooks.map_interrupt`` says how
+    questions are represented.
     """
 
     def __init__(self, endpoint: str | AsyncClient, *, hooks: Hooks = NO_HOOKS, **options: Any) -> None:
@@ -161,21 +160,21 @@ class ChatClient:
         if isinstance(endpoint, str):
             self.client = AsyncClient(endpoint, **options)
         elif options:
-            raise TypeError(f"an AsyncClient is given; {', '.join(options)} would change nothing")
+            raise TypeError(f"{', '.join(options)}: options are for a URL; pass them to the AsyncClient")
         else:
             self.client = endpoint
         self.hooks = hooks
 
     async def get_response(self, messages: Messages, options: ChatOptions | None = None) -> ChatResponse:
-        """The whole answer. Raises as ``AsyncThread.run`` and ``AsyncThread.resume`` do."""
+        """Return the complete response. Raise as ``AsyncThread.run`` and ``AsyncThread.resume`` do."""
         return await self.get_streaming_response(messages, options)
 
     def get_streaming_response(self, messages: Messages, options: ChatOptions | None = None) -> ChatStream:
-        """The answer as it comes: iterate for updates, await for the response. Nothing is sent before that."""
+        """Stream the response: iterate for updates, or await for the response. Nothing is sent before that."""
         return ChatStream(self, _as_messages(messages), ChatOptions() if options is None else options)
 
     async def close(self) -> None:
-        """Close every connection, if the ``AsyncClient`` was made here."""
+        """Close every connection, unless the ``AsyncClient`` is yours."""
         if self._is_ours:
             await self.client.close()
 
@@ -187,10 +186,10 @@ class ChatClient:
 
 
 class ChatStream:
-    """An answer: ``async for update in stream``, then ``stream.response``; or ``response = await stream``.
+    """A streamed response: ``async for update in stream``, then ``stream.response``; or ``response = await stream``.
 
-    Every event is the ``raw_representation`` of an update. Results of tools that were called here are updates of role
-    ``tool`` without one. A run that fails gives an update with ``ErrorContent``, and then raises ``RunFailed``.
+    Every event is the ``raw_representation`` of an update. The result of a tool of the application is an update of role
+    ``tool`` without one. A run that fails yields an update with ``ErrorContent``, and then raises ``RunFailed``.
     """
 
     def __init__(self, client: ChatClient, messages: list[ChatMessage], options: ChatOptions) -> None:
@@ -204,9 +203,9 @@ class ChatStream:
 
     @property
     def response(self) -> ChatResponse:
-        """The whole answer, once the updates have been iterated. Raises ``StreamTruncated`` before."""
+        """The complete response, after the updates were iterated. Raise ``StreamTruncated`` before that."""
         if self._response is None:
-            raise StreamTruncated("the answer has not been followed to its end")
+            raise StreamTruncated("the response is not complete; iterate the stream to its end, or await it")
         return self._response
 
     def __await__(self) -> Generator[Any, None, ChatResponse]:
@@ -221,7 +220,7 @@ class ChatStream:
 
     async def __aiter__(self) -> AsyncGenerator[ChatUpdate, None]:
         if self._has_begun:
-            raise IllegalStep("an answer can be followed once; ask again for another", rule="IN-1")
+            raise IllegalStep("a response can be iterated once; call the client again for another", rule="IN-1")
         self._has_begun = True
         options, settings = self._options, self._client.settings
         thread, run = await self._begin()
@@ -260,14 +259,14 @@ class ChatStream:
             state = {}
         thread.restore(Conversation(messages=messages, state=state, runs=[], interrupts=interrupts))
         options.thread_id = thread.id
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "context": options.context,
             "forwarded_props": options.forwarded_props,
             "parent_run_id": options.parent_run_id,
             "headers": options.headers,
             "max_rounds": options.max_rounds,
         }
-        return thread, thread.resume(answers, **told) if answers else thread.run(**told)
+        return thread, thread.resume(answers, **arguments) if answers else thread.run(**arguments)
 
     async def _wire_messages(self) -> list[Message]:
         spoken = [(one, said) for one in self._messages if (said := _without_questions(one)) is not None]
@@ -286,14 +285,14 @@ class ChatStream:
         return await offload(convert) if is_large([said for _, said in spoken]) else convert()
 
     def _rename(self, now: list[Message]) -> list[Message]:
-        """Note the ids that the server gave to what it was sent; gives the messages in which nothing else is new.
+        """Remember the ids that the server gave to our messages. Return the messages in which only the id changed.
 
-        Under our ids a server that goes by its own would take them for said again.
+        A server that uses its own ids would take messages with our ids for new ones.
         """
         renamed = self._options.history.server_ids
         before = {(message.role, message.id): message for message in self._sent}
         known: list[Message] = []
-        for (role, id_), message in restated(self._sent, now).items():
+        for (role, id_), message in find_renamed(self._sent, now).items():
             for key, theirs in renamed.items():
                 if key[0] == role and theirs == id_:
                     renamed[key] = message.id
@@ -303,7 +302,7 @@ class ChatStream:
         return known
 
     def _ids_of(self, message: ChatMessage) -> Callable[[], str]:
-        """Ids for what a message becomes: the same ones whenever it is sent with these options (#3433)."""
+        """Return ids for the messages that a chat message becomes: the same each time with these options (#3433)."""
         _, minted = self._options.history.generated_ids.setdefault(id(message), (message, []))
         used = 0
 
@@ -324,13 +323,13 @@ def _as_messages(messages: Messages) -> list[ChatMessage]:
         if isinstance(message, str):
             message = ChatMessage("user", [TextContent(message)])
         if not isinstance(message, ChatMessage):
-            raise TypeError(f"{type(message).__name__} is neither text nor a chat message")
+            raise TypeError(f"expected text or a ChatMessage, got {type(message).__name__}")
         found.append(message)
     return found
 
 
 def _without_questions(message: ChatMessage) -> ChatMessage | None:
-    """The message without what travels as interrupts and answers to them; None if that was all."""
+    """Return the message without questions and answers, which travel as interrupts; None if nothing is left."""
     contents = [one for one in message.contents if not isinstance(one, (*_REQUESTS, *_RESPONSES))]
     if len(contents) == len(message.contents):
         return message
@@ -340,9 +339,9 @@ def _without_questions(message: ChatMessage) -> ChatMessage | None:
 def _open_questions(
     messages: Iterable[ChatMessage], options: ChatOptions
 ) -> tuple[list[Interrupt], dict[str, ResumeEntry]]:
-    """The questions that wait for an answer, and the answers that are new.
+    """Return the open questions, and the new answers.
 
-    A conversation that was loaded from somewhere has its questions in it: what an agent said after one settled it.
+    A stored conversation contains its questions. One that is followed by a message of the agent is settled.
     """
     asked: dict[str, Interrupt] = {}
     answers: dict[str, ResumeEntry] = {}
@@ -356,13 +355,13 @@ def _open_questions(
             elif isinstance(content, _RESPONSES):
                 answers[content.interrupt_id] = write_answer(content)
     interrupts = list(asked.values()) if options.history.interrupts is None else options.history.interrupts
-    # Questions that were answered before, by a run that then said nothing, are done with.
+    # Questions that an earlier turn answered are settled, even if its run added no message.
     settled = options.history.question_ids.difference(interrupt.id for interrupt in interrupts)
     return interrupts, {id_: entry for id_, entry in answers.items() if id_ not in settled}
 
 
 def _own_results(thread: AsyncThread, known: set[str], warn: Warn) -> list[ChatUpdate]:
-    """What tools of the application answered since, as updates."""
+    """Return the new results of the application's tools as updates."""
     new = [one for one in thread.messages if isinstance(one, ToolMessage) and one.id not in known]
     known.update(one.id for one in new)
     named = {THREAD_ID: thread.id}

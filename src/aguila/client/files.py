@@ -1,7 +1,4 @@
-"""Layer: client. Files as parts of a message: from a path or bytes, inline or uploaded, with their MIME type found.
-
-Below: the protocol's parts. Above: users call ``part``; ``_base`` uploads with ``upload_request``.
-"""
+"""Files as message parts: from a path or bytes, inline or uploaded, with their MIME type detected."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ FileLike = bytes | bytearray | memoryview | str | PathLike[str]
 
 _KINDS: Final[dict[str, Callable[..., MediaPart]]] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart}
 
-# What a file begins with, at an offset. Names say more where there is one: an office document is a zip archive.
+# How a file begins, at an offset. A file name is checked first: an office document begins like a zip archive.
 _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -59,10 +56,10 @@ def part(
     filename: str | None = None,
     id: str | None = None,  # noqa: A002 - the name of the field
 ) -> MediaPart:
-    """A part that carries a file inline, from its path or its bytes.
+    """Return a part with a file inline, from its path or its bytes.
 
-    The MIME type is found by the file's name, else by how its bytes begin; it decides the kind of part. The name goes
-    into the part's metadata. Raises OSError if the file cannot be read.
+    The MIME type is detected from the file name, else from the first bytes, and decides the kind of part. The name goes
+    into the part's metadata. Raise OSError if the file cannot be read.
     """
     data, filename = read_file(source, filename)
     mime_type = mime_type or mime_type_of(data, filename)
@@ -72,14 +69,14 @@ def part(
 def part_for(
     source: PartSource, mime_type: str | None, filename: str | None = None, part_id: str | None = None
 ) -> MediaPart:
-    """The kind of part that a MIME type asks for."""
+    """Return a part of the kind for a MIME type."""
     metadata: Any = None if filename is None else {"filename": filename}
     kind = _KINDS.get((mime_type or "").partition("/")[0], DocumentPart)
     return kind(source=source, id=part_id, metadata=metadata)
 
 
 def read_file(source: FileLike, filename: str | None) -> tuple[bytes, str | None]:
-    """The bytes and the name of a file."""
+    """Return the bytes and the name of a file."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source), filename
     path = Path(source)
@@ -87,7 +84,7 @@ def read_file(source: FileLike, filename: str | None) -> tuple[bytes, str | None
 
 
 def mime_type_of(data: bytes, filename: str | None = None) -> str:
-    """The MIME type of a file by its name, else by its first bytes; ``application/octet-stream`` if neither tells."""
+    """Detect the MIME type from the name, else from the first bytes; else ``application/octet-stream``."""
     if filename is not None:
         guessed, encoding = mimetypes.guess_type(filename)
         if guessed is not None and encoding is None:
@@ -104,14 +101,14 @@ def mime_type_of(data: bytes, filename: str | None = None) -> str:
 
 
 def uploaded_part(answer: Any, mime_type: str, filename: str | None) -> MediaPart:
-    """The part that stands for an uploaded file, from what the server says about it. Raises ValueError."""
+    """Return the part for an uploaded file from the server's response. Raise ValueError if that is invalid."""
     if not is_object(answer):
         raise ValueError(f"expected an object, got {type(answer).__name__}")
     source = answer.get("source")
     found: Any = source if isinstance(source, dict) else {}  # type: ignore[reportUnknownVariableType]
     value, provider, known = found.get("value", answer.get("id")), found.get("provider"), found.get("mimeType")
     if not isinstance(value, str):
-        raise ValueError("the server does not say what it calls the file")
+        raise ValueError("the response has no id of the file")
     mime_type = known if isinstance(known, str) else mime_type
     file = FileSource(value=value, provider=provider if isinstance(provider, str) else None, mime_type=mime_type)
     return part_for(file, mime_type, filename)

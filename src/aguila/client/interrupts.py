@@ -1,7 +1,4 @@
-"""Layer: client. Answers to interrupts, checked before anything is sent (INT-7 to INT-10).
-
-Below: ``schema``. Above: ``thread``. The clock is passed in.
-"""
+"""Answers to interrupts, checked before anything is sent (INT-7 to INT-10)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from aguila.codec.notices import Warn, log_notice
 from aguila.errors import IllegalStep
 from aguila.protocol import Interrupt, ResumeEntry
 
-NONE_OPEN: Final = "none is open here; thread.refresh() takes over those that the server holds"
+NONE_OPEN: Final = "none is open; thread.refresh() loads those of the server"
 
 
 class _GivenUp:
@@ -26,28 +23,28 @@ class _GivenUp:
 
 
 GIVE_UP: Final = _GivenUp()
-"""As an answer: the interrupt is cancelled, there will be no answer to it (INT-8)."""
+"""An answer that cancels the interrupt (INT-8)."""
 
 
 def approve(edited_arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The usual answer to an interrupt that asks to approve a tool call: yes, perhaps with other arguments."""
+    """Return the usual answer that approves a tool call, optionally with other arguments."""
     if edited_arguments is None:
         return {"approved": True}
     return {"approved": True, "editedArgs": dict(edited_arguments)}
 
 
 def deny(reason: str | None = None) -> dict[str, Any]:
-    """The usual answer to an interrupt that asks to approve a tool call: no, perhaps with a reason."""
+    """Return the usual answer that denies a tool call, optionally with a reason."""
     return {"approved": False} if reason is None else {"approved": False, "reason": reason}
 
 
 def resume_entries(
     interrupts: Sequence[Interrupt], answers: Mapping[str, Any], now: datetime, *, warn: Warn = log_notice
 ) -> list[ResumeEntry]:
-    """An entry for each open interrupt, in their order. An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``.
+    """Return an entry for each open interrupt, in order. An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``.
 
-    Raises ``IllegalStep`` for an interrupt without an answer (INT-8), an answer to none of them (INT-7), an answer to
-    one that has expired (INT-9), and one that its response schema refuses.
+    Raise ``IllegalStep`` for an interrupt without an answer (INT-8), an answer to an unknown interrupt (INT-7) or an
+    expired one (INT-9), and an answer that does not match its schema.
     """
     open_ids = {interrupt.id for interrupt in interrupts}
     unknown = [id_ for id_ in answers if id_ not in open_ids]

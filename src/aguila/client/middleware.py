@@ -1,8 +1,7 @@
-"""Layer: client. What stands between the wire and enforcement: changes to the input and to raw events (PROC-7).
+"""Middleware: changes to the input and to raw events, before they are validated (PROC-7).
 
-Below: the codec. Above: ``thread`` makes a ``Stage`` of each middleware for every run. Stages see events as the agent
-sent them, unknown ones and chunks too, as plain dicts; what they give is enforced and verified like anything else.
-The first middleware is the outermost: it sees the input first and events last.
+A stage sees events as the agent sent them, unknown ones and chunks too, as plain dicts. What it returns is validated
+and verified like any other event. The first middleware is the outermost: it sees the input first and events last.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ RawEvent = dict[str, Any]
 
 
 class Stage:
-    """A middleware at work on one run. Override what you need."""
+    """A middleware during one run. Override what you need."""
 
     def input(self, input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
-        """The input to send instead. It is enforced afterwards."""
+        """Return the input to send. It is validated afterwards."""
         return input
 
     def event(self, event: RawEvent) -> Iterable[RawEvent]:
-        """The events to go on with instead: this one, none, several."""
+        """Return the events that replace this one: itself, none, or several."""
         return (event,)
 
     def close(self) -> None:
-        """The run is over, however it ended."""
+        """Called at the end of the run, however it ended."""
 
 
 Middleware = Callable[[], Stage]
-"""Makes a stage for each run: a subclass of ``Stage``, or an object such as ``Record("run.jsonl")``."""
+"""Returns a stage for each run: a subclass of ``Stage``, or an object such as ``Record("run.jsonl")``."""
 
 
 def on_input(function: Callable[[RunAgentInput], RunAgentInput]) -> Middleware:
-    """A middleware that changes the input of every run."""
+    """Return a middleware that changes the input of every run."""
 
     class OnInput(Stage):
         def input(self, input: RunAgentInput) -> RunAgentInput:  # noqa: A002
@@ -53,7 +52,7 @@ def on_input(function: Callable[[RunAgentInput], RunAgentInput]) -> Middleware:
 
 
 def on_event(function: Callable[[RawEvent], RawEvent | None]) -> Middleware:
-    """A middleware that changes raw events one by one, or drops them by giving None."""
+    """Return a middleware that changes raw events one by one; None drops an event."""
 
     class OnEvent(Stage):
         def event(self, event: RawEvent) -> Iterable[RawEvent]:
@@ -73,13 +72,13 @@ class Chain:
         return bool(self._stages)
 
     def input(self, input: RunAgentInput) -> RunAgentInput:  # noqa: A002
-        """The input as the stages leave it."""
+        """Return the input after all stages."""
         for stage in self._stages:
             input = stage.input(input)  # noqa: A001
         return input
 
     def event(self, data: bytes) -> list[bytes]:
-        """One raw event as the stages leave it. What is no JSON object passes as it is, to be refused."""
+        """Return one raw event after all stages. What is not a JSON object passes unchanged, and is refused later."""
         try:
             raw = load(data, strict=False, warn=_ignore)
         except DecodeError:
@@ -92,30 +91,30 @@ class Chain:
         return [encode(event) for event in events]
 
     def close(self) -> None:
-        """Tell every stage that the run is over."""
+        """Close every stage."""
         for stage in self._stages:
             stage.close()
 
 
 def _ignore(notice: object) -> None:
-    """The consumer reads the same bytes and reports for itself."""
+    """Ignore a notice: the consumer reads the same bytes and reports it."""
 
 
 class FilterToolCalls:
-    """Hides tool calls from the application: those of the ``disallowed`` tools, or all but the ``allowed``.
+    """Hide tool calls from the application: those of the ``disallowed`` tools, or all but the ``allowed``.
 
-    The call's start, arguments, end and result are dropped, chunks too; snapshots are not touched. Raises ValueError
+    The events of a hidden call are dropped, chunks and result included; snapshots are unchanged. Raise ValueError
     unless exactly one of the two is given.
     """
 
     def __init__(self, *, allowed: Iterable[str] | None = None, disallowed: Iterable[str] | None = None) -> None:
         if (allowed is None) == (disallowed is None):
-            raise ValueError("give the tools that are allowed, or those that are not, and not both")
+            raise ValueError("give either allowed= or disallowed=")
         self._names = frozenset(allowed if allowed is not None else disallowed or ())
         self._is_allowing = allowed is not None
 
     def __call__(self) -> Stage:
-        """A stage for one run."""
+        """Return a stage for one run."""
         return _FilterStage(self._is_hidden)
 
     def _is_hidden(self, name: Any) -> bool:
@@ -126,7 +125,7 @@ class _FilterStage(Stage):
     def __init__(self, is_hidden: Callable[[Any], bool]) -> None:
         self._is_hidden = is_hidden
         self._hidden: set[Any] = set()
-        self._hides_chunks = False  # whether chunks that name no call go on with a hidden one
+        self._hides_chunks = False  # whether chunks without a call id continue a hidden call
 
     def event(self, event: RawEvent) -> Iterable[RawEvent]:
         kind: Any = event.get("type")
@@ -155,14 +154,14 @@ _CALL_EVENTS: frozenset[Any] = frozenset(
 
 
 class Record:
-    """Writes what goes over the wire to a file: a line for each input and each raw event, run after run.
+    """Record inputs and raw events of all runs to a file of JSON lines.
 
     A line is ``{"ms": 12, "event": {...}}`` or ``{"ms": 0, "input": {...}}``, where ``ms`` counts from the start of the
-    run. With ``form="events"`` only events are written, and as they are: what other tools read. Recordings hold
-    whole conversations: keep them accordingly.
+    run. With ``form="events"`` only the events are written, one per line, as other tools read them. A recording
+    contains whole conversations: protect it accordingly.
 
-    A file that is there already is refused with FileExistsError, unless ``existing`` says to append to it or to
-    replace it. Raises ValueError for a name that promises another form than JSON lines, such as ``.sse``.
+    Raise FileExistsError for an existing file, unless ``existing`` is ``append`` or ``replace``. Raise ValueError for a
+    file name of another format, such as ``.sse``.
     """
 
     def __init__(
@@ -175,18 +174,16 @@ class Record:
     ) -> None:
         self._path = Path(path)
         if format_of(self._path) not in (None, "jsonl"):
-            message = f"runs are recorded as JSON lines: name {self._path} .jsonl; aguila convert makes others of it"
+            message = f"runs are recorded as JSON lines; name {self._path} .jsonl, and use aguila convert"
             raise ValueError(message)
         if existing == "refuse" and self._path.is_file():
-            raise FileExistsError(
-                EEXIST, 'there is a file already; Record(existing="append") adds to it', str(self._path)
-            )
+            raise FileExistsError(EEXIST, 'the file exists; Record(existing="append") adds to it', str(self._path))
         self._mode: Literal["ab", "wb"] = "wb" if existing == "replace" else "ab"
         self._is_timed = form == "timed"
         self._clock = clock
 
     def __call__(self) -> Stage:
-        """A stage for one run."""
+        """Return a stage for one run."""
         mode, self._mode = self._mode, "ab"
         return _RecordStage(self._path.open(mode), self._is_timed, self._clock)
 

@@ -1,7 +1,6 @@
-"""Layer: client. One conversation, and what a run of it is; for both twins, without I/O.
+"""A conversation and its runs, for both clients.
 
-Below: ``exchange`` (a run over the wire), ``hydration`` (the thread as the server has it), ``tools``, ``interrupts``,
-``outgoing``. Above: ``asyncio`` and ``sync``.
+The methods that end in ``_program`` are programs (see ``drivers.effects``): they neither wait nor connect themselves.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from aguila.client.drivers.effects import CallTools, Compute, Program
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import fetch
-from aguila.client.requests.hydration import hydrated
+from aguila.client.requests.hydration import hydrate
 from aguila.client.requests.request_builder import (
     Content,
     context_of,
     enforced_body,
+    is_contained_in,
     is_large,
     messages_of,
-    says_the_same,
 )
 from aguila.client.requests.urls import merge_headers
 from aguila.client.run import Outcome, RunResult, RunSlot, changed_since
@@ -54,7 +53,7 @@ from aguila.stream.json_values import check_json, copy_json
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
-    """What one call of ``thread.run`` asks for."""
+    """The arguments of one call of ``thread.run``."""
 
     messages: list[Message] = []
     answers: Mapping[str, Any] | None = None
@@ -68,9 +67,9 @@ class RunRequest(msgspec.Struct, kw_only=True):
 
 
 class ThreadBase:
-    """One conversation: what was said, the shared state, what is open. One run at a time.
+    """A conversation: messages, shared state, open interrupts. It has one run at a time.
 
-    Views are values; they do not change when the conversation does.
+    The properties return values, which do not change when the conversation does.
     """
 
     def __init__(
@@ -85,17 +84,17 @@ class ThreadBase:
         self.id = settings.new_id() if id is None else id
         self._settings = settings
         self._tools = check_tools(Toolbox(tools, base=settings.tools))
-        self._advertised: frozenset[str] = frozenset()  # in the last run
+        self._advertised: frozenset[str] = frozenset()  # names of the tools of the last run
         self._is_stale = False
-        self._begun: dict[str, PlannedCall] = {}  # calls of runs that were left while they were made
+        self._begun: dict[str, PlannedCall] = {}  # calls in progress of runs that were left
         initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
-        self._reducer = Reducer(initial, {} if state is None else _own(state), warn=self._warn)
+        self._reducer = Reducer(initial, {} if state is None else _copied(state), warn=self._warn)
         self._slot = RunSlot()
         self._run_id: str | None = None
 
     @property
     def conversation(self) -> Conversation:
-        """Everything at this moment."""
+        """The whole conversation at this moment."""
         return self._reducer.conversation
 
     @property
@@ -105,41 +104,43 @@ class ThreadBase:
 
     @property
     def state(self) -> State:
-        """The state shared with the agent. Assigning it changes what the next run is sent.
+        """The state shared with the agent. The next run is sent what you assign.
 
-        Raises ``EncodeError`` for what is not JSON, ``IllegalStep`` while a run is on.
+        Assigning raises ``EncodeError`` for a value that is not JSON, and ``IllegalStep`` while a run is in progress.
         """
         return self._reducer.state
 
     @state.setter
     def state(self, value: State) -> None:
         if self._slot.is_taken:
-            raise IllegalStep("the state belongs to the agent while a run is on", rule="STATE-2")
-        self._reducer.feed(StateSnapshotEvent(snapshot=_own(value)))
+            raise IllegalStep(
+                "the state belongs to the agent while a run is in progress; assign it after the run", rule="STATE-2"
+            )
+        self._reducer.feed(StateSnapshotEvent(snapshot=_copied(value)))
 
     @property
     def interrupts(self) -> list[Interrupt]:
-        """The questions that the last run left open; ``resume`` answers them."""
+        """The open questions of the last run; ``resume`` answers them."""
         return self._reducer.conversation.interrupts
 
     @property
     def pending_tool_calls(self) -> list[ToolCall]:
-        """The tool calls that nobody has answered: of the last run, or those that the given messages end with."""
+        """The unanswered tool calls of the last run, or those at the end of the given messages."""
         return self._reducer.conversation.pending_tool_calls
 
     @property
     def usage(self) -> list[TokenUsage]:
-        """What all runs reported, added up per (provider, model)."""
+        """The token usage of all runs, added up per provider and model."""
         return self._reducer.conversation.usage
 
     @property
     def runs(self) -> list[ConversationRun]:
-        """The runs of this thread that were seen here, and the server's last one if ``refresh`` met another."""
+        """The runs that this client has followed, and the last one on the server after ``refresh``."""
         return self._reducer.conversation.runs
 
     @property
     def run_id(self) -> str | None:
-        """The run that is on, or the last one that was asked for; None before."""
+        """The id of the run in progress, else of the last run; None before the first."""
         return self._run_id
 
     def restore(self, conversation: Conversation) -> None:
@@ -156,7 +157,7 @@ class ThreadBase:
             self._is_stale = True
         self._settings.warn(notice)
 
-    # What to ask for
+    # Arguments
 
     def _request(
         self,
@@ -193,14 +194,14 @@ class ThreadBase:
     # Runs
 
     def _run_program(self, request: RunRequest) -> Program[RunResult]:
-        """A run and the runs that continue it with tool results."""
+        """Start a run, and continue it with tool results until no call is pending."""
         reducer = self._reducer
         before = reducer.conversation
         resume = self._resume_entries(request.answers)
         self._check_ids(request, before)
         self._check_pending(request)
-        # Calls of our functions that are left from before: nobody else will answer them (FT-5). Those that an interrupt
-        # is about wait for what the agent makes of the answer.
+        # Calls of our functions that an earlier run left: only this client can answer them (FT-5). A call that an
+        # interrupt is about waits for what the agent does with the answer.
         settled = {message.tool_call_id for message in _answers_in(request.messages)}
         yield from self._answer_pending(request, settled | self._gated())
         rounds = 0
@@ -208,7 +209,7 @@ class ThreadBase:
         while True:
             run_id = self._settings.new_id() if run_id is None else run_id
             run_id = yield from self._one_run(request, run_id, resume)
-            # What continues it goes on from there, not from where the first one branched off.
+            # The next round continues this run, not the one that the first round branched off from.
             request.messages, request.parent_run_id, resume = [], None, None
             outcome = self._outcome()
             pending = self.pending_tool_calls
@@ -217,7 +218,7 @@ class ThreadBase:
                     exceeded = ToolRoundsExceeded(rounds)
                     exceeded.conversation = reducer.conversation
                     raise exceeded
-                yield from self._answer_pending(request, set(), is_refusing_unknown=True)
+                yield from self._answer_pending(request, set(), refuse_unknown=True)
                 if not self.pending_tool_calls:
                     rounds += 1
                     run_id = None
@@ -227,7 +228,7 @@ class ThreadBase:
             break
         runs = self.conversation.runs[len(before.runs) :]
         if self._is_stale and self._settings.refresh_stale:
-            yield from self._freshen()
+            yield from self._refetch_stale()
         conversation = self.conversation
         return RunResult(
             run_id=run_id,
@@ -235,7 +236,7 @@ class ThreadBase:
             result=runs[-1].result if runs else None,
             messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
-            pending_tool_calls=self._left_to_us(),
+            pending_tool_calls=self._calls_for_application(),
             usage=aggregate_token_usage(entry for run in runs for entry in run.usage),
             conversation=conversation,
         )
@@ -251,7 +252,7 @@ class ThreadBase:
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=request.parent_run_id,
             messages=[*reducer.conversation.messages, *(one for one in request.messages if one.id not in held)],
-            # Older parsers demand these, and empty means the same as absent (IN-9, IN-11).
+            # Older parsers require these, and empty means the same as absent (IN-9, IN-11).
             state={} if state is None else state,
             tools=request.tools.declarations,
             context=request.context,
@@ -260,11 +261,11 @@ class ThreadBase:
         )
         chain = Chain(settings.middleware)
         try:
-            told = chain.input(wanted)
-            if is_large(told):
-                body: bytes = yield Compute(partial(enforced_body, told, settings))
+            changed = chain.input(wanted)
+            if is_large(changed):
+                body: bytes = yield Compute(partial(enforced_body, changed, settings))
             else:
-                body = enforced_body(told, settings)
+                body = enforced_body(changed, settings)
             self._run_id = run_id
             self._advertised = frozenset(request.tools.declared)
             new = request.messages
@@ -279,7 +280,7 @@ class ThreadBase:
             chain.close()
 
     def _consumer(self) -> Consumer:
-        """Reads a stream from its beginning, into this conversation."""
+        """Return a consumer that reads a stream into this conversation."""
         settings = self._settings
         return Consumer(
             compat=settings.compat,
@@ -294,20 +295,20 @@ class ThreadBase:
         chain: Chain,
         request: Request,
         run_id: str | None,
-        accepted: Callable[[], None],
-        begin_anew: Callable[[], Consumer] | None = None,
+        on_accepted: Callable[[], None],
+        restart: Callable[[], Consumer] | None = None,
     ) -> Program[str | None]:
-        exchange = RunStream(
+        stream = RunStream(
             self._settings,
             self._consumer(),
             chain,
             thread_id=self.id,
             run_id=run_id,
-            on_accepted=accepted,
-            restart=begin_anew,
+            on_accepted=on_accepted,
+            restart=restart,
         )
         try:
-            yield from exchange.follow(request)
+            yield from stream.follow(request)
         except ProtocolError as error:
             error.conversation = self.conversation
             raise
@@ -316,7 +317,7 @@ class ThreadBase:
             failed = RunFailed(failure.message, code=failure.code, event=failure)
             failed.conversation = self.conversation
             raise failed
-        return exchange.run_id
+        return stream.run_id
 
     def _run_headers(self, extra: Mapping[str, str] | None) -> dict[str, str]:
         fixed = {"Content-Type": "application/json", "Accept": self._settings.accept}
@@ -325,40 +326,40 @@ class ThreadBase:
     def _outcome(self) -> Outcome:
         run = self.conversation.last_run
         outcome = None if run is None else run.outcome
-        return "success" if outcome is None or outcome == "error" else outcome  # a run that failed has no result
+        return "success" if outcome is None or outcome == "error" else outcome  # a run that failed raises
 
-    # What has to be answered first
+    # What has to be answered
 
     def _resume_entries(self, answers: Mapping[str, Any] | None) -> list[ResumeEntry] | None:
         interrupts = self.interrupts
         if answers is None and not interrupts:
             return None
         if not interrupts and not answers:
-            raise IllegalStep(f"there is nothing to answer: {NONE_OPEN}", rule="INT-7")
+            raise IllegalStep(f"there is no interrupt to answer: {NONE_OPEN}", rule="INT-7")
         return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
 
     def _gated(self) -> set[str | None]:
         return {interrupt.tool_call_id for interrupt in self.interrupts}
 
-    def _left_to_us(self) -> list[ToolCall]:
-        """The calls that nobody has answered, but for those that a question is about: the agent goes on with these."""
+    def _calls_for_application(self) -> list[ToolCall]:
+        """Return the unanswered calls, without those that a question is about: the agent continues with these."""
         gated = self._gated()
         return [call for call in self.pending_tool_calls if call.id not in gated]
 
     def _check_ids(self, request: RunRequest, before: Conversation) -> None:
-        """Ids are used once: to send a message under that of another would lose it, and a run is not run again."""
+        """Raise ``IllegalStep`` for an id that is in use: a message would be lost, and a run is not run again."""
         known = {message.id: message for message in before.messages}
         for message in request.messages:
-            if not says_the_same(message, known.setdefault(message.id, message)):
-                problem = f"the thread has another message {message.id!r}; a new one needs an id of its own"
+            if not is_contained_in(message, known.setdefault(message.id, message)):
+                problem = f"the thread has another message {message.id!r}; give the new one an id of its own"
                 raise IllegalStep(problem, rule="ENV-12")
         if request.run_id is not None and any(run.run_id == request.run_id for run in before.runs):
-            raise IllegalStep(f"there was a run {request.run_id!r} on this thread already", rule="ENV-11")
+            raise IllegalStep(f"the thread already has a run {request.run_id!r}; choose another run_id", rule="ENV-11")
 
     def _check_pending(self, request: RunRequest) -> None:
-        """A call of a tool that we offer and have no function for has to be answered by the application (FT-5).
+        """Raise ``IllegalStep`` if the application has not answered a call of a tool without a function (FT-5).
 
-        What another client offered before, nobody knows; so what is offered now counts, too.
+        The tools that another client offered are unknown; so those that are offered now count, too.
         """
         answered = {message.tool_call_id for message in _answers_in(request.messages)}
         gated = self._gated()
@@ -374,19 +375,18 @@ class ThreadBase:
         ]
         if open_calls:
             names = ", ".join(f"{call.id!r} of {call.function.name}" for call in open_calls)
-            message = f"nobody has answered the tool call {names}; give run() a ToolMessage for it"
+            message = f"the tool call {names} has no answer; pass a ToolMessage for it to run()"
             raise IllegalStep(message, rule="FT-5")
 
     def _answer_pending(
-        self, request: RunRequest, except_for: set[str | None], *, is_refusing_unknown: bool = False
+        self, request: RunRequest, except_for: set[str | None], *, refuse_unknown: bool = False
     ) -> Generator[Any, Any, None]:
-        """Answer the calls that are left, and keep the answers whatever comes after.
+        """Answer the pending calls, and add the answers to the conversation.
 
-        Our functions are called if the run that asked for it finished, and never twice: what began in a run that was
-        left is waited for.
+        A function is called only if its run finished, and once: a call in progress of a run that was left is awaited.
         """
         last = self.conversation.last_run
-        why_not = None if last is None else _NOT_MADE.get(last.outcome)
+        why_not = None if last is None else _NOT_EXECUTED.get(last.outcome)
         planned: list[PlannedCall] = []
         for call in self.pending_tool_calls:
             if call.id in except_for:
@@ -394,7 +394,7 @@ class ThreadBase:
             begun, name = self._begun.get(call.id), call.function.name
             if begun is not None:
                 planned.append(begun)
-            elif name in request.tools.functions or (is_refusing_unknown and not request.tools.is_manual(name)):
+            elif name in request.tools.functions or (refuse_unknown and not request.tools.is_manual(name)):
                 planned.append(plan_call(request.tools, call, self._settings.new_id(), self._settings.confirm))
                 if why_not is not None:
                     planned[-1].tool, planned[-1].problem = None, why_not
@@ -403,17 +403,17 @@ class ThreadBase:
         try:
             answers: list[ToolMessage] = yield CallTools(planned)
         except GeneratorExit:
-            # What has not begun yet never will; the rest has an outcome, now or later.
+            # Calls that have not started are given up; the others have an outcome, now or later.
             self._begun.update((plan.call_id, plan) for plan in planned if not plan.outcome.cancel())
             raise
         for plan in planned:
             self._begun.pop(plan.call_id, None)
         self._reducer.add_messages(answers)
 
-    # The rest
+    # Attach, refresh, cancel
 
     def _attach_program(self, headers: Mapping[str, str] | None) -> Program[RunResult]:
-        """Join the run that is on, or see how the thread stands."""
+        """Join the run in progress, or load the thread."""
         settings = self._settings
         before = self.conversation
         run_id = settings.new_id()
@@ -429,8 +429,8 @@ class ThreadBase:
         )
         chain = Chain(settings.middleware)
 
-        def begin_anew() -> Consumer:
-            # Of a run that was told halfway nothing may be left: it is told from its beginning.
+        def restart() -> Consumer:
+            # The stream starts again from its beginning: drop what the first attempt has added.
             self._reducer = Reducer.from_conversation(before, warn=self._warn)
             return self._consumer()
 
@@ -438,7 +438,7 @@ class ThreadBase:
             body = enforced_body(chain.input(wanted), settings)
             url = settings.route("connect")
             request = Request(method="POST", url=url, headers=self._run_headers(headers), body=body)
-            yield from self._follow(chain, request, None, lambda: None, begin_anew)
+            yield from self._follow(chain, request, None, lambda: None, restart)
         finally:
             chain.close()
         conversation = self.conversation
@@ -449,29 +449,31 @@ class ThreadBase:
             result=None if last is None else last.result,
             messages=changed_since(before, conversation),
             interrupts=conversation.interrupts,
-            pending_tool_calls=self._left_to_us(),
+            pending_tool_calls=self._calls_for_application(),
             usage=[] if last is None else last.usage,
             conversation=conversation,
         )
 
-    def _freshen(self) -> Program[None]:
-        """Fetch the thread because a patch did not apply. The run has ended well: a failure here is a notice."""
+    def _refetch_stale(self) -> Program[None]:
+        """Fetch the thread after a patch that did not apply. The run has succeeded, so a failure here is a notice."""
         try:
             yield from self._fetch_thread()
         except AguilaError as error:
-            self._settings.warn(Notice(rule="SNAP-9", message=f"the state could not be fetched anew: {error}"))
+            self._settings.warn(Notice(rule="SNAP-9", message=f"the state could not be fetched again: {error}"))
 
     def _refresh_program(self) -> Program[Conversation]:
         if self._slot.is_taken:
-            raise IllegalStep("the conversation belongs to the run while one is on", rule="LIFE-17")
+            raise IllegalStep(
+                "the conversation cannot be refreshed while a run is in progress; do it after the run", rule="LIFE-17"
+            )
         return (yield from self._fetch_thread())
 
     def _fetch_thread(self) -> Program[Conversation]:
-        """Take over what the server holds."""
+        """Replace the conversation by the server's."""
         settings = self._settings
         request = Request(method="GET", url=settings.route("threads", self.id), headers=settings.json_headers())
         _, body = yield from fetch(settings, request)
-        conversation = hydrated(body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn)
+        conversation = hydrate(body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn)
         self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
         self._is_stale = False
         return self.conversation
@@ -479,7 +481,7 @@ class ThreadBase:
     def _cancel_program(self, run_id: str | None) -> Program[bool]:
         """RunRequest the server to stop the run; whether it was still on."""
         last = self.conversation.last_run
-        if run_id is None:  # an attached run is known by what it said, not by what was asked for
+        if run_id is None:  # an attached run has the id that its events say
             run_id = self._run_id if last is None or last.outcome is not None else last.run_id
         if run_id is None:
             raise IllegalStep("there is no run to cancel", rule="LIFE-8")
@@ -490,17 +492,17 @@ class ThreadBase:
         return head.status == 202
 
 
-def _own(state: State) -> State:
+def _copied(state: State) -> State:
     check_json(state, "/state")
     return copy_json(state)
 
 
-_NOT_MADE: dict[RunOutcome | None, str] = {
+_NOT_EXECUTED: dict[RunOutcome | None, str] = {
     "cancelled": "not executed: the run was cancelled",
     "error": "not executed: the run failed",
     None: "not executed: the run was cut off",
 }
-"""Why a call that never began is not made after all, by how its run ended."""
+"""Why a call that never started is not made, by the outcome of its run."""
 
 
 def _answers_in(messages: Iterable[Message]) -> list[ToolMessage]:

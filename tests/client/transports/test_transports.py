@@ -144,7 +144,7 @@ def test_leaving_the_loop_is_a_disconnect_for_the_app():
 
 
 def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
-    monkeypatch.setattr("aguila.client.transports.asgi._HANG_UP", 0.01)
+    monkeypatch.setattr("aguila.client.transports.asgi._DISCONNECT_SECONDS", 0.01)
     ended = []
 
     async def deaf(receive, send):

@@ -1,8 +1,4 @@
-"""Layer: client. A thread as its server tells it, and the conversation that this makes.
-
-Below: ``aguila.codec`` (messages of any age), ``aguila.stream.conversation``. Above: ``thread``, which asks for it when
-it is told to, and after a patch that did not apply. Nothing here asks anybody.
-"""
+"""Build a conversation from the response of ``GET /threads/{id}``."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ class _Run(msgspec.Struct, rename="camel"):
 
 
 class _Thread(msgspec.Struct, rename="camel"):
-    """What the thread's route answers. Only the messages have to be there: others have such a route, too."""
+    """The response of the route. Only the messages are required: other servers have such a route, too."""
 
     messages: msgspec.Raw
     thread_id: str | None = None
@@ -37,17 +33,17 @@ class _Thread(msgspec.Struct, rename="camel"):
     pending_tool_call_ids: list[str] | None = None
 
 
-def hydrated(body: bytes, thread_id: str, seen: list[ConversationRun], *, compat: Level, warn: Warn) -> Conversation:
-    """The conversation that an answer of the thread's route tells, ``seen`` being the runs that are known here.
+def hydrate(body: bytes, thread_id: str, seen: list[ConversationRun], *, compat: Level, warn: Warn) -> Conversation:
+    """Return the conversation in a response. ``seen`` are the runs that this client knows.
 
-    Raises ``DecodeError`` for an answer that is no thread, or another one.
+    Raise ``DecodeError`` for a response that is not a thread, or another one.
     """
     try:
         answer = msgspec.json.decode(body, type=_Thread)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DecodeError(f"the server's answer is no thread: {error}", rule="json") from error
+        raise DecodeError(f"the response is not a thread: {error}", rule="json") from error
     if answer.thread_id is not None and answer.thread_id != thread_id:
-        raise DecodeError(f"the server's answer is the thread {answer.thread_id!r}", rule="ENV-10", path="/threadId")
+        raise DecodeError(f"the response is another thread, {answer.thread_id!r}", rule="ENV-10", path="/threadId")
     messages = decode(bytes(answer.messages), list[Message], compat=compat, warn=warn)
     interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=compat, warn=warn)
     runs = _runs_with(seen, answer, messages)
@@ -55,7 +51,7 @@ def hydrated(body: bytes, thread_id: str, seen: list[ConversationRun], *, compat
 
 
 def _runs_with(seen: list[ConversationRun], answer: _Thread, messages: list[Message]) -> list[ConversationRun]:
-    """The runs that were seen here, the last of them as the server knows it: how it ended and what it left open."""
+    """Return the known runs. The last one has the outcome and the pending calls that the server reports."""
     pending = answer.pending_tool_call_ids
     if pending is None:
         pending = [call.id for call in find_unanswered_calls(messages)]

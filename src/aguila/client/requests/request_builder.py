@@ -1,7 +1,4 @@
-"""Layer: client. What is sent: messages from what an application says, and the input, enforced (IN-15).
-
-Below: the codec, ``aguila.stream.json_values`` (what is JSON). Above: ``thread``.
-"""
+"""Build messages from what an application passes, and the validated body of a run (IN-15)."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ T = TypeVar("T")
 
 Piece = str | ContentPart | BinaryInputContent | Message | Mapping[str, Any]
 Content = Piece | Sequence[Piece] | None
-"""What ``thread.run`` takes: text, parts, messages, or nothing new."""
+"""The content of ``thread.run``: text, parts, messages, or nothing new."""
 
 _ARRAY: Any = list
 _OBJECT: Any = Mapping
@@ -45,11 +42,10 @@ _WANTED = "text, parts or messages"
 
 
 def messages_of(content: Content, settings: Settings, name: str = "content") -> list[Message]:
-    """New messages: text and parts in a row make one user message, messages are themselves; plain objects are either.
+    """Return the new messages. Consecutive texts and parts make one user message.
 
-    A plain object with a role is a message, one with a type a part. Parts of the older kind, ``binary``, are read as
-    what they are today, with a notice (ERA-3). Raises ``EncodeError`` for a plain object that is neither, TypeError
-    for anything else.
+    A dict with a role is a message, a dict with a type is a part. An older ``binary`` part becomes a current one, with
+    a notice (ERA-3). Raise ``EncodeError`` for a dict that is neither, TypeError for anything else.
     """
     if content is None:
         return []
@@ -70,14 +66,14 @@ def messages_of(content: Content, settings: Settings, name: str = "content") -> 
         elif isinstance(item, Mapping) and "type" in item and "role" not in item:
             parts.append(_decoded(dict(item), ContentPart, settings))  # type: ignore[reportUnknownArgumentType]
         else:
-            _say(messages, parts, settings)
+            _add_user_message(messages, parts, settings)
             expect(f"{name}[{index}]", item, (Mapping, *_MESSAGES), _WANTED)
             messages.append(_message(item, settings))
-    _say(messages, parts, settings)
+    _add_user_message(messages, parts, settings)
     return messages
 
 
-def _say(messages: list[Message], parts: list[Any], settings: Settings) -> None:
+def _add_user_message(messages: list[Message], parts: list[Any], settings: Settings) -> None:
     if parts:
         messages.append(UserMessage(id=settings.new_id(), content=parts.copy()))
         parts.clear()
@@ -90,14 +86,14 @@ def _message(item: Any, settings: Settings) -> Message:
             return replace(item, content=[_current(part, settings) for part in parts])  # type: ignore[return-value, type-var]
         return item  # type: ignore[return-value]
     if "role" not in item:
-        raise EncodeError("a plain object is a message, which has a role, or a part, which has a type")
+        raise EncodeError("a dict has to be a message, with a role, or a part, with a type")
     found: dict[str, Any] = dict(item)
     found.setdefault("id", settings.new_id())
     return _decoded(found, Message, settings)
 
 
 def _current(part: Any, settings: Settings) -> Any:
-    """A part as it is today. One of the older kind is written so only to an older peer, when all is known of it."""
+    """Return a part in its current form. Only ``downgrade_input`` writes older forms, for an older peer."""
     if not isinstance(part, BinaryInputContent):
         return part
     try:
@@ -107,7 +103,7 @@ def _current(part: Any, settings: Settings) -> Any:
 
 
 def _decoded(found: dict[str, Any], type_: Any, settings: Settings) -> Any:
-    # Parts may be objects of ours in a message that is none.
+    # A message that is a dict may have parts that are typed objects.
     content: Any = found.get("content")
     plain = content
     if isinstance(content, _ARRAY):
@@ -120,7 +116,7 @@ def _decoded(found: dict[str, Any], type_: Any, settings: Settings) -> Any:
 
 
 def context_of(given: Any, settings: Settings) -> list[Context]:
-    """Facts for the model: a mapping of descriptions to values, or a list. Raises TypeError or ``EncodeError``."""
+    """Return the context from a mapping of descriptions to values or a list. Raise TypeError or ``EncodeError``."""
     if isinstance(given, _OBJECT):
         given = [{"description": name, "value": value} for name, value in given.items()]
     found: list[Context] = []
@@ -137,18 +133,18 @@ def context_of(given: Any, settings: Settings) -> list[Context]:
     return found
 
 
-def says_the_same(message: Message, held: Message) -> bool:
-    """Whether a message says nothing that the held one does not: an agent may have added to it what it likes."""
+def is_contained_in(message: Message, held: Message) -> bool:
+    """Return whether every member of a message equals that of the held one, which an agent may have extended."""
     if message is held:
         return True
-    told = {name: getattr(message, name) for name in message.__struct_fields__}
+    members = {name: getattr(message, name) for name in message.__struct_fields__}
     return message.role == held.role and all(
-        value is None or value == getattr(held, name) for name, value in told.items()
+        value is None or value == getattr(held, name) for name, value in members.items()
     )
 
 
 def is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
-    """Whether to write the input, and to check it, takes so long that an event loop should not wait for it."""
+    """Return whether encoding the input takes so long that it should be offloaded."""
     parts = [part for message in input.messages for part in _parts_of(message)]
     sources = [getattr(part, "source", None) for part in parts]
     return sum([len(source.value) for source in sources if source is not None]) > LARGE
@@ -160,28 +156,27 @@ def _parts_of(message: Message) -> Sequence[Any]:
 
 
 def enforced_body(input: RunAgentInput, settings: Settings) -> bytes:  # noqa: A002 - the protocol's word for it
-    """The input as it is sent: without activities (IN-7), unknown material and malformed values (IN-15).
+    """Return the body of a run: without activities (IN-7), unknown fields and malformed values (IN-15).
 
-    In the form of the peer's version, if an older one is configured (VER-11); nothing but that version loses anything.
-    Raises ``EncodeError`` with the path of what is wrong.
+    If an older ``peer_version`` is configured, the body has the form of that version (VER-11). Raise ``EncodeError``
+    with the path of an invalid value.
     """
     if any(isinstance(message, ActivityMessage) for message in input.messages):
         input = replace(input, messages=[one for one in input.messages if not isinstance(one, ActivityMessage)])  # noqa: A001
     _check_values(input)
     body = encode(input)
     try:
-        # As a receiver reads it: what passes is exactly the schema, older shapes that a caller put in are upgraded.
+        # Decoding as a receiver does leaves exactly the schema, and upgrades older shapes that a caller passed.
         read: Any = decode(body, RunAgentInput, warn=settings.warn, max_size=max(settings.max_size, len(body)))
     except DecodeError as error:
         raise EncodeError(error.message, path=error.path) from error
-    told = downgrade_input(read, settings.peer_version, settings.warn)
-    return encode(told)
+    return encode(downgrade_input(read, settings.peer_version, settings.warn))
 
 
 def _check_values(input: RunAgentInput) -> None:  # noqa: A002
-    """Where anything may stand, JSON has to: sets, bytes and dates would be written as something else, unasked.
+    """Raise ``EncodeError`` for free values that are not JSON: sets, bytes and dates would be sent as something else.
 
-    Whether the rest is of the right type is for the decoder to say: middleware may have put anything there.
+    The decoder checks the types of all other values, which middleware may have changed.
     """
     check_json(input.state, "/state")
     check_json(input.forwarded_props, "/forwardedProps")

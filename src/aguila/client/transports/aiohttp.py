@@ -1,8 +1,4 @@
-"""Layer: client. A transport over aiohttp, for applications that have a session of it.
-
-Below: the aiohttp package (extra ``aiohttp``). Above: ``AsyncClient(url, transport=AiohttpTransport())``. There is no
-sync twin of it; ``threaded.ThreadedTransport`` makes one of any async transport.
-"""
+"""A transport over aiohttp, for applications that use it. Needs the ``aiohttp`` extra."""
 
 from __future__ import annotations
 
@@ -20,23 +16,23 @@ except ModuleNotFoundError as error:
 
 
 class AiohttpTransport:
-    """Connections of an ``aiohttp.ClientSession``: yours, or one made when it is first needed, from ``options``.
+    """Send requests over an ``aiohttp.ClientSession``: yours, or one made from ``options`` at the first request.
 
-    One that was given is not closed with the transport.
+    A session of yours is not closed with the transport.
     """
 
     def __init__(
         self, session: aiohttp.ClientSession | None = None, *, timeouts: Timeouts | None = None, **options: Any
     ) -> None:
         self._session = session
-        self._is_ours = session is None
+        self._owns_session = session is None
         self._timeouts = timeouts or Timeouts()
         self._options = options
 
     async def send(self, request: Request) -> _Response:
-        """See ``AsyncTransport``."""
+        """Send a request. See ``AsyncTransport``."""
         if self._session is None:
-            # Within the loop that uses it; and without a cap, since a stream holds its connection while its run lasts.
+            # Made in the event loop that uses it. No limit on connections: a stream holds one while its run lasts.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect),
@@ -54,9 +50,9 @@ class AiohttpTransport:
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = _failed(error)
-            if self._is_ours and isinstance(error, aiohttp.ConnectionTimeoutError):
+            if self._owns_session and isinstance(error, aiohttp.ConnectionTimeoutError):
                 failure = TransportFailed(f"no connection within {self._timeouts.connect} seconds (Timeouts.connect)")
-            # An address that is none; a compression that it lacks the package for, which only its words tell.
+            # ValueError is an invalid URL. A missing package for a content encoding shows only in the message.
             is_compressed = isinstance(error, aiohttp.ClientResponseError) and "content-encoding" in error.message
             failure.is_lasting = isinstance(error, ValueError) or is_compressed
             failure.was_sent = not isinstance(
@@ -66,11 +62,11 @@ class AiohttpTransport:
         return _Response(response)
 
     async def close(self) -> None:
-        """See ``AsyncTransport``."""
-        if self._is_ours and self._session is not None:
+        """Close the connections. See ``AsyncTransport``."""
+        if self._owns_session and self._session is not None:
             session, self._session = self._session, None
             await session.close()
-            # Closing a TLS connection takes a turn of the loop that nobody waits for.
+            # Closing a TLS connection takes one more turn of the loop.
             await asyncio.sleep(0)
 
 
@@ -81,7 +77,7 @@ class _Response:
         self._response = response
         self._failure: TransportFailed | None = None
         problem = unreadable(self.headers, _DECODED)
-        if problem is not None:  # aiohttp would hand the bytes on as they are
+        if problem is not None:  # aiohttp would return the encoded bytes
             self._failure = TransportFailed(problem, is_lasting=True)
 
     async def read(self) -> bytes:
@@ -93,7 +89,7 @@ class _Response:
         except (aiohttp.ClientError, OSError) as error:
             failure = _failed(error)
             failure.__cause__ = error
-            # A lost connection hides what had arrived before it; that is not lost, and comes first.
+            # A lost connection hides the bytes that arrived before it. They are returned first.
             rest = content._read_nowait(-1)  # pyright: ignore[reportPrivateUsage] - no public name reads past the exception
             if not rest:
                 raise failure from error
@@ -108,7 +104,7 @@ class _Response:
 
 
 _DECODED = ("gzip", "x-gzip", "deflate", "br", "zstd")
-"""What aiohttp decodes, or says which package it lacks for it."""
+"""Content encodings that aiohttp decodes, or reports the missing package of."""
 
 
 def _failed(error: Exception) -> TransportFailed:

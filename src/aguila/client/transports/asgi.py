@@ -1,8 +1,6 @@
-"""Layer: client. A transport that calls an ASGI application in this process: no sockets, for tests and embedding.
+"""A transport that calls an ASGI application in this process, for tests and embedding.
 
-Below: nothing but asyncio. Above: ``AsyncClient(url, transport=ASGITransport(app))``; ``threaded.ThreadedTransport``
-makes a sync one of it. The application waits while nobody reads, as it would for a slow connection; closing an answer
-early is a client that hangs up.
+The application waits while the response is not read, as on a slow connection. Closing a response early disconnects.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ ASGIApp = Callable[
 ]
 
 
-_HANG_UP = 1.0
-"""Seconds that an application gets to notice that its client has gone."""
+_DISCONNECT_SECONDS = 1.0
+"""Seconds for an application to notice that its client has disconnected."""
 
 
 class ASGITransport:
-    """Requests to an ASGI application. Its lifespan runs from the first request until the transport is closed.
+    """Send requests to an ASGI application. Its lifespan starts with the first request and ends with the transport.
 
-    An exception of the application before its answer is raised here as ``TransportFailed``; later it cuts the answer
-    short, as a server would.
+    An exception of the application before the response raises ``TransportFailed``. A later one cuts the response off,
+    as a server would.
     """
 
     def __init__(self, app: ASGIApp, *, lifespan: bool = True, client: tuple[str, int] = ("127.0.0.1", 1)) -> None:
@@ -38,7 +36,7 @@ class ASGITransport:
         self._lifespan = _Lifespan(app) if lifespan else None
 
     async def send(self, request: Request) -> _Response:
-        """See ``AsyncTransport``."""
+        """Send a request. See ``AsyncTransport``."""
         if self._lifespan is not None:
             await self._lifespan.start()
         url = urlsplit(request.url)
@@ -65,13 +63,13 @@ class ASGITransport:
         return await _Response.open(self._app, scope, request.body or b"")
 
     async def close(self) -> None:
-        """See ``AsyncTransport``."""
+        """End the lifespan. See ``AsyncTransport``."""
         if self._lifespan is not None:
             await self._lifespan.stop()
 
 
 class _Response:
-    """An answer, and the task that gives it. One piece waits at most: that is all the buffer there is."""
+    """A response and the task that produces it. The buffer holds one piece."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -97,7 +95,7 @@ class _Response:
             raise
         if not response.status:
             await response.close()
-            problem = f"the application gave no answer: {response._failure!r}"
+            problem = f"the application sent no response: {response._failure!r}"
             raise TransportFailed(problem, was_sent=False, is_lasting=True) from response._failure
         return response
 
@@ -110,16 +108,16 @@ class _Response:
                 self._free.set()
             return piece
         if self._failure is not None:
-            raise TransportFailed(f"the application broke off its answer: {self._failure!r}") from self._failure
+            raise TransportFailed(f"the application broke off its response: {self._failure!r}") from self._failure
         return b""
 
     async def close(self) -> None:
         self._gone.set()
-        self._free.set()  # whoever sends is let through, to notice on its own terms that nobody is there
+        self._free.set()  # a blocked send continues, so that the application can notice the disconnect
         task, self._task = self._task, None
         if task is None:
             return
-        _, deaf = await asyncio.wait({task}, timeout=_HANG_UP)
+        _, deaf = await asyncio.wait({task}, timeout=_DISCONNECT_SECONDS)
         if deaf:
             task.cancel()
             await asyncio.wait({task})
@@ -138,8 +136,8 @@ class _Response:
         try:
             await app(scope, receive, self._send)
             if not self._is_complete:
-                self._failure = RuntimeError("it returned before its answer was complete")
-        except Exception as error:  # noqa: BLE001 - a server cuts the answer short, whatever it was
+                self._failure = RuntimeError("it returned before its response was complete")
+        except Exception as error:  # noqa: BLE001 - any exception cuts the response off
             self._failure = error
         finally:
             self._begun.set()
@@ -165,7 +163,7 @@ class _Response:
 
 
 class _Lifespan:
-    """An application's start and end, in a task of its own. One that knows no lifespan has none."""
+    """The lifespan of an application, in a task of its own. An application may not support it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -205,7 +203,7 @@ class _Lifespan:
         scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
         try:
             await self._app(scope, self._inbox.get, self._answers.put)
-        except Exception:  # noqa: BLE001 - the specification's way to say that there is no lifespan
+        except Exception:  # noqa: BLE001 - by the specification, any exception means that lifespan is not supported
             await self._answers.put({"type": "lifespan.unsupported"})
         else:
             await self._answers.put({"type": "lifespan.ended"})

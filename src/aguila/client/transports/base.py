@@ -1,8 +1,6 @@
-"""Layer: client. The seam between the client and whatever carries bytes: requests, answers, and how they fail.
+"""The interface of a transport, and its requests, responses and timeouts.
 
-Below: nothing. Above: ``asyncio`` and ``sync`` ask a transport for everything. ``httpx2`` (the default), ``aiohttp``,
-``asgi`` (in process) and ``recorded`` (a file) are transports; another is any class with these methods. A transport
-moves bytes and judges nothing: no status is an error to it.
+A transport is any class with these methods. It carries bytes and judges nothing: an error status is a response.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unreadable(headers: Mapping[str, str], known: Collection[str]) -> str | None:
-    """Why a body cannot be read, if it is compressed in a way that is not among those; nobody had asked for that."""
-    told = (each.strip().lower() for each in headers.get("content-encoding", "").split(","))
-    unknown = [each for each in told if each and each != "identity" and each not in known]
-    return f"the answer has the content encoding {unknown[0]!r}, which cannot be decoded here" if unknown else None
+    """Return why a body cannot be decoded; None if its content encodings are among the known ones."""
+    encodings = (each.strip().lower() for each in headers.get("content-encoding", "").split(","))
+    unknown = [each for each in encodings if each and each != "identity" and each not in known]
+    return f"the response has the content encoding {unknown[0]!r}, which cannot be decoded here" if unknown else None
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait, in seconds; None is for ever.
+    """Time limits in seconds; None is no limit.
 
-    ``connect`` is for the connection, ``first_event`` for the first event after the request was sent, ``idle`` for the
-    next bytes of a stream, be they a keep-alive comment. ``answer`` is for requests that are not streams. ``linger`` is
-    for a server that leaves its stream open when the run has finished: it may still say that it failed after all.
+    ``connect`` bounds connecting, ``first_event`` the wait for the first event after the request was sent, ``idle`` the
+    wait for the next bytes of a stream, comments included, and ``answer`` requests that are not streams. ``linger``
+    bounds the wait on a stream that stays open after the run has finished: a late RUN_ERROR may follow.
     """
 
     connect: float | None = 10.0
@@ -45,25 +43,25 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncResponse(Protocol):
-    """An answer whose body has not been read. Header names are in lower case."""
+    """A response whose body has not been read. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
     async def read(self) -> bytes:
-        """The next bytes as they come, nothing at the end. Raises ``TransportFailed``. May be cancelled."""
+        """Return the next bytes, empty at the end. Raise ``TransportFailed``. May be cancelled."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection, at once and whatever is left of the body."""
+        """Release the connection at once, whatever is left of the body."""
         ...
 
 
 class AsyncTransport(Protocol):
-    """Carries requests for an ``AsyncClient``. Waiting is bounded by cancelling."""
+    """Carries requests for an ``AsyncClient``, which bounds a wait by cancelling it."""
 
     async def send(self, request: Request) -> AsyncResponse:
-        """Send a request and wait for the head of its answer. Raises ``TransportFailed``."""
+        """Send a request and wait for the head of the response. Raise ``TransportFailed``."""
         ...
 
     async def close(self) -> None:
@@ -72,25 +70,25 @@ class AsyncTransport(Protocol):
 
 
 class Response(Protocol):
-    """An answer whose body has not been read. Header names are in lower case."""
+    """A response whose body has not been read. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
     def read(self, timeout: float | None) -> bytes:
-        """The next bytes as they come, nothing at the end. Raises ``TransportFailed``, also after ``timeout``."""
+        """Return the next bytes, empty at the end. Raise ``TransportFailed``, also after ``timeout``."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection, at once and whatever is left of the body."""
+        """Release the connection at once, whatever is left of the body."""
         ...
 
 
 class Transport(Protocol):
-    """Carries requests for a ``Client``. Waiting is bounded by the timeouts it is given."""
+    """Carries requests for a ``Client``. Each call has its own timeout."""
 
     def send(self, request: Request, timeout: float | None) -> Response:
-        """Send a request and wait for the head of its answer. Raises ``TransportFailed``."""
+        """Send a request and wait for the head of the response. Raise ``TransportFailed``."""
         ...
 
     def close(self) -> None:

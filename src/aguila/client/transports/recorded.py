@@ -1,8 +1,4 @@
-"""Layer: client. A transport that answers from a recording: what ``Record`` wrote, or a stream in any form of file.
-
-Below: files. Above: ``Client(url, transport=RecordedTransport(path))``, ``aguila replay``. Each run takes the next one
-of the recording, whatever its input is; there is nothing behind it that could read one.
-"""
+"""A transport that answers from a recording: what ``Record`` wrote, or a stream in any format."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ _PIECE = 1 << 16
 
 
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a recording: its raw events as JSON, with milliseconds since its start where they are known."""
+    """One run of a recording: its raw events as JSON, with milliseconds since its start if they are known."""
 
     input: Any = None
     events: list[tuple[float | None, bytes]] = []
@@ -35,13 +31,13 @@ class _Line(msgspec.Struct):
     ms: float | None = None
     input: msgspec.Raw = _ABSENT
     event: msgspec.Raw = _ABSENT
-    type: Any = None  # of a plain event, which may have members of those names too
+    type: Any = None  # of a plain event, which may have members of these names, too
 
 
 def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
-    """The runs of a recording: lines of ``Record``, or plain events. Raises ValueError for a line that is neither.
+    """Yield the runs of a recording: lines of ``Record``, or plain events. Raise ValueError for any other line.
 
-    A run begins with its input, or with RUN_STARTED where no inputs were written.
+    A run begins with its input; without inputs, with RUN_STARTED.
     """
     run: RecordedRun | None = None
     has_inputs = False
@@ -51,7 +47,7 @@ def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
         try:
             found = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError as error:
-            raise ValueError(f"line {number} is no line of a recording: {error}") from error
+            raise ValueError(f"line {number} is not a line of a recording: {error}") from error
         is_plain = isinstance(found.type, str)
         if not is_plain and bytes(found.input):
             has_inputs = True
@@ -61,7 +57,7 @@ def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
             continue
         event = line.strip() if is_plain else bytes(found.event)
         if not event:
-            raise ValueError(f"line {number} is no line of a recording: it has neither an event nor an input")
+            raise ValueError(f"line {number} is not a line of a recording: it has neither an event nor an input")
         kind = found.type if is_plain else msgspec.json.decode(event, type=_Line).type
         if run is None or (not has_inputs and kind == "RUN_STARTED" and run.events):
             if run is not None:
@@ -73,21 +69,21 @@ def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
 
 
 class RecordedTransport:
-    """Answers every POST with the next run of a recording; a sync transport, and ``AsyncRecordedTransport`` its twin.
+    """Answer every POST with the next run of a recording, whatever its input. ``AsyncRecordedTransport`` is its twin.
 
-    Its form is told by its content. SSE and protobuf frames are one answer, given as it is. Raises OSError or
-    ValueError for a file that cannot be read, and ``TransportFailed`` when there is no run left.
+    The format is detected from the content. An SSE or protobuf file is one response. Raise OSError or ValueError for a
+    file that cannot be read, and ``TransportFailed`` after the last run.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._answers = iter(_answers(Path(path)))
 
     def send(self, request: Request, timeout: float | None) -> _Response:
-        """See ``Transport``."""
+        """Return the next run. See ``Transport``."""
         return _Response(*_next(self._answers))
 
     def close(self) -> None:
-        """See ``Transport``."""
+        """Do nothing. See ``Transport``."""
 
 
 class AsyncRecordedTransport:
@@ -97,11 +93,11 @@ class AsyncRecordedTransport:
         self._answers = iter(_answers(Path(path)))
 
     async def send(self, request: Request) -> _AsyncResponse:
-        """See ``AsyncTransport``."""
+        """Return the next run. See ``AsyncTransport``."""
         return _AsyncResponse(*_next(self._answers))
 
     async def close(self) -> None:
-        """See ``AsyncTransport``."""
+        """Do nothing. See ``AsyncTransport``."""
 
 
 def _answers(path: Path) -> list[tuple[str, bytes]]:
@@ -124,7 +120,7 @@ def _elements(data: bytes) -> list[bytes]:
         elements = msgspec.json.decode(data, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ValueError(f"not a JSON array of events: {error}") from error
-    # Written by hand it may have line ends within an event; SSE has none there.
+    # A file written by hand may have line ends within an event, which SSE cannot have.
     return [bytes(element).replace(b"\n", b" ").replace(b"\r", b" ") for element in elements]
 
 
