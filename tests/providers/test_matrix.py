@@ -302,7 +302,7 @@ def test_recorded_parallel_tools(replying: Start, provider: str) -> None:
     server, recorded = replying({"calls": calls}, {"text": "Done."})
     events = played(server, messages=[user("Weather?")])
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
-    assert results == ["Oslo: 3 degrees", "Rome: 3 degrees", "There is no tool named 'nobody'."]
+    assert results == ["Oslo: 3 degrees", "Rome: 3 degrees", "there is no tool 'nobody'"]
     check_request(provider, recorded.requests[1])
     assert text_of(events) == "Done."
 
