@@ -295,7 +295,7 @@ def test_what_is_said_after_an_error_is_refused_and_the_error_stays(caplog: pyte
 
     outcome = run_agent(agent)
     assert (outcome.last.message, outcome.last.code, outcome.text) == ("Broken.", "mine", "")
-    assert [vars(one)["event"] for one in caplog.records] == ["the agent went on after its own RUN_ERROR, and failed"]
+    assert [vars(one)["event"] for one in caplog.records] == ["the agent raised after its own RUN_ERROR"]
 
 
 def test_880_an_error_without_words_has_some() -> None:

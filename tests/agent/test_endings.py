@@ -374,7 +374,7 @@ def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
     assert outcome.types == ["RUN_STARTED", "RUN_ERROR"]
     assert (outcome.last.message, outcome.last.code) == ("sorry", "quota")
     assert outcome.ending.outcome == "error"
-    assert [vars(one)["event"] for one in caplog.records] == ["the agent went on after its own RUN_ERROR, and failed"]
+    assert [vars(one)["event"] for one in caplog.records] == ["the agent raised after its own RUN_ERROR"]
 
 
 @pytest.mark.parametrize(

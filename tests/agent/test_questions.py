@@ -836,7 +836,7 @@ def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: 
     assert second.last.result == {"ok": True}
     assert thread.conversation.state == {"done": True}
     assert said(thread) == ["hello"]
-    assert "without coming to the question" in caplog.text
+    assert "without reaching the question" in caplog.text
 
 
 def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None:

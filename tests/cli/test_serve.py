@@ -459,8 +459,8 @@ def test_a_target_that_is_none_is_said_so(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nothing", "as in agent(run); int cannot be called"),
-        ("alone", "as in agent(run); alone() cannot be: too many positional arguments"),
+        ("nothing", "as agent(run); int is not callable"),
+        ("alone", "as agent(run); alone() is not: too many positional arguments"),
     ],
 )
 def test_what_cannot_be_called_with_a_run_is_refused_at_the_start(folder: Path, name: str, reason: str) -> None:
@@ -469,7 +469,7 @@ def test_what_cannot_be_called_with_a_run_is_refused_at_the_start(folder: Path, 
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        f"aguila serve: mine:{name} is neither an agent nor a dict of agents: an agent is called with"
+        f"aguila serve: mine:{name} is neither an agent nor a dict of agents: an agent must be callable"
     )
     assert line.endswith(reason)
 

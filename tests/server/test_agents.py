@@ -136,7 +136,7 @@ def test_a_name_that_no_path_can_hold_is_refused(name: Any) -> None:
 def test_agents_are_checked_when_the_app_is_made() -> None:
     with pytest.raises(ValueError, match="at least one agent"):
         App({})
-    with pytest.raises(TypeError, match="cannot be called"):
+    with pytest.raises(TypeError, match="is not callable"):
         App({"default": first, "other": "no agent"})
 
 

@@ -342,9 +342,9 @@ def test_an_agent_that_cannot_be_called_with_a_run_is_refused_at_once() -> None:
         def agent(self, run: Any) -> None: ...
 
     for bad, reason in ((alone, "too many positional arguments"), (two, "missing a required argument: 'other'")):
-        with pytest.raises(TypeError, match=rf"as in agent\(run\); .*{bad.__name__}\(.*\) cannot be: {reason}"):
+        with pytest.raises(TypeError, match=rf"callable as agent\(run\); .*{bad.__name__}\(.*\) is not: {reason}"):
             App(bad)
-    with pytest.raises(TypeError, match="int cannot be called"):
+    with pytest.raises(TypeError, match="int is not callable"):
         App(5)
     for good in (any_number, with_default, Method().agent, functools.partial(two, 1), print):
         App(good)

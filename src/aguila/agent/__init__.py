@@ -1,7 +1,6 @@
-"""Layer: agent. Running agents, without HTTP: the handle they write through, and the executor that ends their runs.
+"""Run agents without HTTP: the ``Run`` that they write through, and the executor that ends their runs.
 
-Below: ``aguila.stream`` writes and verifies. Above: ``aguila.server`` gives runs a log and a connection. An agent is
-any callable that takes a ``Run``; ``forms`` lists what it may be.
+An agent is any callable that takes a ``Run``; ``runners`` lists the forms.
 """
 
 from aguila.agent.blocking.run import BlockingRun

@@ -1,7 +1,6 @@
-"""Layer: agent. Agents that speak chat types: what they yield as events, what they were asked as chat messages.
+"""Chat types in agents: what an agent yields, and the conversation as chat messages.
 
-Above: ``output`` hands over what is yielded; ``run`` asks for the conversation. Below: ``aguila.chat`` says what
-contents mean. Nothing here fetches an address: only uploads of this server become bytes.
+URLs are never fetched. Only uploads of this server become bytes.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from aguila.offload import is_large, offload
 from aguila.protocol import Message, replace
 
 CHAT: Final = (ChatUpdate, ChatMessage, Content)
-"""What an agent may yield besides text and events."""
+"""Chat types that an agent may yield."""
 
 FILE_PROVIDER: Final = "aguila"
-"""The provider of file sources that name an upload of this server."""
+"""The ``provider`` of a file source that is an upload of this server."""
 
 _ARRAY: Any = list
 
 
 def is_delta(value: Any) -> bool:
-    """Whether something only adds to a text or a thought."""
+    """Whether a value only adds text or reasoning."""
     contents = _contents(value)
-    if len(contents) == 1:  # nearly always, and asked for every piece
+    if len(contents) == 1:  # the common case, on a hot path
         return isinstance(contents[0], (TextContent, ReasoningContent))
     return bool(contents) and all(isinstance(content, (TextContent, ReasoningContent)) for content in contents)
 
 
 def is_account(value: Any) -> bool:
-    """Whether something says nothing but what was used: models tell that after their last word."""
+    """Whether a value has only usage, which models report after their last text."""
     contents = _contents(value)
     return bool(contents) and all(isinstance(content, UsageContent) for content in contents)
 
@@ -56,7 +55,7 @@ def _contents(value: Any) -> Sequence[Content]:
 
 
 def with_parts(value: Any) -> Any:
-    """A chat value with the files in its results encoded, which takes long: to be called in a thread."""
+    """Give a chat value with the files in its results encoded. Slow for large files: offload it."""
     if isinstance(value, FunctionResultContent):
         if not isinstance(value.result, _ARRAY):
             return value
@@ -74,7 +73,7 @@ def _part(content: DataContent) -> Any:
 async def read_conversation(
     messages: Sequence[Message], services: Services, *, warn: Warn = log_notice
 ) -> list[ChatMessage]:
-    """Messages as chat messages, uploads as the bytes they are. Large data is decoded in a thread."""
+    """Convert messages to chat messages, with uploads as bytes. Large data is decoded in a thread."""
     if is_large(messages):
         chat = await offload(as_chat_messages, messages, warn=warn)
     else:
@@ -88,7 +87,7 @@ async def _resolved(message: ChatMessage, services: Services, warn: Warn) -> Cha
 
 
 async def _resolve(contents: Sequence[Any], services: Services, warn: Warn) -> list[Content] | None:
-    """The contents with bytes in place of uploads; None if there is nothing to change."""
+    """Give the contents with bytes in place of uploads, or None if nothing changes."""
     resolved = list[Content](contents)
     is_changed = False
     for index, content in enumerate(contents):
@@ -105,10 +104,10 @@ async def _resolve(contents: Sequence[Any], services: Services, warn: Warn) -> l
 async def _load(content: HostedFileContent, services: Services, warn: Warn) -> DataContent | None:
     properties = content.additional_properties
     if properties.get(REQUIRES_RESOLUTION) is not True and properties.get(PROVIDER) != FILE_PROVIDER:
-        return None  # another provider's file, which is its to read
+        return None  # a file of another provider
     blob = await services.file(content.file_id)
     if blob is None:
-        message = "a file is not one that can be read here; it stays a reference"
+        message = "cannot load a file part: no upload of this scope has its id; it stays a reference"
         warn(Notice(rule="IN-8", message=message))
         return None
     data, media_type, filename = blob

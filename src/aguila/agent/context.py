@@ -1,7 +1,6 @@
-"""Layer: agent. What an execution is given and what it gives back: the seam between agents and whoever runs them.
+"""The interface between agents and the server: what an execution receives and returns.
 
-Above: the server implements ``Sink`` and ``Services`` on a store lease; tests fake them. Below: the protocol types and
-the event writer. Data and protocols only: nothing here runs.
+The server implements ``Sink`` and ``Services`` on a store lease; tests fake them.
 """
 
 from __future__ import annotations
@@ -18,46 +17,46 @@ Outcome = Literal["success", "interrupt", "cancelled", "error"]
 
 
 class Sink(Protocol):
-    """Where a run's events go."""
+    """Receives the events of a run."""
 
     is_full: bool
-    """Whether ``room`` has to be awaited before there is more to put. Asked after every event, so it is no call."""
+    """Whether ``room`` has to be awaited before the next ``put``. Read after every event, so it is an attribute."""
 
     def put(self, events: Sequence[Event]) -> None:
-        """Accept events, in order, all of them or none. Never blocks.
+        """Accept events in order, all of them or none. Never blocks.
 
-        Whatever it raises ends the run: ``EncodeError`` or ``DecodeError`` for an event that is not well-formed,
-        ``StoreError`` if the run cannot be written any more.
+        An exception ends the run: ``EncodeError`` or ``DecodeError`` for a malformed event, ``StoreError`` if the run
+        can no longer be written.
         """
         ...
 
     async def room(self) -> None:
-        """Return when the run is not too far ahead of what is durable; at once, without suspending, if it is not."""
+        """Wait until the run is not too far ahead of what is durable. Does not suspend if it is not."""
         ...
 
 
 class Services(Protocol):
-    """What a run needs of the world besides a place for its events."""
+    """What a run needs besides a sink."""
 
     async def record(self, key: str, value: bytes) -> None:
-        """Keep the result of a side effect; durable when it returns."""
+        """Store the result of a side effect; durable when it returns."""
         ...
 
     async def settle(self, interrupt_ids: Sequence[str]) -> None:
-        """The answers to these interrupts were used and can never be given again; durable when it returns."""
+        """Mark the answers to these interrupts as used, so that they cannot be given again; durable when it returns."""
         ...
 
     async def file(self, file_id: str) -> tuple[bytes, str, str | None] | None:
-        """An uploaded file of the run's scope as bytes, media type and file name; None if there is no such file."""
+        """Load an uploaded file of the run's scope: bytes, media type and file name. None if there is none."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """The answers a resumed run has: all of its chain by interrupt id, and which of them it is to be heard after.
+    """The answers of a resumed run.
 
-    Those are the ones that came with this run. Of these, ``settled`` were used by a run that failed, which this one
-    takes the place of.
+    ``answers`` are all answers of the chain of runs, by interrupt id. ``current`` are those that came with this run.
+    ``settled`` are those of ``current`` that a failed run used, which this run replaces.
     """
 
     answers: Mapping[str, ResumeEntry]
@@ -67,14 +66,13 @@ class Replay:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunContext:
-    """Everything about one run.
+    """The data of one run.
 
-    ``input`` is what the agent sees; for a replay that is the input of the root run, ``resume_input`` is the one that
-    brought the answers, and ``client_state`` is the state that the client holds now. ``writer`` has been started: its
-    RUN_STARTED is the caller's to send. ``recorded`` are the results of ``once`` under the root run, as JSON.
-    ``new_id`` mints error references; the ids of messages and calls are derived from the root run, so that a replay
-    continues what an earlier run of the chain opened. ``max_state`` is how many bytes of state a client may send.
-    A run that is not stored can neither ask, nor record an effect, nor change the session.
+    ``input`` is the input of the agent. In a replay it is that of the root run, ``resume_input`` is the one that
+    brought the answers, and ``client_state`` is the current state of the client. ``writer`` has been started; the
+    caller sends its RUN_STARTED. ``recorded`` are the results of ``once`` under the root run, as JSON. ``new_id`` makes
+    error references. ``max_state`` is how many bytes of state a client may send. If ``is_stored`` is False, the run can
+    neither ask, nor record an effect, nor change the session.
     """
 
     input: RunAgentInput
@@ -100,10 +98,10 @@ class RunContext:
 class Ending:
     """How a run ended.
 
-    ``interrupts`` are the questions it left. ``session`` is the private value to keep: as the agent left it, but as it
-    was before the run if the run failed, or stopped to ask with ``run.ask`` (the replay will change it again).
-    ``error`` is what made the run fail and ``reference`` the id under which it was logged. ``is_written`` is False if
-    the sink refused even the terminal event.
+    ``interrupts`` are its open questions. ``session`` is the private value to store: as the agent left it, or as it
+    was before the run if the run failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the
+    exception that made the run fail, and ``reference`` the id in its log record. ``is_written`` is False if the sink
+    refused the terminal event.
     """
 
     outcome: Outcome

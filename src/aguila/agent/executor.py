@@ -1,25 +1,23 @@
-"""Layer: agent. Runs an agent, and ends the run: once, in order, whatever the agent does.
+"""Run an agent and end its run with exactly one terminal event.
 
-Above: the server, or a test. Below: ``forms`` drives the agent, ``output`` sends what it says.
+The agent runs in one task. ``execute`` waits for that task; cancelling ``execute`` cancels it. A run ends like this:
 
-The agent runs in one task of its own, from its first line to its last. ``execute`` waits for that task; cancelling
-``execute`` cancels it. This is how a run ends:
+=====================================================  ===========================================================
+the agent returned                                     RUN_FINISHED, success
+the agent sent its own RUN_FINISHED or RUN_ERROR,      that event; later output or exceptions after RUN_ERROR are
+also as chat contents                                  logged
+it asked a question, even if it swallowed the signal   RUN_FINISHED, interrupt
+the user gave up a question, and the agent did not     RUN_FINISHED, cancelled (LIFE-8)
+catch that
+it reached its limit of rounds with tools              RUN_FINISHED, cancelled (LIFE-8)
+``execute`` was cancelled                              RUN_FINISHED, cancelled, whatever the agent does; an agent
+                                                       that does not stop within the grace period is abandoned
+it raised any other exception                          RUN_ERROR, ``agent_error``
+it sent something that cannot be sent                  RUN_ERROR, ``agent_output``
+the sink refused an event                              RUN_ERROR, ``run_unwritable``, if the sink accepts that
+=====================================================  ===========================================================
 
-==================================================  ==============================================================
-the agent returned                                  RUN_FINISHED, success
-the agent sent its own RUN_FINISHED or RUN_ERROR    that; the same as contents of a chat. What it still says or
-                                                    raises after RUN_ERROR is logged
-it asked something, also if it swallowed that       RUN_FINISHED, interrupt
-the user gave up a question, and so did the agent   RUN_FINISHED, cancelled (LIFE-8)
-it came to its limit of rounds with tools           RUN_FINISHED, cancelled (LIFE-8)
-``execute`` was cancelled                           RUN_FINISHED, cancelled, whatever the agent made of it; one that
-                                                    is not done after the grace period is left behind, unheard
-it raised anything else                             RUN_ERROR, ``agent_error``
-it said what cannot be sent                         RUN_ERROR, ``agent_output``
-the sink refused                                    RUN_ERROR, ``run_unwritable``, if the sink takes that
-==================================================  ==============================================================
-
-Texts of exceptions are logged, with a reference that is in the RUN_ERROR; they are sent only with ``debug``.
+The text of an exception is logged with a reference that is in the RUN_ERROR. It is sent only with ``debug``.
 """
 
 from __future__ import annotations
@@ -69,11 +67,11 @@ _log = logging.getLogger("aguila")
 _PATIENCE = 5.0  # seconds
 
 _left_behind: set[asyncio.Task[Any]] = set()
-"""Tasks of agents that would not end; held so that they are not collected while they run."""
+"""Tasks of agents that did not stop; held so that they are not garbage-collected."""
 
 _MESSAGES = {
     "agent_error": "The agent failed.",
-    "agent_output": "The agent sent something that cannot be passed on.",
+    "agent_output": "The agent sent an invalid event.",
     "run_unwritable": "The run could not be recorded.",
 }
 
@@ -81,17 +79,17 @@ _MESSAGES = {
 async def execute(
     agent: Agent, context: RunContext, sink: Sink, services: Services, *, cancel_grace: float = 5.0
 ) -> Ending:
-    """Run an agent to its end. Puts everything after RUN_STARTED, the last of it one terminal event.
+    """Run an agent to its end. Puts all events after RUN_STARTED, the last of them one terminal event.
 
-    Cancelling this cancels the agent, and ends the run as cancelled: it then returns as usual, after ``cancel_grace``
-    seconds at the latest, or at once when it is cancelled again. Never raises what an agent raises.
+    Cancelling this coroutine cancels the agent and ends the run as cancelled. It then returns as usual, within
+    ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises what an agent raises.
     """
     output = OutputMapper(context, sink)
     run = Run(context, output, services, agent)
     task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, output, cancel_grace)
     error = _error_of(task) if task.done() else None
-    output.is_over = True  # what branches still say is not heard
+    output.is_over = True  # branches that are still active can send no more
     try:
         has_asked = interrupts_in(error) or (error is None and run._questions.raised)
         if context.is_stored and (has_asked or (cancelled and run._questions.has_open)):
@@ -100,7 +98,7 @@ async def execute(
     finally:
         output.branches.is_over = True
         if not task.done():
-            what = "the agent did not stop; the run ends without it"
+            what = "the agent did not stop within the grace period; the run ends without it"
             tell(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
             _left_behind.add(task)
             task.add_done_callback(_left_behind.discard)
@@ -108,7 +106,7 @@ async def execute(
 
 
 async def _outcome_of(agent: Agent, run: Run, output: OutputMapper, grace: float) -> BaseException | None:
-    """Drive the agent. What it raises is given, not raised: a task that raises SystemExit would end the event loop."""
+    """Drive the agent and give what it raises. A task that raised SystemExit would end the event loop."""
     output.branches.begin()
     try:
         await drive(agent, run, output, grace)
@@ -120,9 +118,9 @@ async def _outcome_of(agent: Agent, run: Run, output: OutputMapper, grace: float
 
 
 async def _record_branches(output: OutputMapper, services: Services) -> None:
-    """Note where the branches of the agent are, for a replay that follows. What goes wrong is the run's failure.
+    """Record the positions of the agent's branches for a replay. An error fails the run.
 
-    Not if the run fails: what it said is taken back before another takes its place.
+    A failed run records nothing: its events are retracted before another run replaces it.
     """
     record = output.branches.record if output.failure is None else None
     if record is None:
@@ -133,11 +131,11 @@ async def _record_branches(output: OutputMapper, services: Services) -> None:
     try:
         await _ended(recording)
     except asyncio.CancelledError:
-        waiting.uncancel()  # the agent has ended: this changes nothing but how long it takes
+        waiting.uncancel()  # the agent has ended, so its outcome stands
         await asyncio.wait((recording,), timeout=_PATIENCE)
     if not recording.done():
         recording.cancel()
-        output.failure = StoreError("the branches of the agent could not be recorded in time")
+        output.failure = StoreError("the branches of the agent were not recorded within the time limit")
     elif recording.exception() is not None:
         output.failure = recording.exception()
 
@@ -147,27 +145,27 @@ def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
 
 
 async def _wait(task: asyncio.Task[BaseException | None], output: OutputMapper, grace: float) -> bool:
-    """Wait for the agent; gives whether the run was cancelled before the agent was done."""
+    """Wait for the agent. Gives whether the run was cancelled before the agent ended."""
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
     try:
         await _ended(task)
     except asyncio.CancelledError:
-        waiting.uncancel()  # it is answered here: the caller's own scopes must not take it for theirs
+        waiting.uncancel()  # it is handled here: timeouts of the caller must not take it for theirs
         if task.done():
-            return isinstance(_error_of(task), asyncio.CancelledError)  # the loop is cancelling everyone
+            return isinstance(_error_of(task), asyncio.CancelledError)  # the loop is cancelling all tasks
         output.is_cancelled = True
         task.cancel()
         try:
             await asyncio.wait((task,), timeout=grace)
         except asyncio.CancelledError:
-            waiting.uncancel()  # asked twice: no more patience
+            waiting.uncancel()  # cancelled twice: do not wait for the grace period
         return True
     return False
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Return when a task has, however; as ``asyncio.wait`` does, in a third of the room: a run waits here."""
+    """Wait until a task is done. As ``asyncio.wait``, with a third of the memory: every run waits here."""
     waiter: asyncio.Future[None] = task.get_loop().create_future()
 
     def wake(_: object) -> None:
@@ -182,7 +180,7 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 
 
 class _End:
-    """The end of a run."""
+    """Writes the end of a run."""
 
     def __init__(self, context: RunContext, sink: Sink, output: OutputMapper, run: Run) -> None:
         self._context = context
@@ -191,7 +189,7 @@ class _End:
         self._run = run
 
     def write(self, error: BaseException | None, cancelled: bool) -> Ending:
-        """Write the terminal event that these circumstances ask for, or RUN_ERROR if that cannot be written."""
+        """Write the terminal event, or RUN_ERROR if it cannot be written."""
         output = self._output
         if output.failure is not None:
             return self._fail(output.failure)
@@ -205,9 +203,9 @@ class _End:
             asked = interrupts_in(error)
             if asked or (error is None and self._run._questions.raised):
                 if error is None:
-                    self._warn("the agent went on after it had asked; the question stands")
+                    self._warn("the agent caught the signal of its question and continued; the question stands")
                 for other in others_in(error):
-                    self._log("the agent failed beside a question, which stands", other)
+                    self._log("a branch of the agent failed while another asked; the question stands", other)
                 self._check_own(asked)
                 self._check_ids(output.interrupts)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
@@ -216,65 +214,68 @@ class _End:
             if error is not None and not cancelled:
                 if not isinstance(output.ending, RunErrorEvent):
                     return self._fail(error)
-                self._log("the agent went on after its own RUN_ERROR, and failed", _cause_of(error))
+                self._log("the agent raised after its own RUN_ERROR", _cause_of(error))
             if output.replaying is not None and not output.replaying.has_spoken:
-                self._warn("the agent ended without coming to the question that was answered; it was not heard")
+                self._warn("the agent ended without reaching the question that was answered; its output was suppressed")
             if output.ending is not None:
                 return self._end_as_told()
             self._check_ids(output.interrupts)
             return self._interrupt(output.interrupts) if output.interrupts else self._finish()
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the run ends
+        except Exception as failure:  # noqa: BLE001 - the run must end in any case
             return self._fail(failure)
 
     def _finish(self) -> Ending:
-        result = copy_json(self._run.result)  # before anything is closed for it
+        result = copy_json(self._run.result)  # before open items are closed: it may raise
         session = copy_json(self._run.session)
         self._output.send_last_state()
         events = self._output.writer.finish(result, usage=self._usage())
         return self._put(events, Ending(outcome="success", session=session))
 
     def _cancel(self) -> Ending:
-        """An agent that was stopped in the middle of something may have left anything behind."""
+        """End the run as cancelled. A session or state that is not JSON is only logged."""
         session = self._context.session
         try:
             session = copy_json(self._run.session)
         except Exception as failure:  # noqa: BLE001
-            self._log("the session could not be kept", failure)
+            self._log("the session is not JSON and was not kept", failure)
         self._send_last_state_if_possible()
         return self._put(self._output.writer.cancel(usage=self._usage()), Ending(outcome="cancelled", session=session))
 
     def _send_last_state_if_possible(self, known: BaseException | None = None, reference: str | None = None) -> None:
         replaying = self._output.replaying
         if self._output.failure is not None or (replaying is not None and not replaying.has_spoken):
-            return  # a replay that did not come to its question has a state that is older than the client's
+            return  # the state of a replay that did not reach its question is older than the client's
         try:
             self._output.send_last_state()
-        except Exception as failure:  # noqa: BLE001 - a state that cannot be sent must not keep the run open
+        except Exception as failure:  # noqa: BLE001 - an invalid state must not keep the run open
             is_known = known is not None and type(failure) is type(known) and failure.args == known.args
-            if not is_known:  # else it is what the run failed of
-                self._log("the last state could not be sent", failure, reference=reference)
+            if not is_known:  # otherwise it is logged as the reason of the failure
+                self._log("the last state was not sent", failure, reference=reference)
 
     def _check_own(self, asked: list[Interrupt]) -> None:
-        """Refuse interrupts that an agent raised itself and that nobody could answer."""
+        """Refuse interrupts of the agent's own with ids that could not be answered."""
         self._check_ids(asked)
         seen: set[str] = set()
         for interrupt in asked:
             if interrupt.id in self._run._questions.raised:
                 continue
             if interrupt.id in seen:
-                raise IllegalStep(f"two interrupts have the id {interrupt.id!r}", rule="INT-3")
+                raise IllegalStep(f"two interrupts have the id {interrupt.id!r}; give each its own", rule="INT-3")
             seen.add(interrupt.id)
 
     def _check_ids(self, interrupts: list[Interrupt]) -> None:
-        """Refuse ids that are those of ``ask``: the answer would be a replay, which asks again, and so on."""
+        """Refuse ids with the prefix of ``ask``: their answer would replay the agent, which would ask again."""
         for interrupt in interrupts:
             if is_replayed(interrupt.id) and interrupt.id not in self._run._questions.raised:
-                raise IllegalStep(f"an id of the agent's own must not begin with 'int_': {interrupt.id!r}", rule="ask")
+                raise IllegalStep(
+                    f"interrupt id {interrupt.id!r} begins with 'int_', the prefix of run.ask; use another one",
+                    rule="ask",
+                )
 
     def _interrupt(self, raised: list[Interrupt]) -> Ending:
         interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
         decode(encode(interrupts), list[Interrupt], strict=True)
-        # A replay makes the changes of the session again, so it must start from the session as it was.
+        # A replay changes the session again, so it starts from the session before the run.
         replayed = any(is_replayed(interrupt.id) for interrupt in interrupts)
         session = copy_json(self._context.session if replayed else self._run.session)
         replaying = self._output.replaying
@@ -300,11 +301,11 @@ class _End:
         return self._put(events, _told(told, session))
 
     def _fail(self, error: BaseException) -> Ending:
-        """RUN_ERROR, which needs nothing to be in order."""
+        """End the run with RUN_ERROR, which is legal in every state."""
         cause = _cause_of(error)
         reference: str | None = None
         is_deliberate = isinstance(error, RunFailed) and error.event is None and error.__cause__ is None
-        if isinstance(error, RunFailed) and error.event is None:  # whose words are for the client
+        if isinstance(error, RunFailed) and error.event is None:  # its message is for the client
             message, code = error.message, error.code
         else:
             reference = self._context.new_id()
@@ -326,7 +327,7 @@ class _End:
         event = RunErrorEvent(message=message, code=code, usage=self._usage())
         ending = Ending(outcome="error", session=self._context.session, reference=reference, error=cause)
         if self._output.writer.is_finished:
-            # The sink refused the end that the writer has written. It has taken none of it, so this one is legal.
+            # The sink refused the terminal event of the writer, so this one is the first that is sent.
             return self._put([event], ending)
         self._send_last_state_if_possible(cause, reference)
         return self._put(self._output.writer.emit(event), ending)
@@ -339,7 +340,7 @@ class _End:
         )
 
     def _put(self, events: Events, ending: Ending) -> Ending:
-        """The last thing that goes to the sink."""
+        """Put the terminal event."""
         if ending.outcome != "error":
             self._check_state()
             self._check_stored(ending)
@@ -349,8 +350,8 @@ class _End:
             if ending.outcome != "error":
                 self._output.failure = refusal
                 raise
-            if refusal is not self._output.failure:  # which has been told
-                self._log("the end of the run was refused", refusal, reference=ending.reference)
+            if refusal is not self._output.failure:  # which was logged
+                self._log("the terminal event of the run was refused", refusal, reference=ending.reference)
             return Ending(
                 outcome="error",
                 session=ending.session,
@@ -370,20 +371,22 @@ class _End:
             raise RunNotStored("change the session")
 
     def _check_state(self) -> None:
-        """Warn of a state that the client could not send back."""
+        """Warn about a state that is too large for the client to send back."""
         most, state = self._context.max_state, self._output.writer.state
         if most is not None and state not in (None, {}) and len(encode(state)) > most:
-            log_notice(Notice(rule="limits", message=f"the state has more than the {most} bytes that may be sent back"))
+            log_notice(
+                Notice(rule="limits", message=f"the state is larger than the {most} bytes that a client may send")
+            )
 
     def _usage(self, told: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
-        # An end that tells what was used tells all that contents did.
+        # Usage in the agent's own terminal event includes that of its chat contents.
         usage = aggregate_token_usage([*(self._output.usage if told is None else told), *self._run.usage])
         return usage if usage else None
 
     def _log(self, what: str, error: BaseException, **more: Any) -> None:
-        if isinstance(error, StaleLease):  # the sink has said so, and nothing else is wrong
+        if isinstance(error, StaleLease):  # the sink logs it
             return
-        is_store = isinstance(error, StoreError)  # where it came from is of no interest then
+        is_store = isinstance(error, StoreError)  # its traceback would not help
         tell(
             _log,
             logging.ERROR,
@@ -399,12 +402,12 @@ class _End:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """What made an agent fail."""
+    """Give the exception that made an agent fail."""
     return error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
 
 
 def _is_stopped(error: BaseException | None) -> bool:
-    """Whether the agent stopped on purpose: the user gave up a question, or it came to a limit."""
+    """Whether the agent stopped on purpose: the user gave up a question, or a limit was reached."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_is_stopped, group.exceptions))

@@ -1,17 +1,15 @@
-"""Layer: agent. The forms that an agent can have, and how each is driven.
-
-Above: ``executor`` runs one of these in the agent's task. Below: ``output`` takes what is yielded and returned.
+"""Drive the forms that an agent can have.
 
 ==========================  ===============================================================================
-async generator function    iterated in the task, closed there; strings and events are what it yields
-async function              awaited in the task; what it returns is text or the result
-plain generator function    iterated in a thread, at most 64 values ahead, closed there
+async generator function    iterated and closed in the agent's task
+async function              awaited in the agent's task; it returns text or the result
+plain generator function    iterated and closed in a thread, at most 64 values ahead
 plain function              called in a thread
 callable object, partial    as the function behind it; a wrapper made with functools.wraps as what it wraps
 ==========================  ===============================================================================
 
-A plain function is given a ``BlockingRun``, so it cannot hand on to an async one: wrap with ``functools.partial``, or
-with an async function.
+A plain function receives a ``BlockingRun``, so it cannot delegate to an async agent. Wrap an async agent with
+``functools.partial`` or with an async function.
 """
 
 from __future__ import annotations
@@ -37,31 +35,31 @@ from aguila.offload import offload
 _log = logging.getLogger("aguila")
 
 Agent = Callable[[Any], Any]
-"""An agent: anything that can be called with a run."""
+"""An agent: any callable that takes a run."""
 
 
 class BadOutput(Exception):
-    """What an agent yielded or returned cannot be sent; the cause says why."""
+    """A yielded or returned value cannot be sent. The cause tells why."""
 
 
 def check_agent(agent: Agent) -> None:
-    """Raise ``TypeError`` for what cannot be called with a run and nothing else."""
+    """Raise ``TypeError`` for an agent that cannot be called with one argument, the run."""
     name = getattr(agent, "__qualname__", None) or type(agent).__qualname__
     if not callable(agent):
-        raise TypeError(f"an agent is called with a run, as in agent(run); {name} cannot be called")
+        raise TypeError(f"an agent must be callable as agent(run); {name} is not callable")
     try:
         signature = inspect.signature(agent).replace(return_annotation=inspect.Signature.empty)
-    except ValueError:  # as of some that are written in C
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         signature.bind(None)
     except TypeError as error:
-        message = f"an agent is called with a run, as in agent(run); {name}{signature} cannot be: {error}"
+        message = f"an agent must be callable as agent(run); {name}{signature} is not: {error}"
         raise TypeError(message) from None
 
 
 def is_async(agent: Agent) -> bool:
-    """Whether an agent is to be called on the event loop, rather than in a thread."""
+    """Whether an agent runs on the event loop, and not in a thread."""
     seen: Any = agent
     while True:
         cls: Any = seen.__class__
@@ -77,7 +75,7 @@ def is_async(agent: Agent) -> bool:
 
 
 def drive(agent: Agent, run: Run, output: OutputMapper, grace: float) -> Coroutine[Any, Any, None]:
-    """Run an agent to its end, and send what it yields and returns.
+    """Run an agent to its end and send what it yields and returns.
 
     Raises what the agent raises, or ``BadOutput``.
     """
@@ -86,7 +84,7 @@ def drive(agent: Agent, run: Run, output: OutputMapper, grace: float) -> Corouti
 
 async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
     output.begin_sampling()
-    # All in one coroutine: whenever the agent goes on, the event loop comes through each one above it.
+    # One coroutine, not several: each one above the agent costs time whenever the agent is resumed.
     produced: Any = agent(run)
     if inspect.isawaitable(produced):
         produced = await produced
@@ -103,7 +101,7 @@ async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: floa
                 accept(value)
             except Exception as error:
                 raise BadOutput from error
-            value = None  # it may be large, and the agent may take its time over the next
+            value = None  # release it: it may be large, and the next one may take long
             if sink.is_full or output.is_over:
                 await output.room()
     finally:
@@ -113,12 +111,12 @@ async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: floa
 
 
 async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
-    """Let an agent clean up. It has had its end already: what goes wrong now is logged and changes nothing."""
+    """Close a generator. Its run has its outcome already: an exception is only logged."""
     try:
         async with asyncio.timeout(grace):
             await close()
     except Exception:  # noqa: BLE001
-        _log.warning("the agent failed while it was being closed", exc_info=True, extra=members())
+        _log.warning("the agent failed while its generator was closed", exc_info=True, extra=members())
 
 
 def _take_return(value: Any, run: Run, output: OutputMapper) -> None:
@@ -133,7 +131,7 @@ def _take_return(value: Any, run: Run, output: OutputMapper) -> None:
 async def _drive_thread(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
     portal = ThreadPortal()
     work = functools.partial(_work, agent, BlockingRun(run, portal), portal, output)
-    # A thread of its own: agents wait for models, and a shared pool would make them wait for each other.
+    # A thread per run: agents block while they wait for models, and would exhaust a shared pool.
     threading.Thread(
         target=contextvars.copy_context().run, args=(work,), name=f"aguila run {run.run_id}", daemon=True
     ).start()
@@ -151,7 +149,7 @@ async def _drive_thread(agent: Agent, run: Run, output: OutputMapper, grace: flo
                     await _do(item, output)
             else:
                 break
-        portal.close()  # to other threads that the agent may have left behind
+        portal.close()  # for other threads that the agent left behind
     except BaseException:
         portal.close()
         with suppress(TimeoutError):
@@ -179,7 +177,7 @@ async def _do(called: Called, output: OutputMapper) -> None:
 
 
 def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: OutputMapper) -> None:
-    """The whole life of an agent's thread."""
+    """Run an agent in its thread."""
     portal.begin()
     value: Any = None
     failure: BaseException | None = None
@@ -189,7 +187,8 @@ def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: OutputMa
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError(
-                "a plain function returned something async; make the agent an async function, or use functools.partial"
+                "a plain function returned an awaitable or an async generator; make the agent an async function,"
+                " or use functools.partial"
             )
         if hasattr(value, "__next__"):
             value = _pull(value, portal, output)
@@ -199,7 +198,7 @@ def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: OutputMa
 
 
 def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
-    """Iterate a generator in its thread; gives what it returns."""
+    """Iterate a generator in its thread; gives its return value."""
     try:
         while True:
             try:
@@ -209,7 +208,7 @@ def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
             if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
                 value = with_parts(value)
             if output.state.is_read:
-                # The agent can change the state at any moment, so it waits while the state is compared.
+                # The generator waits while the state is compared, so that it cannot change it meanwhile.
                 portal.call(functools.partial(_accept, output, value))
             else:
                 portal.put(Yielded(value))

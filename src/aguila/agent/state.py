@@ -1,11 +1,8 @@
-"""Layer: agent. ``run.state``: a plain JSON value whose changes are found and sent.
+"""``run.state``: a plain JSON value whose changes are found and sent.
 
-Above: ``output`` asks for the events before it sends others. Below: the event writer, which holds what was last sent
-and makes the patch. This module never sends anything itself.
-
-What it costs. Nothing, as long as the agent has not asked for the state. From then on one encoding to MessagePack (C,
-about 1 us for 2 KB) each time the state is compared; only when the bytes differ is the difference worked out, in time
-that grows with the size of the state. For large states ``patch_state`` sends operations without comparing.
+Nothing is compared before the agent first reads the state. After that each comparison encodes it to MessagePack (about
+1 us for 2 KB). Only if the bytes differ is the difference computed, in time that grows with the size of the state. For
+large states ``patch_state`` sends operations without comparing.
 """
 
 from __future__ import annotations
@@ -37,25 +34,25 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class SharedState:
-    """The state as the agent has it, next to writers that know what was sent.
+    """The agent's copy of the state, compared with what writers have sent.
 
-    ``origin`` is the writer whose state the agent starts from; ``changes`` may be asked for with another one.
+    ``origin`` is the writer whose state the agent starts from. ``changes`` may be called with another one.
     """
 
     def __init__(self, origin: EventWriter) -> None:
         self._origin = origin
         self._value: Any = _UNREAD
-        self._sent: bytes | None = None  # the value as it was when it was last compared, and nothing was left to send
+        self._sent: bytes | None = None  # the encoded value that was last sent
         self._compared = 0.0
         self.pause = MIN_PAUSE
         """Seconds between two comparisons: more for a state that is expensive to compare."""
         self.on_read: Callable[[], None] | None = None
         """Called once, when the agent first reads or assigns the state."""
-        self._passed_on: Any = _UNREAD  # the origin's state when another writer last got it
+        self._passed_on: Any = _UNREAD  # the origin's state that another writer last got
 
     @property
     def value(self) -> Any:
-        """The agent's own copy, made when it is first asked for."""
+        """The agent's own copy, made when it is first read."""
         if self._value is _UNREAD:
             self._value = copy_json(self._origin.state)
             self._note_read()
@@ -78,7 +75,7 @@ class SharedState:
         return self._value is not _UNREAD
 
     def seen(self) -> Any:
-        """The state as it is now, to be compared with later: the same object as long as nobody can have changed it."""
+        """Give the current state, to compare with later: the same object while it cannot have changed."""
         return self._origin.state if self._value is _UNREAD else copy_json(self._value)
 
     def is_due(self) -> bool:
@@ -90,7 +87,7 @@ class SharedState:
         return self._compared + self.pause - time.monotonic()
 
     def changes(self, writer: EventWriter) -> Events:
-        """The event that brings the writer's consumer up to date; none if nothing changed.
+        """Give the event that brings the client up to date, or none if nothing changed.
 
         Raises ``EncodeError``, with a pointer into the state, if the state is no longer JSON.
         """
@@ -114,26 +111,26 @@ class SharedState:
         try:
             events = writer.set_state(self._value)
         except EncodeError:
-            copy_json(self._value)  # the same complaint, with a path from the root of the state
+            copy_json(self._value)  # raises the same with a path from the root of the state
             raise
         self._sent = encoded
         return events
 
     def patch(self, patch: Sequence[JsonPatchOperation], *, is_sent: bool) -> None:
-        """The origin has applied this patch: so must the agent's copy. ``is_sent`` if its consumer has it as well."""
+        """Apply a patch of the origin to the agent's copy. ``is_sent`` if the client has it as well."""
         if self._value is _UNREAD:
             return
         self._become(apply_patch(self._value, copy_json(list(patch))))
         self._sent = self._encoded() if is_sent else None
 
     def adopt(self) -> None:
-        """The agent sent a state event of its own: what it sent is the state now."""
+        """Take over the origin's state after the agent sent a state event of its own."""
         if self._value is not _UNREAD:
             self._become(copy_json(self._origin.state))
         self._sent = None
 
     def _become(self, state: Any) -> None:
-        """Change the agent's copy; an object at the root stays the object that the agent may hold."""
+        """Change the agent's copy. An object at the root stays the same object: the agent may hold it."""
         old: Any = self._value
         if isinstance(old, _OBJECT) and isinstance(state, _OBJECT):
             members = dict(state)
@@ -148,4 +145,4 @@ class SharedState:
         except RecursionError:
             raise EncodeError("the state is nested too deep, or contains itself") from None
         except (TypeError, ValueError, OverflowError):
-            return None  # set_state finds out what and where; strings with half surrogates are fine with it
+            return None  # set_state accepts it (lone surrogates), or finds the place

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 AHEAD = 64
-"""How many values a generator in a thread may be ahead of what was sent."""
+"""How many values a generator in a thread may be ahead of the run."""
 
 
 class Yielded:
@@ -64,7 +64,7 @@ Item = Yielded | Called | Ended
 
 
 class ThreadPortal:
-    """The queue between an agent's thread and its task."""
+    """The queue from the threads of an agent to its task."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -78,16 +78,16 @@ class ThreadPortal:
         self.active_effects: set[tuple[int, str]] = set()
         """The threads that are in an effect, with its key."""
         self.ended = asyncio.Event()
-        """Set when the thread has nothing more to do."""
+        """Set when the agent's thread has ended."""
 
     # In the thread
 
     def begin(self) -> None:
-        """The agent's own thread begins."""
+        """Note that the current thread is the agent's own."""
         self._own = threading.get_ident()
 
     def put(self, item: Item) -> None:
-        """Queue something for the task. Raises ``CancelledError`` once the portal is closed."""
+        """Queue an item for the task. Raises ``CancelledError`` once the portal is closed."""
         with self._changed:
             while len(self._items) >= AHEAD and not self._is_closed:
                 self._changed.wait()
@@ -95,24 +95,24 @@ class ThreadPortal:
                 raise asyncio.CancelledError("the run is over")
             self._items.append(item)
             is_first = len(self._items) == 1
-        if is_first:  # otherwise the task knows already
+        if is_first:  # otherwise the task is awake
             self._loop.call_soon_threadsafe(self._ready.set)
 
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Have something done by the task, and wait for it. Raises what it raises."""
+        """Let the task make a call and wait for it. Raises what the call raises."""
         thread = None if threading.get_ident() == self._own else threading.current_thread()
         called = Called(call, thread, sys.exception())
         self.put(called)
         return cast("T", called.future.result())
 
     def end(self, value: Any, error: BaseException | None) -> None:
-        """The last word of the thread."""
+        """Queue the end of the agent's thread."""
         with self._changed:
             self._items.append(Ended(value, error))
         try:
             self._loop.call_soon_threadsafe(self._note_end)
         except RuntimeError:
-            return  # the loop was closed under an abandoned thread: nobody is left to tell
+            return  # the loop was closed while the abandoned thread ran
 
     def _note_end(self) -> None:
         self._ready.set()
@@ -120,13 +120,13 @@ class ThreadPortal:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody listens any more."""
+        """Whether calls are no longer accepted."""
         return self._is_closed
 
     # In the task
 
     async def get(self) -> Item:
-        """The next item of the thread."""
+        """Wait for the next item."""
         while True:
             with self._changed:
                 if self._items:
@@ -136,7 +136,7 @@ class ThreadPortal:
             await self._ready.wait()
 
     def close(self) -> None:
-        """Listen no more: the thread ends at its next step."""
+        """Accept no more calls: the threads end at their next one."""
         with self._changed:
             self._is_closed = True
             left = [item for item in self._items if isinstance(item, Called)]

@@ -1,25 +1,25 @@
-"""Layer: agent. A resumed run says again what was said, to nobody, until its answer arrives; then it goes on aloud.
+"""Suppress events of a resumed run that were already sent, and reopen what the new events continue.
 
-Above: ``output``. Below: the event writer and the verifier's tables.
+In a replay the agent writes to an event writer of its own, the ``front``, which knows everything that the agent has
+open. The filter decides what of it goes to the run's writer. Items that were opened while muted are opened again, under
+the same ids, when there is something new to send for them:
 
-While it is muted the agent writes to a writer of its own, the ``front``, whose events go nowhere but obey every rule.
-The agent keeps writing to it afterwards as well: only the front knows all that the agent believes to be open. What
-the front writes is then passed on to the run's real writer, where things opened while muted are opened again, under
-the same ids, when there is something to say about them:
+===========================  ==========================================================================================
+event of the agent           what is sent
+===========================  ==========================================================================================
+the first new event          the starts of the steps and subagents around it, outermost first, then the event
+more of a text, call or      its start, then the content: it continues where the earlier run closed it (TXT-3, TOOL-4)
+reasoning message
+the end of one of these      nothing
+the end of a step, subagent  its start, then the end, which carries the outcome
+an event of a subagent       the announcement of the subagent first (SUB-3)
+a change of an activity      a snapshot of the changed activity (ACT-8)
+state                        nothing: the whole state is compared with that of the client
+===========================  ==========================================================================================
 
-=============================  =======================================================================================
-the first thing that is heard  the starts of the steps and subagents it is said in, outermost first, then itself
-more of a text, call, thought  its start, then the content: it goes on where the earlier run closed it (TXT-3, TOOL-4)
-the end of one of these        nothing
-the end of a step, subagent    its start, then the end, which carries how it went
-anything a subagent says       the subagent's announcement first (SUB-3)
-a change of an activity        a snapshot of the changed activity (ACT-8)
-state                          nothing: the whole state is compared with what the client holds
-=============================  =======================================================================================
-
-Each branch of the agent is muted for itself (``branches``), until it is where it was. State is told when all are: until
-then that of the agent may be older than the client's. A branch opens only its own steps and subagents again: others may
-have theirs open at the same time, and may close them before they are heard, and those were told by the earlier run.
+Each branch is muted by itself until it reaches its recorded position (``branches``). State is sent when all branches
+have: until then the agent's state may be older than the client's. A branch reopens only the steps and subagents around
+itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from aguila.stream.writer import Events, EventWriter
 
 
 class ReplayFilter:
-    """The muted part of a resumed run, and what it leaves open."""
+    """Turns events of the front into events to send."""
 
     def __init__(self, branches: Branches, front: EventWriter, writer: EventWriter) -> None:
         self.front = front
@@ -50,23 +50,23 @@ class ReplayFilter:
         self._openers: dict[Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
         self.has_spoken = False
-        """Whether an answer was used, something new was asked, or anyone was heard."""
+        """Whether an answer was used, a new question was asked, or a new event was sent."""
 
     def pass_on(self, events: Events) -> Events:
-        """What to send for events of the front."""
+        """Give the events to send for events of the front."""
         sent: Events = []
         for event in events:
             new = self._branches.tell(event)
             if new is not None:
-                told = self._spoken(new)
-                if told:
+                made = self._events_for(new)
+                if made:
                     self.has_spoken = True
-                    sent += told
+                    sent += made
             self._remember(event, new is None)
         return sent
 
     def reopened(self) -> Events:
-        """The starts of steps and subagents that what is said here and now is part of, unless they were sent."""
+        """Give the starts of the muted steps and subagents around the caller, unless they were sent."""
         around = self._branches.place.around
         if not around:
             return []
@@ -98,7 +98,7 @@ class ReplayFilter:
                 self._branches.surround((*held, key) if role == "opens" else tuple(one for one in held if one != key))
 
     def _patched(self, event: ActivityDeltaEvent) -> ActivitySnapshotEvent:
-        held = self._activities[event.message_id]  # the front has refused patches of what has no snapshot
+        held = self._activities[event.message_id]  # the front refuses a patch without a snapshot
         return ActivitySnapshotEvent(
             message_id=event.message_id,
             activity_type=event.activity_type,
@@ -107,7 +107,7 @@ class ReplayFilter:
             metadata=event.metadata,
         )
 
-    def _spoken(self, event: Any) -> Events:
+    def _events_for(self, event: Any) -> Events:
         cls = event.__class__
         if cls is StateDeltaEvent or cls is StateSnapshotEvent:
             return []

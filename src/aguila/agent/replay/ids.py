@@ -1,13 +1,12 @@
-"""Layer: agent. Ids that a replay derives again.
+"""Derive ids that a replay derives again.
 
-Below: hashlib. Above: everything that opens something. A run that resumes by replay must name what it continues as the
-earlier run did: a call's result needs the call's id, and the rest of a message belongs to that message. So ids are not
-drawn but derived, from the run that the chain began with, the branch of the agent, and a count in that branch.
+A resumed run must use the ids of the earlier run: a result needs the id of its call, and more text the id of its
+message. So ids are not random. They are derived from the root run, the branch, and a count in that branch. After an
+answer the count starts anew in a namespace named after the question, so that new items never get an id that an earlier
+run used for something else.
 
-A provider names its calls itself, some of them alike in every answer: such a name is claimed, once in a thread (P21).
-
-After an answer a branch counts anew, in a namespace named after the question, so that what is new in a resumed
-run never has an id that an earlier run used for something else, even if the agent took another way there.
+A provider names its tool calls itself, some of them the same in every response. Such an id is claimed once in a thread
+(P21).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def short_hash(*parts: str) -> str:
-    """A short digest of some strings; each part counts on its own."""
+    """Give a short digest of strings. The boundaries between them count."""
     joined = "".join([f"{len(part)}:{part}" for part in parts])
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 class Ids:
-    """Mints the ids of one run."""
+    """Derives the ids of one run."""
 
     def __init__(self, thread_id: str, root_run_id: str, branches: Branches) -> None:
         self._thread_id = thread_id
@@ -43,22 +42,22 @@ class Ids:
         return f"{kind}_{self.derive(branch.name, *key, str(number))}"
 
     def claim(self, given: str, is_taken: Callable[[str], bool]) -> str:
-        """An id for a new call: the one given, or one of ours if that is none, or was claimed, or is taken."""
+        """Give an id for a new call: the given one, unless it is empty, claimed or taken."""
         if given == "" or given in self._claimed or is_taken(given):
             return self.mint("call")
         self._claimed[given] = None
         return given
 
     def derive(self, *parts: str) -> str:
-        """A digest that belongs to this chain of runs."""
+        """Give a digest that is specific to this chain of runs."""
         return short_hash(self._thread_id, self._root_run_id, *parts)
 
     @property
     def position(self) -> dict[str, Any]:
-        """How far the branch has counted here and what was claimed, as JSON."""
+        """The counts of the caller's branch and the claimed ids, as JSON."""
         return {**self._branches.position(), "claimed": list(self._claimed)}
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Mint on from there, here; what was minted meanwhile is not minted again."""
+        """Continue from recorded counts."""
         self._branches.go_to(position)
         self._claimed.update(dict.fromkeys(position["claimed"]))
