@@ -50,7 +50,7 @@ def terminal(demo: Command, folder: Path, *arguments: str, **environment: str) -
 
 def test_in_a_terminal_a_person_talks_asks_for_things_and_leaves(demo: Command, tmp_path: Path) -> None:
     with terminal(demo, tmp_path) as screen:
-        screen.expect("/help says what else there is")
+        screen.expect("/help lists the commands")
         screen.expect("> ")
         screen.type("show me text")
         screen.expect("everybody who watches sees it grow.")
@@ -142,7 +142,7 @@ def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: 
 def test_a_thread_is_taken_up_where_it_was_with_the_question_that_is_open(demo: Command, tmp_path: Path) -> None:
     done = aguila("chat", demo.url, "--thread", "later", folder=tmp_path, stdin=b"an interrupt, please")
     assert done.returncode == 3
-    assert b"answer in a terminal, with --thread later" in done.stderr
+    assert b"answer in a terminal with --thread later" in done.stderr
     with terminal(demo, tmp_path, "--thread", "later") as screen:
         screen.expect("> an interrupt, please\nLet me ask you something.")
         screen.expect("? Which colour shall it have?")
@@ -259,7 +259,7 @@ def test_in_a_pipe_the_exit_status_says_how_it_went(demo: Command, tmp_path: Pat
     assert status(demo.url, "--thread", "a", "--attach", "b")[0] == 2
     code, said = status(demo.url, say=b"  ")
     assert code == 2
-    assert said.startswith("aguila chat: there is nothing to say")
+    assert said.startswith("aguila chat: there is nothing to send")
 
 
 def test_a_cut_off_answer_is_a_failure_and_not_the_end(tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ def test_rules_can_be_left_out_and_the_standard_input_read() -> None:
     stream = jsonl(run(start={"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
     assert check("-", stdin=stream).returncode == 1
     done = check("-", "--ignore", "VER-2", stdin=stream)
-    assert (done.returncode, done.stdout) == (0, b"2 events (jsonl) from the standard input: no violations\n")
+    assert (done.returncode, done.stdout) == (0, b"2 events (jsonl) from standard input: no violations\n")
 
 
 def test_as_json_it_says_everything_a_program_needs(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_an_agent_is_run_with_an_input_from_a_file(tmp_path: Path) -> None:
 def test_what_an_http_answer_can_do_wrong_is_found() -> None:
     def rules(answer: Any) -> list[str]:
         with ScriptedServer(answer) as server:
-            found = check_url(server.url, message=None, input_file=None, headers=(), protobuf=False, patience=20.0)
+            found = check_url(server.url, message=None, input_file=None, headers=(), protobuf=False, timeout=20.0)
             return [finding.rule for finding in found.findings]
 
     assert rules(lambda asked: answering(asked, content_type="text/plain")) == ["SSE-3"]

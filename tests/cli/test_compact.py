@@ -63,7 +63,7 @@ def test_the_state_of_a_recorded_input_lets_patches_be_joined() -> None:
 
 def test_a_chunk_that_belongs_to_nothing_cannot_be_compacted() -> None:
     lines = b'{"type":"RUN_STARTED","threadId":"t","runId":"r"}\n{"type":"TEXT_MESSAGE_CHUNK","delta":"x"}\n'
-    with pytest.raises(CannotConvert, match=r"\[CHK-3\]; aguila check says"):
+    with pytest.raises(CannotConvert, match=r"\[CHK-3\]; aguila check reports"):
         compacted(lines, "jsonl", "jsonl", warn=ignored)
 
 

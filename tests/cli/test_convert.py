@@ -89,7 +89,7 @@ def test_a_recording_becomes_its_events() -> None:
         (b'{"name": "aguila"}\n', "jsonl", "sse", "event 0: not an event"),
         (b"# Shopping\n\nleeks\n", "sse", "jsonl", "not a stream of events: read as sse, it has no event"),
         (b"data: [DONE]\n\n", "sse", "jsonl", "event 0: not an event"),
-        (b'{"type":"STATE_DELTA","delta":5}\n', "jsonl", "protobuf", "event 0: .* aguila check says"),
+        (b'{"type":"STATE_DELTA","delta":5}\n', "jsonl", "protobuf", "event 0: .* aguila check reports"),
         (b"\0\0\0\x09abc", "protobuf", "sse", "ended in the middle of a frame"),
         (b'{"type":"CUSTOM","name":"\\ud83d","value":1}\n', "jsonl", "protobuf", "cannot be written as protobuf"),
     ],
@@ -168,7 +168,7 @@ def test_utf_16_is_named(tmp_path: Path, command: tuple[str, ...], encoding: str
     assert (done.returncode, done.stdout) == (2, b"")
     assert (
         done.stderr
-        == f"aguila {command[0]}: a.jsonl is UTF-16, and streams are UTF-8: write it again as that\n".encode()
+        == f"aguila {command[0]}: a.jsonl is UTF-16; streams have to be UTF-8, so convert the file first\n".encode()
     )
 
 

@@ -184,7 +184,7 @@ def test_what_cannot_be_run_or_written_is_said_so(tmp_path: Path) -> None:
         done = record(server, tmp_path, "kept.jsonl")
         assert (done.returncode, done.stderr) == (
             2,
-            b"aguila record: the answer is text/plain, no stream of events\n",
+            b"aguila record: expected a stream of events, got text/plain\n",
         )
         assert not (tmp_path / "kept.jsonl").exists()
         done = record(server, tmp_path, "kept.jsonl")

@@ -238,7 +238,7 @@ def test_what_an_app_says_itself_cannot_be_said_beside_it(
     monkeypatch.setenv("AGUILA_SERVE", "")
     done = CliRunner().invoke(commands, ["serve", "whole:app", "--port", "0", *options])
     assert done.exit_code == 1
-    message = f"whole:app is an App, which has its own options; say it in App(...): {options[0]}"
+    message = f"whole:app is an App with its own options; pass these to App(...): {options[0]}"
     assert done.stderr == f"aguila serve: {message}\n"
 
 
@@ -246,7 +246,7 @@ def test_several_workers_cannot_share_memory(folder: Path) -> None:
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent)\n")
     done = aguila("serve", "whole:app", "--port", "0", "--workers", "2", folder=folder)
     assert done.returncode == 1
-    message = "several workers cannot share threads that are in memory; give the App a store=path, or --store a file"
+    message = "several workers cannot share threads in memory; use --store FILE, or App(store=path)"
     assert done.stderr == f"aguila serve: {message}\n"
 
 
@@ -433,7 +433,9 @@ def test_a_taken_port_is_said_so() -> None:
         port = taken.getsockname()[1]
         done = aguila("serve", "--port", str(port))
     assert done.returncode == 1
-    expected = f"aguila serve: port {port} of 127.0.0.1 is taken; choose another with --port, or --port 0 for any\n"
+    expected = (
+        f"aguila serve: port {port} of 127.0.0.1 is in use; choose another with --port, or --port 0 for a free one\n"
+    )
     assert done.stderr == expected
 
 

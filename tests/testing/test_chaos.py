@@ -13,7 +13,7 @@ from aguila.client.transports.base import Request
 from aguila.client.transports.threaded import ThreadedTransport
 from aguila.errors import StreamTruncated, TransportFailed
 from aguila.testing import Call, Chaos, ScriptedAgent, client_for
-from aguila.testing.chaos import Fate, _Mangler
+from aguila.testing.chaos import Faults, _Mangler
 
 PATIENT = Reconnect(attempts=20, initial=0.0001, longest=0.001)
 BODY = bytes(range(256)) * 8
@@ -112,7 +112,7 @@ def test_a_lost_request_is_never_sent_and_a_lost_answer_is_hung_up_on() -> None:
     async def main() -> None:
         for cut_at, closed in ((-1, 0), (-2, 1)):
             chaos, inner = Chaos(0), Fixed(10)
-            chaos.next = lambda cut_at=cut_at: Fate(cut_at=cut_at)  # type: ignore[method-assign]
+            chaos.next = lambda cut_at=cut_at: Faults(cut_at=cut_at)  # type: ignore[method-assign]
             with pytest.raises(TransportFailed, match="lost"):
                 await chaos.wrap(inner).send(REQUEST)
             assert inner.closed == closed
@@ -137,7 +137,7 @@ def test_delays_are_drawn_from_the_seed_and_waited_for() -> None:
 
 
 def test_a_mangler_gives_every_byte_once() -> None:
-    mangler = _Mangler(Fate(seed="x"))
+    mangler = _Mangler(Faults(seed="x"))
     got = b""
     for start in range(0, len(BODY), 50):
         mangler.put(BODY[start : start + 50])

@@ -100,7 +100,7 @@ with sync_client_for(lambda run: "Here.") as client:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("http://x", "got an address; Client"),
+        ("http://x", "got a string; for a URL"),
         (None, "target: expected an agent or an ASGI application, got None"),
         ([], "target: expected an agent or an ASGI application, got a list"),
     ],

@@ -123,7 +123,7 @@ def test_the_fixtures_are_explained(tmp_path: Path) -> None:
     status, output = run_pytest(tmp_path, "", options=("--fixtures",))
     assert status in (0, 5)
     assert "agui_client" in output
-    assert "Holds a stream to the protocol" in output
+    assert "Assert that a stream follows the protocol" in output
 
 
 def test_a_stream_can_be_asserted_on_in_any_form() -> None:
@@ -139,9 +139,9 @@ def test_a_stream_can_be_asserted_on_in_any_form() -> None:
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        ({"text": "Bye"}, "what the assistant said: 'Hello', expected 'Bye'"),
-        ({"outcome": "interrupt"}, "how the run ended: 'success', expected 'interrupt'"),
-        ({"types": ["RUN_STARTED"]}, "the types of the events"),
+        ({"text": "Bye"}, "the text of the assistant: 'Hello', expected 'Bye'"),
+        ({"outcome": "interrupt"}, "the outcome of the run: 'success', expected 'interrupt'"),
+        ({"types": ["RUN_STARTED"]}, "the event types"),
     ],
 )
 def test_a_claim_that_is_not_true_fails(claim: dict[str, object], message: str) -> None:
@@ -164,7 +164,7 @@ def test_rules_can_be_ignored() -> None:
         (None, {}, "stream: expected a list of events, or the bytes of a body, got None"),
         (EVENTS, {"ignore": "VER-2"}, "ignore: expected a list of rules"),
         (EVENTS, {"types": "RUN_STARTED"}, "types: expected a list of"),
-        (EVENTS, {"text": b"Hello"}, "text: expected what the assistant said, as text, got a bytes"),
+        (EVENTS, {"text": b"Hello"}, "text: expected the text of the assistant, got a bytes"),
     ],
 )
 def test_an_argument_of_another_type_is_named(stream: Any, claim: dict[str, Any], problem: str) -> None:
@@ -179,7 +179,7 @@ def test_an_outcome_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.parametrize("stream", [[], b"", b": nothing\n\n", bytearray(b"[]"), iter(())])
 def test_an_empty_stream_is_called_empty(stream: Any) -> None:
-    with pytest.raises(AssertionError, match=r"the stream is empty: there is no event in it \[TRN-3\]"):
+    with pytest.raises(AssertionError, match=r"the stream is empty: it has no event \[TRN-3\]"):
         assert_stream(stream)
 
 

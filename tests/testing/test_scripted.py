@@ -28,7 +28,7 @@ def test_a_run_beyond_the_script_fails_and_says_so() -> None:
     with sync_client_for(ScriptedAgent("One.")) as client:
         thread = client.thread()
         thread.run("a").result()
-        with pytest.raises(RunFailed, match="the script has 1 turns, and this is run 2"):
+        with pytest.raises(RunFailed, match="the script has 1 turn, and this is run 2"):
             thread.run("b").result()
 
 

@@ -1,6 +1,5 @@
-"""Layer: cli. The ``aguila`` command. Above: people. Below: everything; nothing imports this.
+"""The ``aguila`` command. Needs the ``cli`` extra.
 
-``main`` is the entry point, ``commands`` has the options, ``serve`` is the command behind ``make run``, ``demo`` the
-agent that it serves, ``logs`` what its log lines look like. ``stream_commands`` has the options of ``chat``, ``check``,
-``record``, ``replay``, ``compact`` and ``convert``, which have a module each. Needs the ``cli`` extra.
+``main`` is the entry point and ``commands`` registers the commands. ``serve_options`` and ``stream_commands`` define
+their options; each command is implemented in a module of its own, imported when the command runs.
 """

@@ -1,7 +1,6 @@
-"""Layer: cli. ``aguila chat``: a conversation with any AG-UI agent, in a terminal or through a pipe.
+"""``aguila chat``: chat with any AG-UI agent, in a terminal or through a pipe.
 
-Above: ``stream_commands``. Below: ``aguila.Client``, ``transcript``. In a terminal it asks for messages and for answers
-to what the agent asks; in a pipe the standard input is the one message there is.
+In a terminal it prompts for messages and for answers to questions. In a pipe, standard input is the one message.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ OK: Final = 0
 FAILED: Final = 1
 UNREACHABLE: Final = 2
 ASKED: Final = 3
-"""Exit status of a pipe: the agent asks something, and nobody is there to answer."""
+"""Exit status in a pipe: the agent asks a question, and there is no terminal to answer it."""
 
 _HELP = """/state   show the state shared with the agent
 /thread  show the id of this thread; aguila chat URL --thread ID opens it again
@@ -51,8 +50,8 @@ def chat(
     force: bool,
     color: bool,
 ) -> int:
-    """Talk until the person has had enough, or once in a pipe. Gives the exit status."""
-    # None leaves it to the terminal and to NO_COLOR; what is no terminal gets no colours anyway.
+    """Chat until the user leaves, or once in a pipe. Return the exit status."""
+    # None leaves the choice to the terminal and NO_COLOR.
     no_color = None if color else True
     answer = Console(no_color=no_color, soft_wrap=True, highlight=False)
     aside = answer if answer.is_terminal else Console(stderr=True, no_color=no_color, soft_wrap=True, highlight=False)
@@ -64,22 +63,22 @@ def chat(
     middleware = [] if recording is None else [_record(recording, append=append, force=force)]
     with Client(url, headers=headers_of(headers), protobuf=protobuf, middleware=middleware, warn=warn) as client:
         thread = client.thread(attach if attach is not None else thread_id)
-        talk = _Talk(thread, transcript)
+        conversation = _Conversation(thread, transcript)
         status = OK
         if attach is not None:
-            status = talk.attach()
+            status = conversation.attach()
         elif thread_id is not None:
-            talk.recall()
+            conversation.recall()
         if message is not None:
-            return talk.say(message)
+            return conversation.say(message)
         if not sys.stdin.isatty():
             if attach is not None:
                 return status
             text = sys.stdin.read().strip()
             if not text:
-                raise CannotRun("there is nothing to say: the standard input is empty, and there is no --message")
-            return talk.say(text)
-        return talk.converse()
+                raise CannotRun("there is nothing to send: standard input is empty, and there is no --message")
+            return conversation.say(text)
+        return conversation.converse()
 
 
 def _record(path: Path, *, append: bool, force: bool) -> Record:
@@ -90,8 +89,8 @@ def _record(path: Path, *, append: bool, force: bool) -> Record:
         raise CannotRun(str(error)) from None
 
 
-class _Talk:
-    """One conversation, and how it is shown."""
+class _Conversation:
+    """One conversation and its transcript."""
 
     def __init__(self, thread: Thread, transcript: Transcript) -> None:
         self._thread = thread
@@ -99,10 +98,10 @@ class _Talk:
         self._is_interactive = sys.stdin.isatty()
 
     def converse(self) -> int:
-        """Take turns with the person until they leave."""
+        """Read messages from the terminal until the user leaves."""
         if find_spec("readline") is not None:
-            import_module("readline")  # line editing and a history, where there is one
-        self._transcript.line(f"thread {self._thread.id}; /help says what else there is")
+            import_module("readline")  # line editing and history, where it is available
+        self._transcript.line(f"thread {self._thread.id}; /help lists the commands")
         if self._thread.interrupts:
             self._settle()
         while True:
@@ -156,7 +155,7 @@ class _Talk:
         return status
 
     def recall(self) -> None:
-        """Show what was said in this thread before, if the server keeps it."""
+        """Print the earlier messages of the thread, if the server stores it."""
         try:
             self._thread.refresh()
         except HTTPRejected as error:
@@ -169,7 +168,7 @@ class _Talk:
             self._transcript.end()
 
     def follow(self, run: Run) -> int:
-        """Show a run. Gives the exit status."""
+        """Print the events of a run. Return the exit status."""
         known = {message.id for message in self._thread.messages}
         try:
             with run:
@@ -197,17 +196,19 @@ class _Talk:
         try:
             was_on = self._thread.cancel()
         except AguilaError as error:
-            self._transcript.line(f"left; the server could not cancel it: {harmless(str(error))}", style="yellow")
+            self._transcript.line(
+                f"disconnected; the run could not be cancelled: {harmless(str(error))}", style="yellow"
+            )
         else:
-            self._transcript.line("cancelled" if was_on else "it had ended", style="yellow")
+            self._transcript.line("cancelled" if was_on else "the run had already ended", style="yellow")
 
     def _settle(self) -> int:
-        """Answer what the agent asks, as long as it asks. Gives the exit status."""
+        """Prompt for answers as long as questions are open. Return the exit status."""
         while self._thread.interrupts:
             if not self._is_interactive:
                 for interrupt in self._thread.interrupts:
                     self._transcript.line(f"? {_question(interrupt)}", style="bold yellow")
-                self._transcript.line(f"answer in a terminal, with --thread {self._thread.id}")
+                self._transcript.line(f"answer in a terminal with --thread {self._thread.id}")
                 return ASKED
             try:
                 answers = {interrupt.id: self._ask(interrupt) for interrupt in self._thread.interrupts}
@@ -227,7 +228,7 @@ class _Talk:
         self._transcript.line(f"? {_question(interrupt)}", style="bold yellow")
         if interrupt.reason == "tool_call":
             return self._approval(interrupt)
-        self._transcript.line("  an empty line gives up answering")
+        self._transcript.line("  an empty line cancels the question")
         return ask_for(interrupt.response_schema, "  ", input)
 
     def _approval(self, interrupt: Interrupt) -> Any:
@@ -246,7 +247,7 @@ class _Talk:
                 try:
                     return approve(msgspec.json.decode(input("  JSON: "), type=dict[str, Any]))
                 except msgspec.DecodeError as error:
-                    self._transcript.line(f"  that is no JSON object: {error}", style="red")
+                    self._transcript.line(f"  not a JSON object: {error}", style="red")
 
     def _arguments(self, call_id: str | None) -> str:
         for message in reversed(self._thread.messages):
@@ -262,9 +263,9 @@ def _question(interrupt: Interrupt) -> str:
 
 
 def ask_for(schema: Any, indent: str, read: Callable[[str], str]) -> Any:
-    """A value that a person gives for a JSON Schema: member by member where it is a flat object, else JSON or text.
+    """Prompt for a value of a JSON Schema: member by member for a flat object, else as JSON or text.
 
-    Nothing at all is ``GIVE_UP``. Whether the value fits is for the client to say.
+    An empty answer is ``GIVE_UP``. The client checks the value against the schema.
     """
     members: Any = schema.get("properties") if is_object(schema) else None
     if not is_object(members) or not members or not all(map(_is_simple, members.values())):
@@ -293,7 +294,7 @@ def _hint(schema: Any) -> str:
 
 
 def _value(text: str, schema: Any) -> Any:
-    """What somebody typed, as what the schema wants; as text if it is nothing else."""
+    """Convert typed text to the type of the schema; text that cannot be converted stays text."""
     kind: Any = schema.get("type") if is_object(schema) else None
     if kind == "string":
         return text

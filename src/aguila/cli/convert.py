@@ -1,17 +1,15 @@
-"""Layer: cli. ``aguila convert`` and ``aguila compact``: streams from one form of file to another, and shorter.
+"""``aguila convert`` and ``aguila compact``: convert streams between file formats, and shorten them.
 
-Above: ``stream_commands``. Below: ``aguila.testing.recordings`` reads, the codec writes.
-
-Between SSE, JSON lines and a JSON array events are handed on as they are, unknown members and broken orders included.
-What is lost otherwise:
+Between SSE, JSON lines and a JSON array, events are passed on unchanged, with unknown members and in any order.
+Otherwise this is lost:
 
 ==============================  ====================================================================================
 from or to                      lost
 ==============================  ====================================================================================
 from SSE                        ids, comments, other fields
-from a recording                inputs and timing, and where one stream ends and the next begins
-to protobuf                     what that wire cannot carry (``aguila.codec.protobuf``); unknown material, with a notice
-compacted                       how the stream was cut into pieces, chunks, timing; never what it means
+from a recording                inputs and timing, and the boundaries between streams
+to protobuf                     what that format cannot carry (``aguila.codec.protobuf``), with a notice
+compacted                       the pieces of the stream, chunks, timing; never the meaning
 ==============================  ====================================================================================
 """
 
@@ -35,11 +33,11 @@ from aguila.testing.recordings import RecordedStream, read_streams
 
 
 class CannotConvert(AguilaError):
-    """The file holds what cannot be converted; the message says where."""
+    """The file has an event that cannot be converted; the message says where."""
 
 
 def convert(data: bytes, source: Format, target: Format, *, warn: Warn) -> bytes:
-    """The events of one form in another. Raises ``CannotConvert``."""
+    """Convert a stream from one format to another. Raise ``CannotConvert``."""
     streams = _read(data, source)
     if target == "protobuf":
         return written(_typed(streams, warn), target, warn)
@@ -52,19 +50,19 @@ def convert(data: bytes, source: Format, target: Format, *, warn: Warn) -> bytes
 
 
 def compacted(data: bytes, source: Format, target: Format, *, warn: Warn) -> tuple[bytes, int, int]:
-    """The shortest stream with the same meaning, and how many events there were and are. Raises ``CannotConvert``."""
+    """Return the shortest stream with the same meaning, and the number of events before and after."""
     streams = _read(data, source)
     events = list(_typed(streams, warn))
     given = _state_of(streams[0].input)
     try:
         shorter = compact(events, warn=warn) if given is None else compact(events, state=given, warn=warn)
     except ProtocolError as error:
-        raise CannotConvert(f"{error}; aguila check says what else is wrong") from None
+        raise CannotConvert(f"{error}; aguila check reports all violations") from None
     return written(shorter, target, warn), len(events), len(shorter)
 
 
 def written(events: Iterable[Event], target: Format, warn: Warn) -> bytes:
-    """Events in a form. Raises ``CannotConvert`` for one that has none in it."""
+    """Encode events in a format. Raise ``CannotConvert`` for one that the format cannot carry."""
     try:
         if target == "sse":
             return SSEEncoder().encode_many(events)
@@ -82,7 +80,7 @@ def _read(data: bytes, source: Format) -> list[RecordedStream]:
     for stream in streams:
         for finding in stream.findings:
             if finding.level == "error":
-                raise CannotConvert(f"{finding}; aguila check says what else is wrong")
+                raise CannotConvert(f"{finding}; aguila check reports all violations")
     # An SSE reader skips lines that it does not know, so that any text reads as a stream without events.
     if not any(stream.events for stream in streams) and any(stream.findings for stream in streams):
         raise CannotConvert(f"not a stream of events: read as {source}, it has no event; --from names another format")
@@ -97,7 +95,7 @@ def _typed(streams: list[RecordedStream], warn: Warn) -> Iterator[Event]:
                 yield from decoder.feed(event.data)
             except DecodeError as error:
                 error.index = event.index
-                raise CannotConvert(f"{error}; aguila check says what else is wrong") from None
+                raise CannotConvert(f"{error}; aguila check reports all violations") from None
 
 
 def _valid(text: bytes, index: int) -> bytes:
@@ -115,7 +113,7 @@ class _AnyEvent(msgspec.Struct):
 
 
 def _state_of(given: Any) -> Any:
-    """The state that a recorded input says the run began with; None if it does not say."""
+    """Return the state in a recorded input; None if there is none."""
     if given is None:
         return None
     try:
@@ -125,7 +123,7 @@ def _state_of(given: Any) -> Any:
 
 
 def _quiet(notice: Notice) -> None:
-    """The input is not what is converted."""
+    """Ignore a notice: the input is not converted."""
 
 
 def _as_lines(texts: list[bytes]) -> bytes:

@@ -1,7 +1,6 @@
-"""Layer: cli. The agent behind ``make run``: shows every feature by a keyword; needs no model and no network.
+"""The agent behind ``make run``: it shows every feature by a keyword, without a model and without network.
 
-Each function here is an agent that does one thing. ``aguila serve aguila.cli.demo:agent`` serves them all: the one
-whose keyword is in the last message answers it.
+Each function here is an agent with one feature. ``agent`` calls the one whose keyword is in the last message.
 """
 
 from __future__ import annotations

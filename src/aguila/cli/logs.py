@@ -1,7 +1,6 @@
-"""Layer: cli. What the log of ``aguila serve`` looks like: one line per thing that happened, for people or as JSON.
+"""The log format of ``aguila serve``: one line per record, as text or as JSON.
 
-Above: ``serve``. The layers below only log; a record may have an ``event`` and ``fields``, which JSON lines show as
-members.
+A record may have an ``event`` and ``fields``, which become members of a JSON line.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 
 
 class JSONFormatter(logging.Formatter):
-    """A record as one line of JSON."""
+    """Format a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See ``logging.Formatter``."""
+        """Format a record. See ``logging.Formatter``."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -30,21 +29,21 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineFormatter(logging.Formatter):
-    """A record as one line of text, which names the run it belongs to."""
+    """Format a record as one line of text, with the thread and run it belongs to."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as it is called there
-        """See ``logging.Formatter``."""
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """Format a record. See ``logging.Formatter``."""
         line = super().formatMessage(record)
-        if not hasattr(record, "event"):  # else its text has all of them
+        if not hasattr(record, "event"):  # the text of an event has them already
             fields: dict[str, Any] = getattr(record, "fields", {})
             line += "".join(f" {name}={fields[name]}" for name in ("thread", "run") if name in fields)
         return line
 
 
 def log_config(*, as_json: bool) -> dict[str, Any]:
-    """The configuration: our own lines from INFO, those of the HTTP server from WARNING, all to stderr.
+    """Return the logging configuration: ours from INFO, uvicorn's from WARNING, all to stderr.
 
-    What python-multipart finds wrong with a form is the answer to whoever sent it, and no line.
+    Errors of python-multipart are responses to clients, and are not logged.
     """
     text = {
         "()": "aguila.cli.logs.LineFormatter",

@@ -1,7 +1,4 @@
-"""Layer: cli. The entry point of the ``aguila`` command, which also works, and says what is missing, without its extra.
-
-Above: people. Below: ``commands``.
-"""
+"""The entry point of ``aguila``. Without the ``cli`` extra it says what to install."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _LAYERS = ("protocol", "codec", "stream", "store", "chat", "agent", "client", "s
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     try:
         from aguila.cli.commands import commands
     except ModuleNotFoundError as missing:
@@ -31,7 +28,7 @@ def main() -> None:
 
 
 def about() -> str:
-    """The version and the layers that are here."""
+    """Describe the version and the installed layers."""
     present = [name for name in _LAYERS if find_spec(f"aguila.{name}") is not None]
     return (
         f"aguila {__version__}, speaking AG-UI {PROTOCOL_VERSION} ({len(EventType)} event types)\n"

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from aguila.cli.http_caller import Answer, Caller, CannotRun, headers_of, make_input
+from aguila.cli.http_caller import CannotRun, HTTPCaller, StreamResponse, headers_of, make_input
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_of
@@ -26,7 +26,7 @@ from aguila.errors import EncodeError, ProtocolError, StreamTruncated
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What was kept. ``problem`` says why it may not be everything, None if it is."""
+    """What was recorded. ``problem`` says why it may be incomplete."""
 
     thread_id: str
     run_id: str
@@ -44,15 +44,15 @@ def record(
     thread_id: str | None,
     headers: Sequence[str],
     protobuf: bool,
-    patience: float,
+    timeout: float,
     append: bool,
     force: bool,
 ) -> Recorded:
-    """Run an agent and keep what it answers. Raises ``CannotRun``."""
+    """Run an agent and record its response. Raise ``CannotRun``."""
     wanted = make_input(message if message is not None or input_file is not None else "Hello", input_file, thread_id)
     form = format_of(path) or "jsonl"
     refuse_existing(path, form, append=append, force=force)
-    with Caller(url, headers=headers_of(headers), protobuf=protobuf, patience=patience) as caller:
+    with HTTPCaller(url, headers=headers_of(headers), protobuf=protobuf, timeout=timeout) as caller:
         answer = caller.post(wanted)
         try:
             wire, pieces = _wire_format(answer)
@@ -74,16 +74,16 @@ def record(
 
 
 def refuse_existing(path: Path, form: Format, *, append: bool, force: bool) -> None:
-    """Raises ``CannotRun`` if a file is in the way, or cannot be added to."""
+    """Raise ``CannotRun`` if the file exists, or cannot be appended to."""
     if append and force:
-        raise CannotRun("--append adds to the file and --force replaces it: give one of them")
+        raise CannotRun("--append adds to the file and --force replaces it; give one of them")
     if append and form != "jsonl":
-        raise CannotRun(f"only JSON lines can be added to: name {path} .jsonl, and aguila convert makes others of it")
+        raise CannotRun(f"--append works with JSON lines only; name {path} .jsonl, and use aguila convert")
     if path.is_file() and not append and not force:
         raise CannotRun(f"{path} exists; --append adds to it, --force replaces it")
 
 
-def _wire_format(answer: Answer) -> tuple[Literal["sse", "protobuf"], Iterator[tuple[float, bytes]]]:
+def _wire_format(answer: StreamResponse) -> tuple[Literal["sse", "protobuf"], Iterator[tuple[float, bytes]]]:
     """Return the format of the response and its pieces. Raise ``CannotRun`` if it is not a stream of events.
 
     A response without a specific content type (``text/plain``) is read by what it holds, as ``aguila check`` does.
@@ -104,7 +104,7 @@ def _wire_format(answer: Answer) -> tuple[Literal["sse", "protobuf"], Iterator[t
                     return "protobuf", chain(start, pieces)
                 if any(on_one_line(frame.data) for frame in reader.feed(piece[1])):
                     return "sse", chain(start, pieces)
-    raise CannotRun(f"the answer is {answer.content_type or 'of no type'}, no stream of events")
+    raise CannotRun(f"expected a stream of events, got {answer.content_type or 'a response without a content type'}")
 
 
 def _copy(pieces: Iterator[tuple[float, bytes]], file: BinaryIO) -> tuple[int, str | None]:
@@ -119,7 +119,7 @@ def _copy(pieces: Iterator[tuple[float, bytes]], file: BinaryIO) -> tuple[int, s
 def _write(
     events: Iterator[tuple[float, bytes]], file: BinaryIO, form: Format, wanted: dict[str, object]
 ) -> tuple[int, str | None]:
-    """Event by event, in the form that is wanted. Gives how many, and why it ended if that was not in order."""
+    """Write event by event. Return how many, and why the stream broke off; None if it ended in order."""
     count, problem, before = 0, None, b"[\n"
     encoded = _encoder(form)
     if form == "jsonl":
@@ -142,7 +142,7 @@ def _write(
 
 
 def _encoder(form: Format) -> Callable[[bytes], bytes]:
-    """How an event is written as SSE or protobuf."""
+    """Return a function that encodes an event as SSE or protobuf."""
     if form != "protobuf":
         return SSEEncoder().encode_json
     decoder, encoder = EventDecoder(warn=log_notice), ProtobufEncoder(warn=log_notice)
@@ -167,10 +167,10 @@ def _events(wire: Literal["sse", "protobuf"], pieces: Iterator[tuple[float, byte
 
 
 def on_one_line(event: bytes) -> bytes:
-    """JSON without line ends, as it is otherwise. Raises ``StreamTruncated`` if it is no JSON."""
+    """Return JSON without line ends, otherwise unchanged. Raise ``StreamTruncated`` if it is not JSON."""
     try:
         msgspec.json.decode(event, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         shown = event[:60].decode("utf-8", "replace")
-        raise StreamTruncated(f"an event that is no JSON ({error}) ends the recording: {shown!r}") from None
+        raise StreamTruncated(f"an event that is not JSON ({error}) ends the recording: {shown!r}") from None
     return event.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -29,13 +29,13 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
 
-class _Asked(msgspec.Struct):
+class _Ids(msgspec.Struct):
     thread_id: str = msgspec.field(name="threadId")
     run_id: str = msgspec.field(name="runId")
 
 
 def runs_of(streams: Sequence[RecordedStream], format: Format) -> list[RecordedStream]:  # noqa: A002
-    """The answers that are in a file: its streams; but where no inputs tell them apart, each run is one."""
+    """Return the responses in a file: its streams. Without inputs, each run is a response."""
     if format in ("sse", "protobuf") or any(stream.input is not None for stream in streams):
         return list(streams)
     runs: list[RecordedStream] = []
@@ -49,7 +49,7 @@ def runs_of(streams: Sequence[RecordedStream], format: Format) -> list[RecordedS
 class Replay:
     """An ASGI application that answers runs from a recording.
 
-    ``speed`` is how much faster than it was; 0 is at once. With ``verbatim`` events keep their thread and run ids.
+    ``speed`` is a factor of the recorded speed; 0 sends everything at once. ``verbatim`` keeps the recorded ids.
     """
 
     def __init__(self, runs: Sequence[RecordedStream], *, speed: float = 1.0, verbatim: bool = False) -> None:
@@ -59,30 +59,30 @@ class Replay:
         self._served: dict[str, int] = {}
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
-        """Answer a request."""
+        """Answer a request: POST / with the next run, GET /healthz."""
         if scope["type"] != "http":
             raise RuntimeError(f"a recording is served over HTTP, not {scope['type']}")
         if scope["method"] == "GET" and scope["path"].rstrip("/").endswith("/healthz"):
             await _answer(send, 200, {"status": "ok"})
             return
         if scope["method"] != "POST" or scope["path"].strip("/"):
-            await _refuse(send, 404, "not_found", "a recording answers runs: POST to /")
+            await _refuse(send, 404, "not_found", "a recording has one route: POST /")
             return
         try:
-            asked = msgspec.json.decode(await _body(receive), type=_Asked)
+            ids = msgspec.json.decode(await _body(receive), type=_Ids)
         except (msgspec.DecodeError, UnicodeError) as error:
             await _refuse(send, 422, "invalid_input", str(error))
             return
-        number = self._served.get(asked.thread_id, 0)
+        number = self._served.get(ids.thread_id, 0)
         if number >= len(self._runs):
             message = f"this thread has played the whole recording ({counted(len(self._runs), 'run')})"
             await _refuse(send, 404, "recording_ended", message)
             return
-        self._served[asked.thread_id] = number + 1
+        self._served[ids.thread_id] = number + 1
         accept = dict(scope["headers"]).get(b"accept")
-        await self._play(self._runs[number], asked, negotiate(None if accept is None else accept.decode()), send)
+        await self._play(self._runs[number], ids, negotiate(None if accept is None else accept.decode()), send)
 
-    async def _play(self, run: RecordedStream, asked: _Asked, media_type: str, send: _Send) -> None:
+    async def _play(self, run: RecordedStream, ids: _Ids, media_type: str, send: _Send) -> None:
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frame = _framing(media_type)
@@ -91,7 +91,7 @@ class Replay:
         for event in run.events:
             if event.ms is not None and self._speed > 0:
                 await asyncio.sleep(began + event.ms / 1000 / self._speed - loop.time())
-            data = event.data if self._verbatim else _addressed(event, asked)
+            data = event.data if self._verbatim else _with_ids(event, ids)
             await send({"type": "http.response.body", "body": frame(data), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -99,8 +99,8 @@ class Replay:
 _BOUNDARIES = (b'"RUN_STARTED"', b'"RUN_FINISHED"')
 
 
-def _addressed(event: RecordedEvent, asked: _Asked) -> bytes:
-    """The event with the request's thread and run, if it names one."""
+def _with_ids(event: RecordedEvent, ids: _Ids) -> bytes:
+    """Return the event with the thread and run ids of the request."""
     if not any(name in event.data for name in _BOUNDARIES):
         return event.data
     try:
@@ -109,10 +109,10 @@ def _addressed(event: RecordedEvent, asked: _Asked) -> bytes:
         return event.data
     if raw.get("type") not in ("RUN_STARTED", "RUN_FINISHED"):
         return event.data
-    ids = {"threadId": asked.thread_id, "runId": asked.run_id}
-    raw |= {name: value for name, value in ids.items() if name in raw}
+    members = {"threadId": ids.thread_id, "runId": ids.run_id}
+    raw |= {name: value for name, value in members.items() if name in raw}
     if isinstance(raw.get("input"), dict):
-        raw["input"] |= ids
+        raw["input"] |= members
     return msgspec.json.encode(raw)
 
 
@@ -143,7 +143,7 @@ async def _answer(send: _Send, status: int, value: Any) -> None:
 
 
 def serve(app: Replay, *, host: str, port: int, what: str) -> None:
-    """Serve until a signal says stop. Raises ``CannotServe``."""
+    """Serve until a signal. Raise ``CannotServe``."""
     listener = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"{what} at http://{shown}:{listener.getsockname()[1]}\n\nCtrl-C stops it.")

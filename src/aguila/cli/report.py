@@ -1,7 +1,4 @@
-"""Layer: cli. What ``aguila check`` found, as text for people, as JSON, and as JUnit for build servers.
-
-Above: ``check``. Nothing is judged here.
-"""
+"""Format the findings of ``aguila check``: as text, as JSON, and as JUnit for build servers."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Checked(msgspec.Struct, kw_only=True):
-    """What was looked at, and everything that was found."""
+    """The target of a check and all findings."""
 
     target: str
     format: str
@@ -30,7 +27,7 @@ class Checked(msgspec.Struct, kw_only=True):
 
     @property
     def violations(self) -> list[Finding]:
-        """The findings that say that a rule was broken."""
+        """The findings that break a rule."""
         return [finding for finding in self.findings if finding.level != "note"]
 
     @property
@@ -40,14 +37,14 @@ class Checked(msgspec.Struct, kw_only=True):
 
 
 def report(checked: Checked, form: ReportFormat) -> str:
-    """The findings in a form."""
+    """Format the report."""
     if form == "json":
         return as_json(checked)
     return as_junit(checked) if form == "junit" else as_text(checked)
 
 
 def as_text(checked: Checked) -> str:
-    """A line for each finding, and one that sums them up."""
+    """Format one line for each finding, and a summary."""
     lines: list[str] = []
     for finding in checked.findings:
         before = f"stream {finding.stream}, " if checked.streams > 1 else ""
@@ -63,13 +60,13 @@ def as_text(checked: Checked) -> str:
 
 
 def as_json(checked: Checked) -> str:
-    """One JSON object: ``target``, ``format``, ``streams``, ``events``, ``ok`` and ``findings``."""
+    """Format a JSON object: ``target``, ``format``, ``streams``, ``events``, ``ok`` and ``findings``."""
     found = {**msgspec.structs.asdict(checked), "ok": checked.is_clean}
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
 
 
 def as_junit(checked: Checked) -> str:
-    """A test case for each rule that was broken, or one that passes."""
+    """Format a failed test case for each broken rule, or one that passes."""
     rules: dict[str, list[Finding]] = {}
     for finding in checked.violations:
         rules.setdefault(finding.rule, []).append(finding)
@@ -88,5 +85,5 @@ def as_junit(checked: Checked) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text without the characters that XML cannot hold, not even escaped."""
+    """Replace the characters that XML cannot contain, not even escaped."""
     return _NOT_XML.sub("\ufffd", text)

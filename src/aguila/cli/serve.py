@@ -1,7 +1,6 @@
-"""Layer: cli. ``aguila serve``: an agent out of a module, on uvicorn, with its threads in an SQLite file.
+"""``aguila serve``: import an agent or an ``App`` from a module and serve it on uvicorn.
 
-Above: ``main``. Below: ``aguila.server``. Whoever needs more than its options writes their own ``App``, and gives it
-to any ASGI server, or to this command in the agent's place.
+If the options are not enough, write an ``App`` and serve it with this command or any ASGI server.
 """
 
 from __future__ import annotations
@@ -30,46 +29,44 @@ from aguila.server.agents import named_agents
 from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _ENVIRONMENT = "AGUILA_SERVE"
-"""Where worker processes find what to serve: uvicorn gives them nothing but the name of a function."""
+"""Environment variable for worker processes: uvicorn passes them only the name of a function."""
 
 
 MEMORY = ":memory:"
-"""In place of a file for the store: threads are kept in memory."""
+"""Value of --store that keeps threads in memory."""
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-"""What this machine is called by those who are on it."""
+"""Host names of this machine for its own users."""
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve, and how."""
+    """What to serve, and how. Passed to worker processes."""
 
     target: str
     folder: str
     store: str
     host: str = "127.0.0.1"
     options: dict[str, Any] = {}
-    """What was said about the ``App``, by the names that it has there."""
+    """Parameters of ``App`` that were given as options."""
     given: list[str] = []
-    """The same, as it was written."""
+    """The same options as written on the command line."""
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the server."""
         return is_loopback(self.host)
 
 
 class CannotServe(Exception):
-    """What was asked for cannot be served; the message is for the person who asked."""
+    """The target cannot be served; the message is for the user."""
 
 
 def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs: bool) -> None:
-    """Serve until a signal says stop. Raises ``CannotServe``."""
+    """Serve until a signal. Raise ``CannotServe``."""
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
-    app = build()  # also where workers build their own: what is wrong with it shows before anything is started
+    app = build()  # workers build their own; here it shows errors before anything is started
     if workers > 1 and isinstance(app.store, MemoryStore):
-        raise CannotServe(
-            "several workers cannot share threads that are in memory; give the App a store=path, or --store a file"
-        )
+        raise CannotServe("several workers cannot share threads in memory; use --store FILE, or App(store=path)")
     listener = listen(serving.host, port)
     try:
         asyncio.run(_try(app.store))
@@ -99,12 +96,12 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
             server.run(sockets=[listener])
     except KeyboardInterrupt:
         return
-    except SystemExit:  # uvicorn's way to say that the app did not start
+    except SystemExit:  # uvicorn raises it if the app did not start
         raise CannotServe("the server did not start; the lines above say why") from None
 
 
 async def _try(store: Store) -> None:
-    """Open a store that is a file, and close it again. Raises ``StoreUnavailable``."""
+    """Open and close a store that is a file. Raise ``StoreUnavailable``."""
     if isinstance(store, SQLiteStore):
         await store.open()
         await store.close()
@@ -119,13 +116,13 @@ def build_in_worker() -> App:
 
 
 def build() -> App:
-    """The app that the environment describes. Raises ``CannotServe``."""
+    """Build the app that the environment describes. Raise ``CannotServe``."""
     serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
     found = find(serving.target, serving.folder)
     if isinstance(found, App):
         if serving.given:
             given = ", ".join(serving.given)
-            raise CannotServe(f"{serving.target} is an App, which has its own options; say it in App(...): {given}")
+            raise CannotServe(f"{serving.target} is an App with its own options; pass these to App(...): {given}")
         return found
     try:
         named_agents(found)
@@ -153,7 +150,7 @@ def find(target: str, folder: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # noqa: BLE001 - user code can raise anything; it is shown in full
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise CannotServe(f"there is no module {module_name} in {folder} or among what is installed") from None
+            raise CannotServe(f"there is no module {module_name} in {folder} or among the installed packages") from None
         raise CannotServe(f"cannot import {module_name}:\n{_user_traceback(error)}") from None
     for part in name.split("."):
         if not hasattr(found, part):
@@ -173,7 +170,7 @@ def _user_traceback(error: Exception) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections. Raises ``CannotServe``."""
+    """Bind a listening socket. Raise ``CannotServe``."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -181,8 +178,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        if error.errno in _TAKEN:
-            message = f"port {port} of {host} is taken; choose another with --port, or --port 0 for any"
+        if error.errno in _IN_USE:
+            message = f"port {port} of {host} is in use; choose another with --port, or --port 0 for a free one"
         else:
             message = f"cannot listen on {host} port {port}: {error.strerror}"
         raise CannotServe(message) from None
@@ -191,7 +188,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one that only this machine can reach."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -248,5 +245,5 @@ _FIRST_INPUT = (
 _LOCAL_NAMES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
 """How this machine reaches a wildcard address."""
 
-_TAKEN = (48, 98, 10048)
+_IN_USE = (48, 98, 10048)
 """EADDRINUSE, as macOS, Linux and Windows number it."""

@@ -131,7 +131,7 @@ def check(
                 input_file=input,
                 headers=header or (),
                 protobuf=protobuf,
-                patience=timeout,
+                timeout=timeout,
             )
         else:
             found = checking.check_file(target, format_=source, input_file=input)
@@ -174,7 +174,7 @@ def record(
             thread_id=thread,
             headers=header or (),
             protobuf=protobuf,
-            patience=timeout,
+            timeout=timeout,
             append=append,
             force=force,
         )

@@ -1,8 +1,7 @@
-"""Layer: cli. What ``aguila chat`` shows of a run: text as it grows, and a line for everything else.
+"""Print the events of a run for ``aguila chat``: text as it arrives, and one line for everything else.
 
-Above: ``chat``. Below: a rich console for each of the two places to write to. Text of the agent goes to the first; all
-the rest to the second, so that a pipe gets the answer and nothing else. What an agent sends is not trusted: control
-characters are shown, never obeyed.
+Text of the agent goes to one console, everything else to another, so that a pipe gets only the answer. The agent's
+output is not trusted: control characters are printed as escapes.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ from aguila.protocol import (
 from aguila.protocol.parts import parts_of
 
 _WIDTH = 160
-"""Characters of a value that are shown."""
+"""Characters of a value that are printed."""
 
-# Everything that moves a cursor or changes a terminal: C0 without tab and line feed, DEL, C1. And what reorders text or
-# breaks its lines unseen: the marks, embeddings, overrides and isolates of bidirectional text, U+2028 and U+2029.
+# Characters that move the cursor or change the terminal: C0 without tab and line feed, DEL, C1. And those that reorder
+# text or break lines invisibly: bidirectional marks, embeddings, overrides and isolates, U+2028 and U+2029.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
-    """Text with its control characters made visible."""
+    """Return text with its control characters as escapes."""
     return _CONTROL.sub(lambda found: _spelled(ord(found[0])), text)
 
 
@@ -68,34 +67,34 @@ def _spelled(code: int) -> str:
 
 
 def short(value: Any) -> str:
-    """A value on one line, cut where it gets long."""
+    """Format a value on one line, cut to a maximum length."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = harmless(text.replace("\n", " "))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-class _Held(msgspec.Struct):
+class _Waiting(msgspec.Struct):
     owner: str | None
     style: str | None
     pieces: list[str] = []
 
 
 class Transcript:
-    """Shows events. ``answer`` is where the agent's text goes, ``aside`` where everything else does."""
+    """Prints events. ``answer`` receives the agent's text, ``aside`` everything else."""
 
     def __init__(self, answer: Console, aside: Console) -> None:
         self._answer = answer
         self._aside = aside
         self.is_empty = True
         """Whether nothing has been written yet."""
-        self._turn: str | None = None  # the message that is being shown; if it is open, others wait
-        self._growing: str | None = None  # the message whose text the open line belongs to
+        self._turn: str | None = None  # the message that is being printed; while it is open, others wait
+        self._growing: str | None = None  # the message of the open line
         self._line_open: Console | None = None
         self._open: set[str] = set()
-        self._held: dict[str, _Held] = {}  # what waits until the line is free, by message
+        self._held: dict[str, _Waiting] = {}  # text that waits until the line is free, by message
         self._calls: dict[str, tuple[str, list[str]]] = {}
         self._subagents: dict[str, str] = {}
-        self._known_state: Any = {}  # as it was shown last; not followed through patches
+        self._known_state: Any = {}  # as last printed; patches are not applied to it
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             TextMessageStartEvent: self._begun,
             TextMessageEndEvent: self._ended,
@@ -121,25 +120,25 @@ class Transcript:
         }
 
     def show(self, event: Event) -> None:
-        """Show one event; nothing for those that only mark where something begins or ends."""
+        """Print one event; events that only mark a start or an end print nothing."""
         handler = self._handlers.get(event.__class__)
         if handler is not None:
             handler(event)
 
     def end(self) -> None:
-        """End the line that is being written, if there is one."""
+        """End the open line, if there is one."""
         if self._line_open is not None:
             self._line_open.out("", highlight=False)
         self._line_open = self._growing = None
 
     def line(self, text: str, style: str = "dim") -> None:
-        """A line of its own, beside the answer."""
+        """Print a line of its own beside the answer."""
         self.end()
         self.is_empty = False
         self._aside.out(text, style=style, highlight=False)
 
     def history(self, messages: list[Message]) -> None:
-        """What was said before. The last message's line stays open: it may still grow."""
+        """Print earlier messages. The line of the last one stays open: it may still grow."""
         for message in messages:
             if isinstance(message, UserMessage):
                 parts = parts_of(message.content)
@@ -160,8 +159,8 @@ class Transcript:
 
     def _grow(self, message_id: str, text: str, owner: str | None, style: str | None) -> None:
         if self._turn != message_id and self._turn in self._open:
-            # Somebody else has the word: what is said at the same time is shown after it, not word by word between.
-            self._held.setdefault(message_id, _Held(owner, style)).pieces.append(text)
+            # Another message is open: parallel text is printed after it, not word by word in between.
+            self._held.setdefault(message_id, _Waiting(owner, style)).pieces.append(text)
             return
         self._turn = message_id
         held = self._held.pop(message_id, None)
@@ -188,7 +187,7 @@ class Transcript:
             self._release()
 
     def _release(self) -> None:
-        """Show what was held back, up to a message that goes on."""
+        """Print the waiting texts, up to a message that is still open."""
         self.end()
         while self._held:
             message_id = next(iter(self._held))
@@ -225,7 +224,7 @@ class Transcript:
         self.line(f"← {short(text)}" if error is None else f"← failed: {short(error)}", style="cyan")
 
     def _state(self, event: StateSnapshotEvent) -> None:
-        if event.snapshot != self._known_state:  # who joins a run is told the state, mostly that there is none
+        if event.snapshot != self._known_state:  # joining a run sends the state, which is mostly empty
             self.line(f"state {short(event.snapshot)}")
         self._known_state = event.snapshot
 

@@ -1,8 +1,7 @@
-"""Layer: testing. What Aguila's own tests use and a user's tests may use too.
+"""Tools to test agents and clients; Aguila's own tests use them, too.
 
-May import every other layer; no other layer but ``cli`` imports it. Names are found when they are first used, so that
-importing this package loads nothing. Hypothesis strategies are in ``aguila.testing.strategies`` (needs the ``testing``
-extra); the pytest plugin, ``plugin``, loads itself.
+Names are imported when they are first used. Hypothesis strategies are in ``aguila.testing.strategies`` (extra
+``testing``). pytest loads ``plugin``.
 """
 
 from importlib import import_module
@@ -31,7 +30,7 @@ __all__ = [
     "sync_client_for",
 ]
 
-_HOMES = {
+_MODULES = {
     "Approve": "scripted",
     "Ask": "scripted",
     "Call": "scripted",
@@ -49,6 +48,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,4 @@
-"""Layer: testing. ``assert_stream``: that a stream follows the protocol, with everything that is wrong in the failure.
-
-Below: ``stored`` and ``judging``. Above: the fixture of the same name; a test may also import it from here.
-"""
+"""``assert_stream``: assert that a stream follows the protocol, and list every violation."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from aguila.testing.plurals import counted
 from aguila.testing.recordings import read_streams
 
 Body = bytes | bytearray | memoryview
-"""A stream as it is on the wire or in a file."""
+"""The bytes of a response or a file."""
 
 
 class StreamAssertion(Protocol):
-    """What the fixture ``assert_stream`` gives: see the function of that name."""
+    """The type of the fixture ``assert_stream``: the function of that name."""
 
     def __call__(
         self,
@@ -37,7 +34,7 @@ class StreamAssertion(Protocol):
         text: str | None = None,
         outcome: RunOutcome | None = None,
     ) -> Conversation:
-        """Hold a stream to the protocol."""
+        """Assert that a stream follows the protocol."""
         ...
 
 
@@ -51,47 +48,48 @@ def assert_stream(
     text: str | None = None,
     outcome: RunOutcome | None = None,
 ) -> Conversation:
-    """Hold a stream to the protocol, the producer's duties included, and give the conversation that it makes.
+    """Assert that a stream follows the protocol, obligations of the producer included. Return its conversation.
 
-    ``stream`` is events (JSON, plain objects or typed), or the bytes of a body or a file in any form. ``messages`` and
-    ``state`` are what the run started from; rules in ``ignore`` may be broken. ``types`` are the types of its events,
-    ``text`` is what the assistant said in it, ``outcome`` how it ended: ``success``, ``interrupt``, ``cancelled`` or
-    ``error``. Raises AssertionError, and TypeError or ValueError, with the argument's name, for what it cannot be.
+    ``stream`` is events (JSON, dicts or typed), or the bytes of a response or a file in any format. ``messages`` and
+    ``state`` are what the run started from; pass them for every run of a thread but the first. Rules in ``ignore`` may
+    be broken. ``types``, ``text`` and ``outcome`` are what you expect: the event types, the text of the assistant, and
+    ``success``, ``interrupt``, ``cancelled`` or ``error``. Raise AssertionError; TypeError or ValueError for an invalid
+    argument.
     """
-    events = _checked(stream, ignore, types, text, outcome)
-    judge = StreamChecker(messages=messages, state=state)
+    events = _check_arguments(stream, ignore, types, text, outcome)
+    checker = StreamChecker(messages=messages, state=state)
     found: list[Finding] = []
     if isinstance(events, bytes):
         for one in read_streams(events, detect(events)):
             found += one.findings
             for event in one.events:
-                judge.feed(event.data, event.index)
+                checker.feed(event.data, event.index)
     else:
         for event in events:
-            judge.feed(event)
-    found += judge.close()
+            checker.feed(event)
+    found += checker.close()
     broken = [finding for finding in found if finding.level != "note" and finding.rule not in ignore]
     if broken:
         lines = "\n".join(f"  {finding.level}: {finding}" for finding in broken)
         places = counted(len(broken), "place")
         hint = _missing_start(broken, messages, state)
         raise AssertionError(f"the stream breaks the protocol in {places}:\n{lines}{hint}")
-    conversation = judge.conversation
+    conversation = checker.conversation
     if types is not None:
-        _same("the types of the events", judge.types, list(types))
+        _assert_equal("the event types", checker.types, list(types))
     if text is not None:
         known = {message.id for message in messages}
         said = [m.content for m in conversation.messages if isinstance(m, AssistantMessage) and m.id not in known]
-        _same("what the assistant said", "".join(one for one in said if one is not None), text)
+        _assert_equal("the text of the assistant", "".join(one for one in said if one is not None), text)
     if outcome is not None:
         last = conversation.last_run
-        _same("how the run ended", None if last is None else last.outcome, outcome)
+        _assert_equal("the outcome of the run", None if last is None else last.outcome, outcome)
     return conversation
 
 
-def _checked(stream: Any, ignore: Any, types: Any, text: Any, outcome: Any) -> bytes | Iterable[Raw]:
-    """The stream, if everything is what it can be: a text is a list of its characters, and would be judged as one."""
-    expect("text", text, (str, NoneType), "what the assistant said, as text")
+def _check_arguments(stream: Any, ignore: Any, types: Any, text: Any, outcome: Any) -> bytes | Iterable[Raw]:
+    """Return the stream. Raise TypeError or ValueError for invalid arguments: a string would pass as a list."""
+    expect("text", text, (str, NoneType), "the text of the assistant")
     listed("ignore", ignore, 'rules, such as ["VER-2"]')
     if types is not None:
         listed("types", types, "the types of events")
@@ -118,6 +116,6 @@ def _missing_start(broken: Sequence[Finding], messages: Sequence[Message], state
     )
 
 
-def _same(what: str, found: Any, expected: Any) -> None:
+def _assert_equal(what: str, found: Any, expected: Any) -> None:
     if found != expected:
         raise AssertionError(f"{what}: {found!r}, expected {expected!r}")

@@ -1,7 +1,6 @@
-"""Layer: testing. A transport that misbehaves, the same way every time: it cuts, delays, and splits bytes anywhere.
+"""A transport that cuts, delays and splits what another one carries.
 
-Below: another transport. ``Chaos(seed=7).wrap(transport)`` goes around any transport of an ``AsyncClient``,
-``wrap_sync`` around one of a ``Client``. What happens to the nth request depends on the seed and on n, not on time.
+What happens to the nth request depends on the seed and on n, not on time.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from aguila.client.transports.base import AsyncResponse, AsyncTransport, Request
 from aguila.errors import TransportFailed
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one request. ``cut_at`` is bytes of the answer; -1 is before it is sent, -2 before the answer."""
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """The faults of one request. ``cut_at`` is a position in the response; -1 loses the request, -2 the response."""
 
     cut_at: int | None = None
     split: bool = True
@@ -27,16 +26,16 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether no answer comes at all."""
+        """Whether no response arrives at all."""
         return self.cut_at is not None and self.cut_at < 0
 
 
 class Chaos:
-    """A plan for misfortune.
+    """A plan of faults, repeatable by its seed.
 
-    ``cuts`` is how many requests are cut at most, ``chance`` how likely each is until then; a cut one is lost
-    altogether one time in five, else after up to ``within`` bytes of its answer. ``split`` gives the rest in pieces of
-    1 to 64 bytes. ``delay`` is the longest pause before a piece, in seconds. ``done`` has the fate of each request.
+    At most ``cuts`` requests are cut, each with the probability ``chance``. One in five of these is lost, the others
+    are cut within the first ``within`` bytes of the response. ``split`` delivers pieces of 1 to 64 bytes.
+    ``delay`` is the longest pause before a piece, in seconds. ``done`` lists the faults of each request.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Chaos:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         sleep_sync: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.done: list[Fate] = []
+        self.done: list[Faults] = []
         self._seed = seed
         self._left = cuts
         self._chance = chance
@@ -61,39 +60,39 @@ class Chaos:
         self.sleep = sleep
         self.sleep_sync = sleep_sync
 
-    def next(self) -> Fate:
-        """What becomes of the next request."""
+    def next(self) -> Faults:
+        """Return the faults of the next request."""
         seed = f"{self._seed}/{len(self.done)}"
-        rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
         cut_at: int | None = None
         if self._left > 0 and rng.random() < self._chance:
             self._left -= 1
             cut_at = rng.choice((-1, -2)) if rng.random() < 0.2 else rng.randint(0, self._within)
-        fate = Fate(cut_at=cut_at, split=self._split, delay=self._delay, seed=seed)
-        self.done.append(fate)
-        return fate
+        faults = Faults(cut_at=cut_at, split=self._split, delay=self._delay, seed=seed)
+        self.done.append(faults)
+        return faults
 
     def allow(self, cuts: int, *, chance: float | None = None, within: int | None = None) -> None:
-        """Cut so many more requests from now on, perhaps with another chance, or at other places."""
+        """Cut so many more requests from now on, with another chance or range if given."""
         self._left = cuts
         self._chance = self._chance if chance is None else chance
         self._within = self._within if within is None else within
 
     def wrap(self, transport: AsyncTransport) -> AsyncChaosTransport:
-        """An async transport with this plan."""
+        """Wrap an async transport."""
         return AsyncChaosTransport(transport, self)
 
     def wrap_sync(self, transport: Transport) -> ChaosTransport:
-        """A transport of the sync client with this plan."""
+        """Wrap a transport of the sync client."""
         return ChaosTransport(transport, self)
 
 
 class _Mangler:
-    """The bytes of one answer, as they are let through. Where they are split does not depend on how they came."""
+    """Splits and cuts the bytes of one response, wherever the transport split them."""
 
-    def __init__(self, fate: Fate) -> None:
-        self._fate = fate
-        self._rng = random.Random(fate.seed + "/body")  # noqa: S311
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._rng = random.Random(faults.seed + "/body")  # noqa: S311
         self._waiting = b""
         self._passed = 0
         self._piece_left = 0
@@ -106,16 +105,16 @@ class _Mangler:
         self._waiting = data
 
     def pause(self) -> float:
-        return self._rng.uniform(0, self._fate.delay) if self._fate.delay else 0.0
+        return self._rng.uniform(0, self._faults.delay) if self._faults.delay else 0.0
 
     def take(self) -> bytes:
-        """The next piece. Raises ``TransportFailed`` where the answer is cut."""
+        """Return the next piece. Raise ``TransportFailed`` at the cut."""
         size = len(self._waiting)
-        if self._fate.split:
+        if self._faults.split:
             if self._piece_left == 0:
                 self._piece_left = self._rng.randint(1, 64)
             size = min(size, self._piece_left)
-        cut_at = self._fate.cut_at
+        cut_at = self._faults.cut_at
         if cut_at is not None:
             size = min(size, cut_at - self._passed)
             if size <= 0:
@@ -127,34 +126,34 @@ class _Mangler:
 
 
 class AsyncChaosTransport:
-    """See ``Chaos.wrap``."""
+    """An async transport with faults. See ``Chaos.wrap``."""
 
     def __init__(self, transport: AsyncTransport, chaos: Chaos) -> None:
         self._transport = transport
         self._chaos = chaos
 
     async def send(self, request: Request) -> _AsyncResponse:
-        """See ``AsyncTransport``."""
-        fate = self._chaos.next()
-        if fate.cut_at == -1:
+        """Send a request, with its faults. See ``AsyncTransport``."""
+        faults = self._chaos.next()
+        if faults.cut_at == -1:
             raise TransportFailed("chaos: the request was lost")
         response = await self._transport.send(request)
-        if fate.is_lost:
+        if faults.is_lost:
             await response.close()
-            raise TransportFailed("chaos: the answer was lost")
-        return _AsyncResponse(response, fate, self._chaos.sleep)
+            raise TransportFailed("chaos: the response was lost")
+        return _AsyncResponse(response, faults, self._chaos.sleep)
 
     async def close(self) -> None:
-        """See ``AsyncTransport``."""
+        """Close the wrapped transport. See ``AsyncTransport``."""
         await self._transport.close()
 
 
 class _AsyncResponse:
-    def __init__(self, response: AsyncResponse, fate: Fate, sleep: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(self, response: AsyncResponse, faults: Faults, sleep: Callable[[float], Awaitable[None]]) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
-        self._bytes = _Mangler(fate)
+        self._bytes = _Mangler(faults)
         self._sleep = sleep
 
     async def read(self) -> bytes:
@@ -173,34 +172,34 @@ class _AsyncResponse:
 
 
 class ChaosTransport:
-    """See ``Chaos.wrap_sync``."""
+    """A transport with faults. See ``Chaos.wrap_sync``."""
 
     def __init__(self, transport: Transport, chaos: Chaos) -> None:
         self._transport = transport
         self._chaos = chaos
 
     def send(self, request: Request, timeout: float | None) -> _Response:
-        """See ``Transport``."""
-        fate = self._chaos.next()
-        if fate.cut_at == -1:
+        """Send a request, with its faults. See ``Transport``."""
+        faults = self._chaos.next()
+        if faults.cut_at == -1:
             raise TransportFailed("chaos: the request was lost")
         response = self._transport.send(request, timeout)
-        if fate.is_lost:
+        if faults.is_lost:
             response.close()
-            raise TransportFailed("chaos: the answer was lost")
-        return _Response(response, fate, self._chaos.sleep_sync)
+            raise TransportFailed("chaos: the response was lost")
+        return _Response(response, faults, self._chaos.sleep_sync)
 
     def close(self) -> None:
-        """See ``Transport``."""
+        """Close the wrapped transport. See ``Transport``."""
         self._transport.close()
 
 
 class _Response:
-    def __init__(self, response: Response, fate: Fate, sleep: Callable[[float], None]) -> None:
+    def __init__(self, response: Response, faults: Faults, sleep: Callable[[float], None]) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
-        self._bytes = _Mangler(fate)
+        self._bytes = _Mangler(faults)
         self._sleep = sleep
 
     def read(self, timeout: float | None) -> bytes:

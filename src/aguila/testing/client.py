@@ -1,8 +1,4 @@
-"""Layer: testing. A client for an agent or an app in the same process: no sockets, no ports, no server to start.
-
-Below: ``aguila.client`` over its ASGI transport, ``aguila.server`` for an agent. An agent needs the extra ``server``;
-an application of your own needs none.
-"""
+"""A client for an agent or an app in the same process, without sockets."""
 
 from __future__ import annotations
 
@@ -17,26 +13,26 @@ if TYPE_CHECKING:
     from aguila.client.transports.base import AsyncTransport
 
 URL = "http://agent.test"
-"""Where the agent seems to be."""
+"""The URL that the client uses."""
 
 Wrap = Callable[[Any], Any]
-"""Makes a transport of another, such as ``Chaos(seed=1).wrap``."""
+"""Wraps a transport, such as ``Chaos(seed=1).wrap``."""
 
 
 class ClientMaker(Protocol):
-    """What the fixture ``agui_client`` gives: ``sync_client_for``, and the client is closed after the test."""
+    """The type of the fixture ``agui_client``: ``sync_client_for``, with clients that are closed after the test."""
 
     def __call__(self, target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> Client:
-        """A client for an agent or an app."""
+        """Make a client for an agent or an app."""
         ...
 
 
 def client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> AsyncClient:
-    """An ``AsyncClient`` for an agent, an ``App``, or any ASGI application; ``options`` are the client's.
+    """Make an ``AsyncClient`` for an agent, an ``App``, or any ASGI application. ``options`` are the client's.
 
-    An agent is served from memory, and the texts of its exceptions are shown. ``url`` says where in an application the
-    agent is mounted. ``wrap`` is put around the transport. Close the client, or use it as a context manager: that ends
-    the application, too. Raises TypeError for what is neither an agent nor an application.
+    An agent is served with a memory store (extra ``server``), and the client sees the text of its exceptions. ``url``
+    has the path of an agent that is mounted in an application. ``wrap`` wraps the transport. Closing the client ends
+    the application, too. Raise TypeError for a target that is neither.
     """
     make = _transport(target, wrap)
     from aguila.client import AsyncClient
@@ -45,7 +41,7 @@ def client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **optio
 
 
 def sync_client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> Client:
-    """``client_for`` without asyncio: the agent runs in a thread."""
+    """Make a ``Client``, as ``client_for`` does. The agent runs in a thread."""
     make = _transport(target, wrap)
     from aguila.client import Client
     from aguila.client.transports.threaded import ThreadedTransport
@@ -58,7 +54,7 @@ def _transport(target: Any, wrap: Wrap | None) -> Callable[[], AsyncTransport]:
     from aguila.client.transports.asgi import ASGITransport
 
     if isinstance(target, str):
-        raise TypeError("target: expected an agent or an ASGI application, got an address; Client(url) calls it there")
+        raise TypeError("target: expected an agent or an ASGI application, got a string; for a URL use Client(url)")
     expect("target", target, Callable, "an agent or an ASGI application")
     app = target if is_asgi(target) else _serve(target)
 
@@ -83,8 +79,8 @@ def _serve(agent: Any) -> Any:
 
 
 def is_asgi(target: Any) -> bool:
-    """Whether something is an ASGI application rather than an agent: it takes a scope, receive and send."""
-    call = target if inspect.isroutine(target) else getattr(target, "__call__", target)  # noqa: B004 - it is looked at
+    """Return whether a target is an ASGI application: it takes scope, receive and send."""
+    call = target if inspect.isroutine(target) else getattr(target, "__call__", target)  # noqa: B004 - its signature is needed
     try:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):

@@ -1,7 +1,6 @@
-"""Layer: testing. The pytest plugin: the fixtures ``agui_client`` and ``assert_stream``.
+"""The pytest plugin with the fixtures ``agui_client`` and ``assert_stream``.
 
-pytest loads this wherever Aguila is installed, with any of its extras or none: nothing is imported before a test asks
-for it, and what is missing then is named.
+pytest loads it wherever Aguila is installed, with any extras. So it imports nothing before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def agui_client() -> Iterator[ClientMaker]:
-    """Makes clients: ``agui_client(agent)`` talks to an agent or an ASGI app in this process, without sockets.
+    """Make clients: ``agui_client(agent)`` calls an agent or an ASGI app in this process, without sockets.
 
-    The options are those of ``aguila.testing.sync_client_for``. Clients are closed after the test. An async test uses
+    The options are those of ``aguila.testing.sync_client_for``. Clients are closed after the test. In an async test use
     ``async with client_for(agent) as client``.
     """
     with ExitStack() as clients:
@@ -37,7 +36,7 @@ def agui_client() -> Iterator[ClientMaker]:
 
 @pytest.fixture
 def assert_stream() -> StreamAssertion:
-    """Holds a stream to the protocol: ``assert_stream(events)``; see ``aguila.testing.assertions``."""
+    """Assert that a stream follows the protocol. See ``aguila.testing.assert_stream``."""
     from aguila.testing.assertions import assert_stream
 
     return assert_stream

@@ -1,10 +1,8 @@
-"""Layer: testing. Streams at rest: events out of SSE, JSON lines, a JSON array, protobuf frames, or a recording.
+"""Read streams from files: SSE, JSON lines, a JSON array, protobuf frames, or a recording.
 
-Below: the framings of ``aguila.codec``. Above: the commands that read files, ``assert_stream``. Bytes are passed in.
-The events that come out are JSON as it was sent, not judged: a broken one is found by who reads it, with its place.
-What is wrong with the framing itself is a finding.
+Events are returned as the JSON that was sent, unchecked. Errors of the framing are findings.
 
-A recording (``aguila record``, ``aguila.client.Record``) is JSON lines of ``{"ms": 0, "input": {...}}``, which begins a
+A recording (``aguila record``, ``aguila.client.Record``) is JSON lines of ``{"ms": 0, "input": {...}}``, which start a
 stream, and ``{"ms": 12, "event": {...}}``. JSON lines without inputs are one stream.
 """
 
@@ -28,7 +26,7 @@ _FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
 
 
 class RecordedEvent(msgspec.Struct, frozen=True):
-    """One event as JSON text: its place in the stream, and milliseconds since its start where they are known."""
+    """One event as JSON: its place in the stream, and milliseconds since the start if they are known."""
 
     index: int
     data: bytes
@@ -36,7 +34,7 @@ class RecordedEvent(msgspec.Struct, frozen=True):
 
 
 class RecordedStream(msgspec.Struct, kw_only=True):
-    """One stream: what was asked, if it is known, what came, and what is wrong with how it was framed."""
+    """One stream: its input, if that is known, its events, and the findings about its framing."""
 
     input: Any = None
     events: list[RecordedEvent] = []
@@ -44,8 +42,8 @@ class RecordedStream(msgspec.Struct, kw_only=True):
     is_cut: bool = False
 
 
-def read_streams(data: bytes, format: Format) -> list[RecordedStream]:  # noqa: A002 - what everybody calls it
-    """The streams in these bytes: one, but in a recording one for each input."""
+def read_streams(data: bytes, format: Format) -> list[RecordedStream]:  # noqa: A002
+    """Return the streams in these bytes: one; in a recording one for each input."""
     if format == "sse":
         return [_read_sse(data)]
     if format == "protobuf":
@@ -93,7 +91,7 @@ def _sse_findings(data: bytes) -> list[Finding]:
         findings.append(Finding(level="warning", rule="SSE-6", message=message))
     last = body.rsplit(b"\n\n", 1)[-1]
     if any(line.startswith(b"data") for line in last.split(b"\n")):
-        message = "the last event is not ended by a blank line; standard readers drop it"
+        message = "the last event has no blank line after it; standard readers drop it"
         findings.append(Finding(level="warning", rule="SSE-4", message=message))
     return findings
 
@@ -156,7 +154,7 @@ _ABSENT = msgspec.Raw(b"")
 
 
 class _Line(msgspec.Struct):
-    """A line of a recording. A plain event may have members of these names, but always has a type."""
+    """A line of a recording. A plain event may have members of these names, and always has a type."""
 
     ms: float | None = None
     input: msgspec.Raw = _ABSENT
@@ -173,7 +171,7 @@ def _read_lines(data: bytes) -> Iterator[RecordedStream]:
         try:
             found = msgspec.json.decode(line, type=_Line)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            found = _Line(type=msgspec.Raw(line))  # whatever it is, it is judged as an event
+            found = _Line(type=msgspec.Raw(line))  # it is reported as an invalid event
         is_plain = bool(bytes(found.type))
         if not is_plain and bytes(found.input):
             if stream is not None:

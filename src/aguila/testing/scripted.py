@@ -1,7 +1,6 @@
-"""Layer: testing. ``ScriptedAgent``: an agent that says what it is told, turn by turn; for tests of clients.
+"""``ScriptedAgent``: an agent that plays a script, to test clients.
 
-Below: ``aguila.agent``. It needs no model, and writes through a ``Run`` like any other agent, so that it can be served,
-stored, resumed and cancelled.
+It writes through a ``Run`` like any other agent, and can be served, stored, resumed and cancelled.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from typing import Any
 import msgspec
 
 from aguila.protocol import RunAgentInput
+from aguila.testing.plurals import counted
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A step that asks the user; the run ends with an interrupt, and goes on after it when it is answered.
+    """A step that asks a question. The run ends, and the run with the answer continues after it.
 
-    ``then`` makes the next words of the answer.
+    ``then`` converts the answer to the text that is sent next.
     """
 
     question: str
@@ -28,7 +28,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Approve(msgspec.Struct, frozen=True):
-    """A step that asks for the approval of a tool call; the result is ``result``, or ``refused``."""
+    """A step that asks for approval of a tool call. The result is ``result``, or ``refused``."""
 
     tool: str
     arguments: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class Approve(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A step that calls a tool. Without a ``result`` the call is left to the front end."""
+    """A step that calls a tool. Without a ``result`` the front end answers."""
 
     tool: str
     arguments: dict[str, Any] = {}
@@ -45,21 +45,21 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A step that waits for an ``asyncio.Event``, or for so many seconds."""
+    """A step that waits for an ``asyncio.Event``, or for a number of seconds."""
 
     until: asyncio.Event | float
 
 
 Step = Any
-"""One thing that an agent does: text, an event, one of the above, an exception to raise, or a function of the run."""
+"""A step: text, an event, one of the classes above, an exception to raise, or a function of the run."""
 
 
 class ScriptedAgent:
-    """An agent that plays a script: the first run of a thread its first turn, the next run the next one.
+    """An agent that plays a script. Each run of a thread plays the next turn; a run after the last turn fails.
 
-    A turn is one step or a list of steps: text is said, an event is sent as it is, ``Call``, ``Ask``, ``Approve`` and
-    ``Wait`` do what they say, an exception is raised, and a function is called with the run. A run that goes on after a
-    question goes on with its turn. ``inputs`` has what each run was asked. A run too many fails.
+    A turn is a step or a list of steps. Text is sent as a message, an event is sent unchanged, an exception is raised,
+    and a function is called with the run. After an answer, the run continues the turn that asked. ``inputs`` has the
+    input of each run.
     """
 
     def __init__(self, *turns: Step | Sequence[Step]) -> None:
@@ -69,14 +69,16 @@ class ScriptedAgent:
 
     async def __call__(self, run: Any) -> Any:
         """Play the turn of this run."""
-        asked: RunAgentInput = run.input
-        self.inputs.append(asked)
+        input_: RunAgentInput = run.input
+        self.inputs.append(input_)
         runs = self._played.setdefault(run.thread_id, [])
-        if asked.run_id not in runs:  # a replay sees the input of the run that asked
-            runs.append(asked.run_id)
-        number = runs.index(asked.run_id)
+        if input_.run_id not in runs:  # a run with an answer has the input of the run that asked
+            runs.append(input_.run_id)
+        number = runs.index(input_.run_id)
         if number >= len(self._turns):
-            raise AssertionError(f"the script has {len(self._turns)} turns, and this is run {number + 1} of the thread")
+            raise AssertionError(
+                f"the script has {counted(len(self._turns), 'turn')}, and this is run {number + 1} of the thread"
+            )
         for step in self._turns[number]:
             await self._play(step, run)
 

@@ -1,18 +1,17 @@
-"""Layer: testing. Hypothesis strategies for every type of the protocol. Needs the ``testing`` extra.
+"""Hypothesis strategies for every type of the protocol. Needs the ``testing`` extra.
 
-Everything generated is valid: what a conforming sender may put on the wire, and nothing else. In detail:
+Every generated value is valid: a conforming sender may send it.
 
-* strings hold no lone surrogates unless ``surrogates=True`` is passed;
-* numbers in opaque JSON are finite, and integers are ones that every peer holds exactly;
-* JSON Pointers follow their grammar (SNAP-7); patch operations are well-formed, some with members of
-  their own (PROC-5), which does not mean that they apply to any particular document;
-* an interrupt outcome has at least one interrupt, ids unique (INT-1, INT-3); message ids are unique in a
-  list (ENV-12); a type of an encrypted value comes only with the value (ENC-6);
-* opaque slots that may be left out are never null as a whole (ENV-6), required ones may be (ENV-7).
+* Strings have no lone surrogates unless ``surrogates=True``.
+* Numbers in free JSON are finite, and integers are exact for every peer.
+* JSON Pointers follow their grammar (SNAP-7). Patch operations are well-formed, some with extra members (PROC-5); they
+  need not apply to any document.
+* An interrupt outcome has at least one interrupt, with unique ids (INT-1, INT-3). Message ids are unique in a list
+  (ENV-12). The type of an encrypted value comes only with the value (ENC-6).
+* Optional free values are never null (ENV-6); required ones may be (ENV-7).
 
-``for_type(cls)`` makes a strategy for any wire type by reading the fields of the class, so a new field is
-covered the day it is added. The named functions are the families. A sequence of events from ``events()`` is
-well-formed one by one, not as a stream.
+``for_type(cls)`` reads the fields of the class, so that it covers a new field at once. A list from ``events()`` is
+valid event by event, not as a stream.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ __all__ = [
     "tools",
 ]
 
-# Short lists find what long ones find, and messages hold parts that hold metadata that holds lists.
+# Short lists find the same errors as long ones, and lists nest: messages, parts, metadata.
 _MAX_LIST = 3
 
 # Characters that have broken a codec somewhere: controls, the line separators of SSE readers (PY-2), the
@@ -91,22 +90,22 @@ _MAX_LIST = 3
 _TRICKY_TEXT = ["", "\x00", "a\nb", "\r\n", "\u2028", "\u0085", "\ufeff", "\U0001f985", '"\\', "null", "data: x\n\n"]
 
 
-# plain JSON
+# Plain JSON
 
 
 @cache
 def text(*, surrogates: bool = False) -> SearchStrategy[str]:
-    """Strings, empty ones and awkward ones included. With ``surrogates``, some hold half a character."""
+    """Strings, with empty and awkward ones. With ``surrogates``, some have a lone surrogate."""
     whole = st.sampled_from(_TRICKY_TEXT) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
     if not surrogates:
         return whole
-    # a half between whole characters: a high half before a low one would be a character
+    # One surrogate between whole characters: a high one before a low one would be a character.
     return whole | st.tuples(whole, st.characters(categories=["Cs"]), whole).map("".join)
 
 
 @cache
 def json_values(*, null: bool = True, surrogates: bool = False, max_leaves: int = 6) -> SearchStrategy[Any]:
-    """Any JSON value as Python reads it; without ``null``, anything but a whole null (nulls inside remain)."""
+    """Any JSON value; without ``null``, anything but null itself (nulls inside remain)."""
     strings = text(surrogates=surrogates)
     scalars = (
         st.booleans()
@@ -153,10 +152,10 @@ def pointers(*, surrogates: bool = False) -> SearchStrategy[str]:
 
 @cache
 def patch_operations(*, surrogates: bool = False) -> SearchStrategy[dict[str, Any]]:
-    """Well-formed operations of all six kinds, as the plain dicts that travel.
+    """Well-formed operations of all six kinds, as dicts.
 
-    Some carry members that their kind does not define, such as a ``remove`` with a left-over ``value``: a
-    receiver keeps those (PROC-5).
+    Some have members that their kind does not define, such as a ``remove`` with a ``value``; a receiver keeps those
+    (PROC-5).
     """
     pointer = pointers(surrogates=surrogates)
     value = json_values(surrogates=surrogates)
@@ -188,14 +187,14 @@ def patches(*, surrogates: bool = False) -> SearchStrategy[list[dict[str, Any]]]
     return st.lists(patch_operations(surrogates=surrogates), max_size=_MAX_LIST)
 
 
-# any wire type, from its fields
+# Any wire type, from its fields
 
 
 @cache
 def for_type(cls: Any, *, surrogates: bool = False) -> SearchStrategy[Any]:
-    """Valid objects of one wire type, or of any in a union of them such as ``Message`` or ``Event``.
+    """Valid objects of a wire type, or of a union such as ``Message`` or ``Event``.
 
-    Raises ``TypeError`` for what is not a type of ``aguila.protocol``.
+    Raise TypeError for a type that is not in ``aguila.protocol``.
     """
     if cls is BinaryInputContent:
         return binary_contents(surrogates=surrogates)
@@ -205,13 +204,13 @@ def for_type(cls: Any, *, surrogates: bool = False) -> SearchStrategy[Any]:
 
 
 def _structs(cls: type[msgspec.Struct], *, surrogates: bool) -> SearchStrategy[Any]:
-    """Objects of one class: every required field, and any of the optional ones."""
+    """Objects of one class: all required fields, and some of the optional ones."""
     required: dict[str, SearchStrategy[Any]] = {}
     optional: dict[str, SearchStrategy[Any]] = {}
     for field in struct_fields(cls):
         values = _special(cls, field.name, surrogates=surrogates)
         if values is None:
-            # deferred, since messages hold parts, parts hold sources, and one event holds a whole input
+            # Deferred, because types nest: messages, parts, sources, and an event with a whole input.
             values = st.deferred(lambda of=field.type: for_type(of, surrogates=surrogates))
         (required if field.required else optional)[field.name] = values
 
@@ -224,7 +223,7 @@ def _structs(cls: type[msgspec.Struct], *, surrogates: bool) -> SearchStrategy[A
 
 
 def _special(cls: type[msgspec.Struct], name: str, *, surrogates: bool) -> SearchStrategy[Any] | None:
-    """The fields whose valid values the Python type does not tell."""
+    """Strategies of fields whose type does not say which values are valid."""
     if (cls, name) in ((StateDeltaEvent, "delta"), (ActivityDeltaEvent, "patch")):
         return patches(surrogates=surrogates)
     if (cls, name) in ((RunAgentInput, "messages"), (MessagesSnapshotEvent, "messages")):
@@ -242,7 +241,7 @@ def _special(cls: type[msgspec.Struct], name: str, *, surrogates: bool) -> Searc
 
 
 def _values(of: Any, *, surrogates: bool) -> SearchStrategy[Any]:
-    """Values of a field's type as msgspec sees it."""
+    """Values of the type of a field."""
     if of is str:
         return text(surrogates=surrogates)
     if of is bool:
@@ -263,14 +262,14 @@ def _values(of: Any, *, surrogates: bool) -> SearchStrategy[Any]:
     if origin is Annotated and arguments[0] is int:
         bounds = next(item for item in arguments[1:] if isinstance(item, msgspec.Meta))
         return st.integers(_whole(bounds.ge), _whole(bounds.le))
-    raise TypeError(f"no wire type: {of!r}")
+    raise TypeError(f"not a type of the protocol: {of!r}")
 
 
 def _whole(bound: float | None) -> int | None:
     return None if bound is None else int(bound)
 
 
-# the families
+# Families of types
 
 
 def sources(*, surrogates: bool = False) -> SearchStrategy[PartSource]:
@@ -284,12 +283,12 @@ def parts(*, surrogates: bool = False) -> SearchStrategy[ContentPart]:
 
 
 def contents(*, surrogates: bool = False) -> SearchStrategy[str | list[ContentPart]]:
-    """What a user or tool message holds: a string, or parts, none included (MSG-3)."""
+    """Contents of user and tool messages: a string, or a list of parts, which may be empty (MSG-3)."""
     return for_type(str | list[ContentPart], surrogates=surrogates)
 
 
 def tool_calls(*, surrogates: bool = False) -> SearchStrategy[ToolCall]:
-    """Tool calls. Arguments are any text: nothing says that it is JSON (TOOL-3)."""
+    """Tool calls. Arguments are any text, which need not be JSON (TOOL-3)."""
     return for_type(ToolCall, surrogates=surrogates)
 
 
@@ -314,7 +313,7 @@ def resume_entries(*, surrogates: bool = False) -> SearchStrategy[ResumeEntry]:
 
 
 def interrupts(*, surrogates: bool = False) -> SearchStrategy[Interrupt]:
-    """Interrupts; some expire at a date, some at text that is no date (INT-4)."""
+    """Interrupts. Some expire at a date, some at text that is not a date (INT-4)."""
     return for_type(Interrupt, surrogates=surrogates)
 
 
@@ -334,7 +333,7 @@ def run_agent_inputs(*, surrogates: bool = False) -> SearchStrategy[RunAgentInpu
 
 
 def capabilities(*, surrogates: bool = False) -> SearchStrategy[AgentCapabilities]:
-    """Declarations of an agent, from the empty one to the full tree."""
+    """Capabilities of an agent, from empty to complete."""
     return for_type(AgentCapabilities, surrogates=surrogates)
 
 
@@ -345,16 +344,16 @@ def events(*classes: type[msgspec.Struct], surrogates: bool = False) -> SearchSt
     return st.one_of([for_type(cls, surrogates=surrogates) for cls in classes])
 
 
-# shapes that left the protocol
+# Retired types
 
 
 def legacy_events(*, surrogates: bool = False) -> SearchStrategy[LegacyEvent]:
-    """Retired events: THINKING_* and META. No part of ``events()``."""
+    """Retired events: THINKING_* and META. Not in ``events()``."""
     return for_type(LegacyEvent, surrogates=surrogates)
 
 
 def binary_contents(*, surrogates: bool = False) -> SearchStrategy[BinaryInputContent]:
-    """The retired binary part, with at least one of data, url and id. No part of ``parts()``."""
+    """The retired binary part, with at least one of data, url and id. Not in ``parts()``."""
     filled = text(surrogates=surrogates).filter(bool)
     places = st.fixed_dictionaries({}, optional={"id": filled, "url": filled, "data": filled}).filter(bool)
     described = st.fixed_dictionaries({"mime_type": text()}, optional={"filename": text()})
