@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aguila.client import approve, deny
+from aguila.client import GIVE_UP, approve, deny
 from aguila.errors import RunFailed
 from aguila.protocol import AssistantMessage, CustomEvent, ToolMessage
 from aguila.testing import Approve, Ask, Call, ScriptedAgent, Wait, client_for, sync_client_for
@@ -77,7 +77,10 @@ def test_a_question_ends_the_run_and_the_answer_goes_on_with_the_same_turn() -> 
         assert thread.run("and now").result().text == "Next turn."
 
 
-@pytest.mark.parametrize(("answer", "result"), [(approve(), "sent"), (deny("no"), "The user refused.")])
+_REFUSED = "The user refused."
+
+
+@pytest.mark.parametrize(("answer", "result"), [(approve(), "sent"), (deny("no"), _REFUSED), (GIVE_UP, _REFUSED)])
 def test_an_approval_gives_the_result_or_the_refusal(answer: Any, result: str) -> None:
     with sync_client_for(ScriptedAgent([Approve("send", {"to": "ada"}, result="sent"), "Done."])) as client:
         thread = client.thread()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from aguila.agent import InterruptCancelled
 from aguila.protocol import RunAgentInput
 from aguila.testing.plurals import counted
 
@@ -96,7 +97,10 @@ class ScriptedAgent:
             if step.then is not None:
                 await run.say(step.then(answer))
         elif isinstance(step, Approve):
-            approval = await run.approve(step.tool, step.arguments)
+            try:
+                approval = await run.approve(step.tool, step.arguments)
+            except InterruptCancelled as given_up:  # an approval that is given up is refused
+                (approval,) = given_up.answers
             await approval.call.result(step.result if approval else step.refused)
         elif isinstance(step, Wait):
             await (asyncio.sleep(step.until) if isinstance(step.until, int | float) else step.until.wait())
