@@ -40,6 +40,8 @@ class FrontEnd:
     serve_options: tuple[str, ...] = ()
     unsupported: ClassVar[dict[str, str]] = {}
     """Scenarios that this front end cannot show, with the reason."""
+    partly: ClassVar[dict[str, str]] = {}
+    """Scenarios that work with a loss, and what is lost."""
     notes: ClassVar[dict[str, str]] = {}
     """What is to be said about scenarios that work."""
 
@@ -185,7 +187,7 @@ class CopilotKit(FrontEnd):
     packages = ("@copilotkit/react-core", "@ag-ui/client", "react")
     serve_options = ("--copilotkit",)
     unsupported: ClassVar[dict[str, str]] = {"two cuts without loss": NO_RECONNECT}
-    notes: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
+    partly: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
 
     def server_address(self, aguila: str) -> str:
         return f"{aguila}/copilotkit"
@@ -234,7 +236,6 @@ class CopilotKitV1(CopilotKit):
         "interrupt, cancelled": "`useLangGraphInterrupt` can answer, not cancel",
     }
     notes: ClassVar[dict[str, str]] = {
-        **CopilotKit.notes,
         "interrupt, answered": "with `aguila serve --langgraph-interrupts` too; the question is shown once",
     }
 
@@ -260,7 +261,6 @@ class CopilotKitNode(CopilotKit):
         "thread delete": "the runtime keeps threads in memory and cannot delete one of them",
     }
     notes: ClassVar[dict[str, str]] = {
-        **CopilotKit.notes,
         "stop cancels the run": "the runtime closes its connection; `aguila serve --on-disconnect cancel` ends the run",
     }
     runtime_url = ""
@@ -303,8 +303,8 @@ class AssistantUi(FrontEnd):
         "activity": "assistant-ui draws no activities but A2UI surfaces and MCP apps",
         "two cuts without loss": NO_RECONNECT,
     }
+    partly: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
     notes: ClassVar[dict[str, str]] = {
-        "image result": IMAGE_AS_TEXT,
         "subagents": "with `aguila serve --one-text-at-a-time`: assistant-ui mixes texts that arrive in parallel",
     }
 

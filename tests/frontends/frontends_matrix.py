@@ -55,7 +55,7 @@ CHROMIUM_FLAGS = [
 
 
 class Cell(NamedTuple):
-    """How a scenario went: ``works``, ``fails`` or ``-`` (the front end has no such thing), and the reason."""
+    """How a scenario went: ``works``, ``partly``, ``fails`` or ``-`` (the front end has no such thing); and why."""
 
     verdict: str
     reason: str = ""
@@ -82,6 +82,8 @@ def play(browser: Browser, front_end: type[FrontEnd], origin: str, server: Aguil
         return Cell("fails", _first_line(error))
     finally:
         context.close()
+    if name in front_end.partly:
+        return Cell("partly", front_end.partly[name])
     return Cell("works", front_end.notes.get(name, ""))
 
 
@@ -122,8 +124,9 @@ def document(columns: dict[type[FrontEnd], Column]) -> str:
         "<!-- written by `make frontends`; do not edit -->",
         "",
         "Each column is a recipe of [examples/frontends](../examples/frontends), driven in Chromium against",
-        "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result, `-` that the",
-        "front end has no such thing. Numbers refer to the notes below.",
+        "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result, *partly* that the",
+        "user sees it with the loss that the note names, `-` that the front end has no such thing. Numbers refer to",
+        "the notes below.",
         "",
         "| | " + " | ".join(front_end.title for front_end in columns) + " |",
         "|" + "---|" * (len(columns) + 1),

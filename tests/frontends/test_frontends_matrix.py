@@ -50,3 +50,12 @@ def test_without_a_browser_it_says_what_is_missing_and_fails_only_in_ci(
 def test_what_a_front_end_cannot_show_is_a_scenario_with_a_reason(front_end: type[FrontEnd]) -> None:
     assert set(front_end.unsupported) <= set(SCENARIOS)
     assert all(front_end.unsupported.values())
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS, ids=lambda front_end: front_end.title)
+def test_what_a_front_end_shows_with_a_loss_is_partly_in_the_documented_table(front_end: type[FrontEnd]) -> None:
+    written = PAGE.read_text().split("\n")
+    for name, reason in front_end.partly.items():
+        row = next(line for line in written if line.startswith(f"| {name} | "))
+        assert row.split(" | ")[1 + FRONT_ENDS.index(front_end)].startswith("partly (")
+        assert any(line.endswith(f". {reason}") for line in written)

@@ -67,7 +67,7 @@ def succeeded(seen: Seen | None, words: str | None = None) -> Seen:
     need(seen["failed"] is None and seen["error"] is None, f"the run failed: {seen['failed'] or seen['error']}")
     need(seen["finished"] is not None, "the run did not finish")
     if words is not None:
-        need(last_words(seen) == words, f"the page shows {last_words(seen)!r} instead of {words!r}")
+        need(last_words(seen) == words, f"the client has {last_words(seen)!r} instead of {words!r}")
     return seen
 
 
@@ -302,8 +302,9 @@ def page(observed: dict[str, dict[str, Seen]]) -> str:
         "<!-- written by `make clients`; do not edit -->",
         "",
         "The generations of `@ag-ui/client` that people run, over every feature of the demo (`aguila serve`), through",
-        "HTTP in Node. *works* means that the page shows what the agent says and can answer it. *partly* means that it",
-        "works, and the notes say what this generation cannot show. [dialects.md](dialects.md) has what each receives.",
+        "HTTP in Node, without a page. *works* means that the client's messages and state are what the agent sent, and",
+        "that it can answer. *partly* means that it works, and the notes say what this generation loses.",
+        "[dialects.md](dialects.md) has what each receives.",
         "",
         f"| | {' | '.join(observed)} |",
         f"|---|{'---|' * len(observed)}",

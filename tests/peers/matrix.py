@@ -30,12 +30,11 @@ CLIENTS = [
     "## Clients nobody here wrote",
     "",
     "What each published generation of `@ag-ui/client` receives from our server is in [dialects](dialects.md). A",
-    "dialect departs from the protocol in four places, and says so in the log with the rule VER-16:",
+    "dialect departs from the protocol in three places, and the log has a notice of the rule VER-16 for each loss:",
     "",
     "- VER-11: a client that declares no version is written to as a 0.x client, not as a current one (VER-8).",
     "- VER-12, LIFE-8: a cancelled run ends without an outcome, since these clients refuse the outcome `cancelled`.",
-    "- VER-13: a file in a tool result becomes a line of text that says what it was.",
-    "- VER-13: a STATE_SNAPSHOT is sent before the first STATE_DELTA of a run.",
+    "- VER-13: a file in a tool result becomes a line of text that says what it was, and STATE_SNAPSHOT is added.",
 ]
 """The end of the page: the other direction."""
 

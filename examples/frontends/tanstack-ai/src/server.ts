@@ -1,7 +1,9 @@
 const query = new URLSearchParams(location.search);
 
-/** The address of `aguila serve`. */
-export const SERVER: string = query.get("server") ?? import.meta.env.VITE_AGUILA_URL ?? "http://127.0.0.1:8000";
+const address: string = query.get("server") ?? import.meta.env.VITE_AGUILA_URL ?? "http://127.0.0.1:8000";
+
+/** The address of `aguila serve`, without a slash at the end: paths are appended to it. */
+export const SERVER = address.replace(/\/+$/, "");
 
 export interface Thread {
   threadId: string;
