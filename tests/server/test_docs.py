@@ -23,7 +23,7 @@ def test_every_option_and_limit_is_explained() -> None:
 
 def test_every_code_of_a_refusal_is_listed() -> None:
     source = "".join(path.read_text() for path in (REPOSITORY / "src/aguila/server").rglob("*.py"))
-    codes = {*re.findall(r'Rejected\(\s*\d+,\s*"(\w+)"', source), "bad_json", "too_many_messages", "too_many_tools"}
+    codes = {*re.findall(r'\bRejected\(\s*\d+,\s*"(\w+)"', source), "bad_json", "too_many_messages", "too_many_tools"}
     assert len(codes) > 25
     assert {code for code in codes if f"`{code}`" not in TEXT} == set()
 
