@@ -242,6 +242,14 @@ def test_what_an_app_says_itself_cannot_be_said_beside_it(
     assert done.stderr == f"aguila serve: {message}\n"
 
 
+@pytest.mark.parametrize("path", ["nope", "/threads"])
+def test_a_path_that_copilotkit_cannot_have_is_one_line(folder: Path, path: str) -> None:
+    done = aguila("serve", "mine:agent", "--port", "0", "--copilotkit-path", path, folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("aguila serve: copilotkit")
+    assert done.stderr.count("\n") == 1
+
+
 def test_several_workers_cannot_share_memory(folder: Path) -> None:
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent)\n")
     done = aguila("serve", "whole:app", "--port", "0", "--workers", "2", folder=folder)

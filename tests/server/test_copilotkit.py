@@ -426,6 +426,33 @@ def listed(server: Server) -> list[Any]:
     return server.get("/threads").json()["threads"]
 
 
+def test_clearing_is_for_the_agent_that_the_body_names(transport: Any) -> None:
+    with serving(make()) as server:
+        client = transport(server)
+        client.agent("run", "default", page_input("t1", "r1", messages=[user("m1", "Hi")]))
+        client.agent("run", "research", page_input("t2", "r2", messages=[user("m1", "Hi")]))
+        assert client.resource("POST", "/threads/clear", {"agentId": 5}).status_code == 400
+        assert client.resource("POST", "/threads/clear", {"agentId": "research"}).status_code == 204
+        assert [one["id"] for one in server.get(f"{BASE}/threads").json()["threads"]] == ["t1"]
+
+
+def test_a_thread_of_another_agent_than_the_query_names_is_empty(transport: Any) -> None:
+    with serving(make()) as server:
+        client = transport(server)
+        client.agent("run", "default", page_input("t", "r", messages=[user("m1", "Hi")]))
+        for name, empty in (("messages", []), ("events", []), ("state", None)):
+            assert client.resource("GET", f"/threads/t/{name}").json()[name]
+            assert client.resource("GET", f"/threads/t/{name}?agentId=default").json()[name]
+            assert client.resource("GET", f"/threads/t/{name}?agentId=research").json()[name] == empty
+
+
+def test_a_wrong_query_parameter_is_not_called_a_body() -> None:
+    with serving(make()) as server:
+        refused = server.get(f"{BASE}/threads?limit=abc")
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "Invalid query parameter"
+
+
 def test_clearing_leaves_the_threads_of_others() -> None:
     def who(request: Any) -> Any:
         return Principal(scope=request.headers["authorization"])

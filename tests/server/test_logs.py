@@ -10,6 +10,7 @@ from serving import run_input, serving, until
 
 from aguila import App
 from aguila.cli.logs import JSONFormatter, LineFormatter, log_config
+from aguila.codec.notices import log_notice
 from aguila.errors import StaleLease
 from aguila.protocol import ImagePart, UrlSource
 from aguila.server import Limits
@@ -44,6 +45,21 @@ def test_notices_name_the_run_wherever_they_are_made(kind: str, caplog: pytest.L
     line = LineFormatter("%(message)s").format(read)
     assert line == f"{read.getMessage()} thread=t run=r"
     assert "secret" not in line + JSONFormatter().format(read)
+
+
+def test_what_an_older_client_cannot_read_is_logged_with_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        call = await run.tool_call("draw", {})
+        await call.result([ImagePart(source=UrlSource(value="http://localhost/eagle.png"))])
+
+    with (
+        caplog.at_level(logging.INFO, "aguila"),
+        serving(App(agent, store=MemoryStore(), warn=log_notice)) as server,
+    ):
+        server.post("/", json=run_input("t", "r", protocolVersion=...))
+    found = [fields(record) for record in caplog.records if vars(record).get("fields", {}).get("rule") == "VER-16"]
+    assert found
+    assert all(one.items() >= OF_RUN.items() for one in found)
 
 
 def test_a_run_that_another_process_has_ended_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,5 +97,5 @@ def test_a_state_that_a_client_could_not_send_back_is_a_notice(size: int, caplog
     app = App(agent, store=MemoryStore(), limits=Limits(state=100))
     with caplog.at_level(logging.INFO, "aguila"), serving(app) as server:
         server.events(thread_id="t", run_id="r")
-    found = [fields(one) for one in caplog.records if "sent back" in one.getMessage()]
+    found = [fields(one) for one in caplog.records if "bytes that a client may send" in one.getMessage()]
     assert found == ([{**OF_RUN, "rule": "limits"}] if size > 100 else [])

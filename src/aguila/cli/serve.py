@@ -134,7 +134,10 @@ def build() -> App:
         options["retention"] = Retention(**options["retention"])
     if serving.is_local:
         options["allowed_hosts"] = [*_LOCAL, serving.host, *options.get("allowed_hosts", ())]
-    return App(found, store=store, allow_anonymous=serving.is_local, **options)
+    try:
+        return App(found, store=store, allow_anonymous=serving.is_local, **options)
+    except ValueError as error:  # an option that only the app can judge
+        raise CannotServe(str(error)) from None
 
 
 def find(target: str, folder: str) -> Any:
@@ -154,7 +157,7 @@ def find(target: str, folder: str) -> Any:
         raise CannotServe(f"cannot import {module_name}:\n{_user_traceback(error)}") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise CannotServe(f"{module_name} has no {name}; name the agent with {module_name}:name")
+            raise CannotServe(f"{module_name} has no {name!r}; name the agent with {module_name}:name")
         found = getattr(found, part)
     return found
 

@@ -46,6 +46,7 @@ _SERVER: Final = "Server"
 _THREADS: Final = "Threads and retention"
 _RUNS: Final = "Runs"
 _ACCESS: Final = "Access and input"
+_FRONT_ENDS: Final = "Front ends"
 _LIMITS: Final = "Limits"
 
 
@@ -122,14 +123,14 @@ def serve(
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents"],
-        _option(_ACCESS, "Subagents for clients without a protocol version; only 0.0.59 and later read them."),
+        _option(_FRONT_ENDS, "Subagents for clients without a protocol version; only 0.0.59 and later read them."),
     ] = "flatten",
-    copilotkit: Annotated[bool, _option(_ACCESS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
+    copilotkit: Annotated[bool, _option(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
-        str, _option(_ACCESS, "Where --copilotkit is served; implies it.", metavar="PATH")
+        str, _option(_FRONT_ENDS, "Where --copilotkit is served; implies it.", metavar="PATH")
     ] = "/copilotkit",
     langgraph_interrupts: Annotated[
-        bool, _option(_ACCESS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
+        bool, _option(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
     ] = False,
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,

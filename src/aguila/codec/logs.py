@@ -21,8 +21,8 @@ class OfRun:
 
     __slots__ = ("_run", "_token")
 
-    def __init__(self, thread_id: str, run_id: str) -> None:
-        self._run = {"thread": thread_id, "run": run_id}
+    def __init__(self, thread_id: str, run_id: str | None = None) -> None:
+        self._run = {"thread": thread_id} if run_id is None else {"thread": thread_id, "run": run_id}
         self._token: Token[Mapping[str, str] | None] | None = None
 
     def __enter__(self) -> None:

@@ -80,7 +80,7 @@ async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, s
             raise
         raise refusal from error
     if principal is None:
-        raise Rejected(401, "unauthenticated", "who are you?", headers={"www-authenticate": "Bearer"})
+        raise Rejected(401, "unauthenticated", "Authentication required.", headers={"www-authenticate": "Bearer"})
     scope = principal if isinstance(principal, str) else getattr(principal, "scope", None)
     if not isinstance(scope, str) or scope == "":
         raise TypeError("authenticate must return a Principal, a scope that is not empty, or None")
@@ -122,7 +122,9 @@ class Hosts:
             return
         host = request.headers.get("host", "")
         if not self.allows(host):
-            raise Rejected(403, "foreign_host", f"this is not called {host!r}; list the host to allow it")
+            raise Rejected(
+                403, "foreign_host", f"Host {host!r} is not in allowed_hosts; add it with App(allowed_hosts=[...])"
+            )
 
 
 def _host_name(host: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.codec import encode
 from aguila.codec.dialects import UNDECLARED, Dialect, Link, dialect_of
+from aguila.codec.logs import OfRun
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound
@@ -110,8 +111,11 @@ class Service:
         if summary.agent != exchange.agent:
             raise NotFound(f"agent {exchange.agent!r} has no thread {thread_id!r}; it belongs to {summary.agent!r}")
 
-    def framing(self, exchange: Exchange, declared: str | None) -> Framing:
-        """How this reader is written to, for all of one answer: as it accepts, in the version that it declared."""
+    def framing(self, exchange: Exchange, declared: str | None, thread_id: str, run_id: str | None = None) -> Framing:
+        """Return the framing of one response: the accepted media type, the version that the reader declared.
+
+        Notices about the response name the thread and the run.
+        """
         accepted = exchange.request.headers.get("accept")
         if declared is not None:
             notice = consumer_version_notice(declared)
@@ -122,7 +126,10 @@ class Service:
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
             return framing_for(_negotiated(accepted))
-        return framing_for(_negotiated(accepted), dialect, self._link(exchange.request))
+        framing = framing_for(_negotiated(accepted), dialect, self._link(exchange.request))
+        framing.warn = self.warn
+        framing.log_context = OfRun(thread_id, run_id)
+        return framing
 
     def _link(self, request: Request) -> Link | None:
         """Return what gives the address of an uploaded file, if this caller may download files."""
@@ -155,7 +162,7 @@ class Service:
         if self._streams.has_ended:
             raise draining()
         if framing is None:
-            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"))
+            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"), thread_id)
         return EventStream(
             framing,
             self.store if unstored is None else unstored,

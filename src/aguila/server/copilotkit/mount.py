@@ -58,6 +58,8 @@ def refusal_body(refusal: Rejected) -> tuple[int, bytes]:
     status = 400 if refusal.status == 422 else refusal.status
     message = refusal.message if not refusal.path else f"{refusal.path}: {refusal.message}"
     title = refusal.title if isinstance(refusal, CopilotKitRejected) else _TITLES.get(status, "Request failed")
+    if refusal.code in ("bad_limit", "bad_cursor"):
+        title = "Invalid query parameter"
     body: dict[str, Any] = {"error": title}
     if status == 400:
         body["details"] = message

@@ -131,16 +131,22 @@ async def threads(service: Service, exchange: Exchange) -> Reply:
     return json_document({"threads": records, "nextCursor": more}, exchange.headers)
 
 
+async def _body_and_agent(service: Service, exchange: Exchange) -> tuple[dict[str, Any], str | None]:
+    """Read a body that may be empty, and the agent that it names. Raises ``Rejected``."""
+    body = await read_object(service, exchange, may_be_empty=True)
+    agent = body.get("agentId")
+    if not (agent is None or isinstance(agent, str)):
+        raise CopilotKitRejected(400, "Valid agentId is required", "agentId is a string")
+    return body, agent
+
+
 async def _change(service: Service, exchange: Exchange) -> tuple[str, dict[str, Any]]:
     """Read the body of a change, and check that the thread belongs to the agent it names.
 
     Raises ``Rejected`` or ``NotFound``.
     """
     (thread_id,) = exchange.params
-    body = await read_object(service, exchange, may_be_empty=True)
-    agent = body.get("agentId")
-    if not (agent is None or isinstance(agent, str)):
-        raise CopilotKitRejected(400, "Valid agentId is required", "agentId is a string")
+    body, agent = await _body_and_agent(service, exchange)
     await service.check_agent(replace(exchange, agent=agent), thread_id)
     return thread_id, body
 
@@ -169,9 +175,10 @@ async def delete_thread(service: Service, exchange: Exchange) -> Reply:
 
 
 async def clear_threads(service: Service, exchange: Exchange) -> Reply:
-    """``POST /threads/clear``: delete the threads of the scope on which no run is on."""
+    """``POST /threads/clear``: delete the idle threads of the scope; with ``agentId``, those of this agent."""
+    _, agent = await _body_and_agent(service, exchange)
     before: int | None = None
-    while found := await service.store.threads(exchange.scope, limit=_PAGE, before=before):
+    while found := await service.store.threads(exchange.scope, limit=_PAGE, before=before, agent=agent):
         before = found[-1].position
         for one in found:
             try:
@@ -181,9 +188,17 @@ async def clear_threads(service: Service, exchange: Exchange) -> Reply:
     return Document(status=204, headers=exchange.headers)
 
 
+async def _check_query_agent(service: Service, exchange: Exchange) -> None:
+    """Raise ``NotFound`` if ``?agentId=`` names another agent than the thread's."""
+    agent = exchange.request.query.get("agentId")
+    if agent is not None:
+        await service.check_agent(replace(exchange, agent=agent), exchange.params[0])
+
+
 async def _view(service: Service, exchange: Exchange) -> Projection | None:
     """Return the thread as it stands; None if there is none, which is how CopilotKit sees a new one."""
     try:
+        await _check_query_agent(service, exchange)
         return await service.runs.projections.of(exchange.scope, exchange.params[0])
     except NotFound:
         return None
@@ -211,6 +226,10 @@ async def state(service: Service, exchange: Exchange) -> Reply:
 async def events(service: Service, exchange: Exchange) -> Reply:
     """``GET /threads/{id}/events``: the whole log."""
     (thread_id,) = exchange.params
+    try:
+        await _check_query_agent(service, exchange)
+    except NotFound:
+        return EventList(service.store, exchange, [])
     return EventList(service.store, exchange, await service.store.runs(exchange.scope, thread_id))
 
 

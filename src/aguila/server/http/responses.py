@@ -15,7 +15,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from math import inf
 from typing import Any, Protocol
@@ -27,8 +27,9 @@ from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
 from aguila.codec.dialects.translator import translated_types
 from aguila.codec.json.encoder import encode_large
+from aguila.codec.logs import OfRun
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
-from aguila.codec.notices import Notice, log_notice
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.offload import LARGE, offload
@@ -134,6 +135,9 @@ class Framing(ABC):
         )
         self._touched = None if dialect.is_current else _touched(dialect)
         self._warned: set[str] = set()
+        self.warn: Warn = log_notice
+        self.log_context: OfRun | None = None
+        """The thread and run that notices about this stream name."""
 
     @abstractmethod
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
@@ -186,7 +190,8 @@ class Framing(ABC):
     def _warn(self, notice: Notice) -> None:
         if notice.rule + notice.message not in self._warned:  # once per stream, not once per token
             self._warned.add(notice.rule + notice.message)
-            log_notice(notice)
+            with nullcontext() if self.log_context is None else self.log_context:
+                self.warn(notice)
 
 
 class SSEFraming(Framing):

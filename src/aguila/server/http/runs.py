@@ -62,7 +62,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
 
 def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: Started) -> Framing:  # noqa: A002
     """Return the framing for the stream of a run. The stream of a derived run shows the run id that was sent (IN-3)."""
-    framing = service.framing(exchange, input.protocol_version)
+    framing = service.framing(exchange, input.protocol_version, input.thread_id, input.run_id)
     run_id = started.run_id
     if run_id is None or run_id == input.run_id:
         return framing
@@ -74,7 +74,7 @@ async def run_unstored(service: Service, exchange: Exchange) -> Reply:
     with Share(service.admission) as share:
         body = await read_outline(service, exchange, share)
         input, digest = await decode_input(service, body)  # noqa: A001
-        framing = WithoutIds(service.framing(exchange, input.protocol_version))
+        framing = WithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
         unstored = await service.runs.start_unstored(_asked(service, exchange, body, input, digest))
     first = unstored.first
     return service.stream(
@@ -221,7 +221,8 @@ async def connect_to(service: Service, exchange: Exchange, input: RunAgentInput)
     else:
         derived = await latest_derived(service.store, exchange.scope, input.thread_id, run_id)
         run_id = run_id if derived is None else derived.run_id
-    return await _join(service, exchange, input, run_id, service.framing(exchange, input.protocol_version))
+    framing = service.framing(exchange, input.protocol_version, input.thread_id, run_id)
+    return await _join(service, exchange, input, run_id, framing)
 
 
 async def _join(

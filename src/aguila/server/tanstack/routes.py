@@ -36,7 +36,8 @@ async def root(service: Service, exchange: Exchange) -> Reply:
         return await _join(service, exchange, query["runId"])
     if "threadId" in query:
         return await _hydrate(service, exchange, query["threadId"])
-    raise Rejected(405, "method_not_allowed", "GET is not possible here", headers={"allow": "POST"})
+    message = "GET needs ?threadId= to read a thread, or ?offset=-1&runId= to join a run; POST starts a run"
+    raise Rejected(405, "method_not_allowed", message, headers={"allow": "POST"})
 
 
 async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Reply:
@@ -110,7 +111,7 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
     await service.check_agent(exchange, thread_id)
     record = await service.store.run(exchange.scope, thread_id, run_id)
     after = await cursor_of(service, exchange, thread_id)
-    framing = service.framing(exchange, exchange.request.query.get("protocolVersion"))
+    framing = service.framing(exchange, exchange.request.query.get("protocolVersion"), thread_id, run_id)
     return await run_stream(service, exchange, record, after, framing=framing)
 
 
