@@ -91,7 +91,7 @@ def strip_subagents(event: Event, warn: Warn = log_notice) -> Event | None:
     For either direction: a peer up to 0.0.57 can neither read subagents nor, if it is taken at its word, mean them.
     """
     if isinstance(event, SubagentStartedEvent | SubagentFinishedEvent | SubagentErrorEvent):
-        message = f"dropping {event.type}: the peer's version has no subagents; a peer of 1.0 or later has"
+        message = f"dropping {event.type}: the peer's version has no subagents; one of 0.0.59 or later has"
         warn(Notice(rule="VER-16", message=message, event_type=event.type))
         return None
     if isinstance(event, RunStartedEvent):
