@@ -361,7 +361,10 @@ def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> 
 
 def test_an_approval_can_be_given_up_like_any_question() -> None:
     async def pays(run: Any) -> Any:
-        yield "Paid." if (await run.approve("pay", {})).approved else "Then not."
+        try:
+            await run.approve("pay", {})
+        except InterruptCancelled:
+            yield "Then not."
 
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions()
