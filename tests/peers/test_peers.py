@@ -10,7 +10,7 @@ from features import FEATURES, Trial
 from matrix import PAGE, Cell, Column, page, try_peer
 from node import node_path
 
-NO_VERSION = "RUN_STARTED declares no protocolVersion; declare the version this producer speaks [VER-2]"
+NO_VERSION = "RUN_STARTED has no protocolVersion; declare the version that the producer implements [VER-2]"
 NO_CANCEL = "it has no route to cancel a run (HTTP 404): all one can do is hang up"
 NO_PENDING = "RUN_FINISHED does not list the frontend call in pendingToolCallIds; the client derives it [FT-3]"
 

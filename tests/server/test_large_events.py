@@ -206,9 +206,9 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
         server.events(**asked)
         monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
         for module, name, kind in (
-            ("projection", "decode_cut", "decoded"),
-            ("replay", "decode_event", "decoded"),
-            ("responses", "encode_large", "encoded"),
+            ("history.projection", "decode_cut", "decoded"),
+            ("history.compact_log", "decode_event", "decoded"),
+            ("http.responses", "encode_large", "encoded"),
         ):
             found = importlib.import_module(f"aguila.server.{module}")
             monkeypatch.setattr(found, name, watched(getattr(found, name), kind))
