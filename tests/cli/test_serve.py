@@ -454,7 +454,7 @@ def test_a_taken_port_is_said_so() -> None:
         ("mine.deeper:agent", "there is no module mine.deeper in"),
         ("mine.py:agent", "mine.py:agent names a file, not a module; did you mean mine:agent?"),
         ("./sub/mine.py", "./sub/mine.py names a file, not a module; did you mean sub.mine:agent?"),
-        ("mine:nobody", "mine has no nobody; name the agent with mine:name"),
+        ("mine:nobody", "mine has no 'nobody'; name the agent with mine:name"),
     ],
 )
 def test_a_target_that_is_none_is_said_so(
@@ -505,7 +505,7 @@ def test_what_fails_in_the_module_is_not_hidden(folder: Path) -> None:
     assert done.stderr.endswith("SyntaxError: '(' was never closed\n")
     done = aguila("serve", "mine:nobody", "--port", "0", folder=folder)
     assert done.returncode == 1
-    assert done.stderr == "aguila serve: mine has no nobody; name the agent with mine:name\n"
+    assert done.stderr == "aguila serve: mine has no 'nobody'; name the agent with mine:name\n"
     assert done.stdout == ""
 
 
