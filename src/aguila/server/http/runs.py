@@ -192,6 +192,8 @@ async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
         return
     thread_id, run_id = body.outline.thread_id, body.outline.run_id
     if isinstance(thread_id, str) and isinstance(run_id, str):
+        # Runs of requests that came in the same turn of the event loop begin in the next: this may be one of them.
+        await asyncio.sleep(0)
         try:
             await service.store.run(exchange.scope, thread_id, run_id)
         except NotFound:
