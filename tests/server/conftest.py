@@ -8,11 +8,6 @@ import pytest
 from aguila.store import MemoryStore, SQLiteStore, Store
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """Each store in turn, open."""

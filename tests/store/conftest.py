@@ -7,8 +7,3 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("contract", "sqlite_support")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"

@@ -15,7 +15,7 @@ from aguila.codec.protobuf.slots import EVENTS, Slots
 from aguila.protocol import BaseEvent, Event
 from aguila.protocol._base import struct_fields
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_committed_code_is_current() -> None:

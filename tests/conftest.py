@@ -1,0 +1,8 @@
+"""Run every async test (``pytest.mark.anyio``) on asyncio, which is what Aguila supports."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
