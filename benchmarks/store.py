@@ -25,7 +25,7 @@ Row = tuple[str, float, str]
 EVENT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"0190f3a1-7a52","delta":"a few words "}'
 RUNS = 50
 EVENTS = 4000
-AHEAD = 64
+MAX_UNSTORED = 64
 
 
 async def begin(store: Store, thread_id: str) -> Lease:
@@ -36,7 +36,7 @@ async def begin(store: Store, thread_id: str) -> Lease:
 
 
 async def produce(
-    store: Store, thread_id: str, count: int, *, ahead: int = AHEAD, per_token: bool = False
+    store: Store, thread_id: str, count: int, *, ahead: int = MAX_UNSTORED, per_token: bool = False
 ) -> list[float]:
     """A run as the server drives it: at most ``ahead`` events that are not durable, what gathered goes out next.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from aguila import App
 from aguila.server import Limits
 from aguila.server.http.routes import ROUTES
-from aguila.server.runs.maintenance import _PRUNE_EVERY
+from aguila.server.runs.maintenance import PRUNE_INTERVAL
 
 REPOSITORY = Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs" / "server.md").read_text()
@@ -47,4 +47,4 @@ def test_retention_is_found_where_the_document_says() -> None:
 
 def test_the_schedule_of_retention_is_what_the_document_says() -> None:
     assert "about once a\nminute" in TEXT
-    assert _PRUNE_EVERY == 60
+    assert PRUNE_INTERVAL == 60

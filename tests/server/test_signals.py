@@ -244,7 +244,7 @@ class Uvicorn(Host):
 async def test_a_server_waits_only_a_moment_for_a_stream_that_is_stuck(
     host: Host, is_stuck: bool, told: int | None, once: int, twice: int
 ) -> None:
-    for is_hurried in (False, True):
+    for is_stopping_now in (False, True):
         server = Uvicorn(told)
         signal.signal(signal.SIGTERM, server.handle_exit)
         one = await started()
@@ -252,12 +252,12 @@ async def test_a_server_waits_only_a_moment_for_a_stream_that_is_stuck(
         signal.raise_signal(signal.SIGTERM)
         await ticks()
         assert server.config.timeout_graceful_shutdown == told
-        if is_hurried:
+        if is_stopping_now:
             signal.raise_signal(signal.SIGTERM)
             assert server.config.timeout_graceful_shutdown == twice
         one.may_end.set()
         await ticks()
-        if not is_hurried:
+        if not is_stopping_now:
             assert server.config.timeout_graceful_shutdown == (once if is_stuck else told)
         assert server.heard == [signal.SIGTERM]
         await one.app.close()

@@ -64,7 +64,7 @@ class Patience:
     """Counts how often the runs of a server were told to lose theirs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
-        real = LiveRun.lose_patience
+        real = LiveRun.check_store_timeout
         self._patience = patience
         self._since = inf
         self.lost = 0
@@ -73,7 +73,7 @@ class Patience:
             self.lost += since > self._since
             real(live, since)
 
-        monkeypatch.setattr(LiveRun, "lose_patience", lose)
+        monkeypatch.setattr(LiveRun, "check_store_timeout", lose)
 
     def wait(self) -> None:
         """Return when it was lost often with everything that began before now."""
@@ -226,7 +226,7 @@ def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCap
         store.is_locked.set()
         assert refused(server, 1)[0] == 503
         looked = store.checks
-        until(lambda: store.checks > looked + 2)  # by the keeper, for whom there is nothing else to write
+        until(lambda: store.checks > looked + 2)  # by maintenance, which has nothing else to write
         assert not any("works again" in record.getMessage() for record in caplog.records)
         store.is_locked.clear()
         until(lambda: any("works again" in record.getMessage() for record in caplog.records))

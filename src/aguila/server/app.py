@@ -257,7 +257,7 @@ class App:
         await asyncio.shield(draining)
         self._draining = None
         await service.runs.close()
-        is_short = service.runs.outage.is_on or service.runs.is_hurried
+        is_short = service.runs.outage.is_on or service.runs.is_stopping_now
         await self._close_store(_CLOSING if is_short else max(_CLOSING, self._store_patience))
 
     async def _close_store(self, seconds: float) -> None:
@@ -299,14 +299,14 @@ class App:
         if self._draining is None:
             if service.runs.live:
                 _log.info("stopping; runs that are on get %g seconds", self.drain)
-            service.runs.refuse()
+            service.runs.stop_admission()
             self._draining = asyncio.create_task(service.drain())
         return self._draining
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Have a drain that has begun cancel the runs and end the streams now. A second SIGTERM or SIGINT does this."""
         if self._service is not None and self._draining is not None:
-            self._service.hurry()
+            self._service.stop_now()
 
     @property
     def is_stuck(self) -> bool:

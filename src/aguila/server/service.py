@@ -26,7 +26,7 @@ from aguila.server.errors import draining
 from aguila.server.http.body_limits import Admission
 from aguila.server.http.responses import EventStream, Framing, Receive, Streams, framing_for
 from aguila.server.limits import Limits
-from aguila.server.runs.manager import MOMENT, Runs
+from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.store import Store
 from aguila.stream.version import consumer_version_notice
@@ -89,12 +89,14 @@ class Service:
         Those are slow, or what they watch goes on in another process: they may come back elsewhere.
         """
         await self.runs.drain()
-        self.is_stuck = not await self._streams.end(MOMENT if self.runs.is_hurried else _LAST_READS, MOMENT)
+        self.is_stuck = not await self._streams.end(
+            STOP_NOW_TIMEOUT if self.runs.is_stopping_now else _LAST_READS, STOP_NOW_TIMEOUT
+        )
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Have a drain that is on end at once: runs are cancelled, and streams broken off."""
-        self.runs.hurry()
-        self._streams.hurry()
+        self.runs.stop_now()
+        self._streams.stop_now()
 
     def agent_of(self, exchange: Exchange) -> str:
         """The agent that a run of this request belongs to: the one in the path, or else the first."""

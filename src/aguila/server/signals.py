@@ -44,7 +44,7 @@ class Drains(Protocol):
         """Begin, if it has not begun; done when nothing is left. None if there is nothing."""
         ...
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Wait no longer, if it has begun."""
         ...
 
@@ -97,7 +97,7 @@ class _Before:
     def _hurry(self, loop: asyncio.AbstractEventLoop) -> None:
         for app, its_loop in self._apps.items():
             if its_loop is loop:
-                app.hurry()
+                app.stop_now()
 
     def _drained(self, draining: asyncio.Future[list[Any]]) -> None:
         for failure in draining.result():

@@ -14,7 +14,7 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
-from aguila.server.runs import maintenance as keeper
+from aguila.server.runs import maintenance
 from aguila.store import MemoryStore, Retention, SQLiteStore
 
 
@@ -124,7 +124,7 @@ def test_a_stream_cut_at_any_byte_and_resumed_is_the_uncut_stream(store: Any) ->
 def test_a_cursor_of_a_removed_thread_is_410_on_the_one_that_has_its_id_next(
     store: Any, is_pruned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_PRUNE_EVERY", 0.0)
+    monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
     retention = Retention(max_threads=1) if is_pruned else None
     app = App(talker, store=store, allow_anonymous=True, retention=retention, lease=0.1)
     with serving(app) as server:

@@ -12,7 +12,7 @@ from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
-from aguila.server.interrupts.plan import Attempts, ResumePlan, open_interrupts, plan_resume
+from aguila.server.interrupts.plan import FailedAttempts, ResumePlan, find_open_interrupts, plan_resume
 from aguila.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_a_run_that_continues_nothing_needs_no_plan(open_store: Store) -> 
     for _ in range(2):
         made = await plan(open_store, request("r2", user("u1")))
         assert made == ResumePlan(
-            claims=[], taken=[], waiting=frozenset(), replay=None, root_run_id="r2", original=None, notices=[]
+            claims=[], contested=[], waiting=frozenset(), replay=None, root_run_id="r2", original_input=None, notices=[]
         )
         if not await open_store.runs(SCOPE, THREAD):
             await write(open_store, request("r1", user("u1")))
@@ -92,7 +92,7 @@ async def test_what_waits_for_an_answer_is_what_the_path_left_open_and_nobody_ha
     projections = Projections(open_store)
 
     async def waiting(run_id: str | None = None) -> list[str]:
-        found = await open_interrupts(open_store, SCOPE, await projections.of(SCOPE, THREAD, run_id))
+        found = await find_open_interrupts(open_store, SCOPE, await projections.of(SCOPE, THREAD, run_id))
         return [interrupt.id for interrupt in found]
 
     await write(open_store, request("r0"))
@@ -121,12 +121,12 @@ async def test_an_answer_that_was_used_by_a_run_that_failed_is_tried_again_or_gi
         open_store, resuming("r2", answer("int_1", "yes")), claims=["int_1"], settled=["int_1"], outcome="error"
     )
     again = await plan(open_store, resuming("r3", answer("int_1", "yes")))
-    assert (again.claims, again.taken, again.is_retry, again.is_given_up) == ([], ["int_1"], True, False)
-    assert again.after == Attempts(asked="r1", failed=["r2"])
+    assert (again.claims, again.contested, again.is_retry, again.is_abandoned) == ([], ["int_1"], True, False)
+    assert again.failed_attempts == FailedAttempts(asked_by="r1", run_ids=["r2"])
     assert again.replay is not None
     assert again.replay.current == again.replay.settled == {"int_1"}
     over = await plan(open_store, resuming("r3", answer("int_1", status="cancelled")))
-    assert (over.claims, over.taken, over.is_retry, over.is_given_up) == ([], ["int_1"], False, True)
+    assert (over.claims, over.contested, over.is_retry, over.is_abandoned) == ([], ["int_1"], False, True)
     assert [notice.rule for notice in over.notices] == ["INT-8"]
     assert await refusal(open_store, resuming("r3", answer("int_1", "no"))) == (409, "interrupt_stale", "/resume/0")
     assert (await plan(open_store, request("r3", user("u3")))).claims == []
@@ -147,7 +147,7 @@ async def test_a_chain_goes_on_through_a_run_that_took_the_place_of_a_failed_one
     await write(open_store, resuming("r2", one), claims=["int_1"], settled=["int_1"], outcome="error")
     await write(open_store, resuming("r3", one), outcome=[asking("int_2")])
     made = await plan(open_store, resuming("r4", answer("int_2", "two")))
-    assert (made.root_run_id, made.original, made.is_retry, made.after) == ("r1", first, False, None)
+    assert (made.root_run_id, made.original_input, made.is_retry, made.failed_attempts) == ("r1", first, False, None)
     assert made.replay is not None
     assert {key: entry.payload for key, entry in made.replay.answers.items()} == {"int_1": "one", "int_2": "two"}
     assert (made.replay.current, made.replay.settled) == ({"int_2"}, frozenset())
@@ -170,7 +170,7 @@ async def test_of_a_partly_used_list_the_first_answer_counts_and_the_rest_is_ask
     assert made.replay is not None
     assert {key: entry.payload for key, entry in made.replay.answers.items()} == {"int_1": "first", "int_2": "second"}
     assert (made.replay.current, made.replay.settled) == ({"int_1", "int_2"}, {"int_1"})
-    assert (made.after, made.is_retry) == (Attempts(asked="r1", failed=["r2"]), False)
+    assert (made.failed_attempts, made.is_retry) == (FailedAttempts(asked_by="r1", run_ids=["r2"]), False)
 
 
 async def test_an_interrupt_of_another_thread_is_foreign(open_store: Store) -> None:
@@ -306,7 +306,7 @@ async def test_a_question_asked_with_ask_is_resumed_by_replay_from_the_input_it_
     await write(open_store, first, outcome=[asking("int_1")])
     made = await plan(open_store, resuming("r2", answer("int_1", "yes"), state={"n": 2}))
     assert made.root_run_id == "r1"
-    assert made.original == first
+    assert made.original_input == first
     assert made.replay is not None
     assert made.replay.answers == {"int_1": answer("int_1", "yes")}
     assert made.replay.current == {"int_1"}
@@ -315,7 +315,7 @@ async def test_a_question_asked_with_ask_is_resumed_by_replay_from_the_input_it_
 async def test_an_agent_that_raises_interrupts_itself_is_not_replayed(open_store: Store) -> None:
     await write(open_store, request("r1"), outcome=[asking("mine")])
     made = await plan(open_store, resuming("r2", answer("mine")))
-    assert (made.claims, made.replay, made.original, made.root_run_id) == (["mine"], None, None, "r2")
+    assert (made.claims, made.replay, made.original_input, made.root_run_id) == (["mine"], None, None, "r2")
 
 
 async def test_a_chain_of_answers_is_replayed_from_its_root(open_store: Store) -> None:
@@ -330,7 +330,7 @@ async def test_a_chain_of_answers_is_replayed_from_its_root(open_store: Store) -
     await write(open_store, fourth, claims=["int_2"], settled=["int_2"], outcome=[asking("int_3")])
     made = await plan(open_store, resuming("r5", answer("int_3", "three")))
     assert made.root_run_id == "r1"
-    assert made.original == first
+    assert made.original_input == first
     assert made.replay is not None
     payloads = {key: entry.payload for key, entry in made.replay.answers.items()}
     assert payloads == {"int_1": "one", "int_2": "two", "int_3": "three"}
@@ -343,7 +343,7 @@ async def test_a_new_question_after_an_ordinary_run_begins_a_chain_of_its_own(op
     third = request("r3", user("u3"))
     await write(open_store, third, outcome=[asking("int_3")])
     made = await plan(open_store, resuming("r4", answer("int_3")))
-    assert (made.root_run_id, made.original) == ("r3", third)
+    assert (made.root_run_id, made.original_input) == ("r3", third)
     assert made.replay is not None
     assert set(made.replay.answers) == {"int_3"}
 
@@ -362,9 +362,9 @@ async def test_a_replay_sees_what_its_first_run_saw_of_the_servers_history(open_
     await write(open_store, request("r0", user("u0"), state={"n": 1}), said("a0", "before"))
     await write(open_store, request("r1", user("u1")), outcome=[asking("int_1")])
     made = await plan(open_store, resuming("r2", answer("int_1")), history="server")
-    assert made.original is not None
-    assert [message.id for message in made.original.messages] == ["u0", "a0", "u1"]
-    assert made.original.state == {"n": 1}
+    assert made.original_input is not None
+    assert [message.id for message in made.original_input.messages] == ["u0", "a0", "u1"]
+    assert made.original_input.state == {"n": 1}
 
 
 # Races
@@ -374,14 +374,14 @@ async def test_an_interrupt_that_a_run_is_answering_is_planned_and_marked_as_tak
     await write(open_store, request("r1"), outcome=[asking("i1")])
     lease = await begin(open_store, resuming("r2", answer("i1")), claims=["i1"])
     made = await plan(open_store, resuming("r3", answer("i1")))
-    assert (made.claims, made.taken) == (["i1"], ["i1"])
+    assert (made.claims, made.contested) == (["i1"], ["i1"])
     with pytest.raises(ThreadBusy):
         await begin(open_store, resuming("r3", answer("i1")), claims=made.claims)
     # It makes way, and the plan is made anew.
     cancelled = RunFinishedEvent(thread_id=THREAD, run_id="r2", outcome=RunFinishedCancelledOutcome())
     await append(open_store, lease, [cancelled])
     made = await plan(open_store, resuming("r3", answer("i1")))
-    assert (made.claims, made.taken) == (["i1"], [])
+    assert (made.claims, made.contested) == (["i1"], [])
 
 
 async def test_of_racing_resumes_with_the_same_plan_one_begins(open_store: Store) -> None:

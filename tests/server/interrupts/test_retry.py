@@ -17,8 +17,8 @@ from aguila import App
 from aguila.agent import InterruptCancelled
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
-from aguila.server.interrupts.plan import Attempts
-from aguila.server.interrupts.retry import take_back
+from aguila.server.interrupts.plan import FailedAttempts
+from aguila.server.interrupts.retry import retract_attempts
 from aguila.store import MemoryStore, SQLiteStore, Store
 
 Events = list[dict[str, Any]]
@@ -162,8 +162,8 @@ def test_of_several_answers_all_are_given_again_or_all_are_given_up(store: Any) 
     async def agent(run: Any) -> Any:
         try:
             answers = await run.ask_all(["One?", "Two?"])
-        except InterruptCancelled as given_up:
-            answers = given_up.answers
+        except InterruptCancelled as abandoned:
+            answers = abandoned.answers
         yield str(answers)
         if failures:
             raise RuntimeError(failures.pop())
@@ -262,9 +262,9 @@ def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_n
             claims = ["int_1"] if first else []
             await write(store, sent, claims=claims, settled=claims, outcome="error" if first else "success")
         await begin(store, request("r4", resume=[answer("int_1")]))
-        attempts = Attempts(asked="r1", failed=["r2"])  # as it was when r4 was planned
+        attempts = FailedAttempts(asked_by="r1", run_ids=["r2"])  # as it was when r4 was planned
         with pytest.raises(Rejected) as caught:
-            await take_back(attempts, Projections(store), SCOPE, THREAD, "r4")
+            await retract_attempts(attempts, Projections(store), SCOPE, THREAD, "r4")
         assert caught.value.code == "interrupt_taken"
 
     async def with_store() -> None:
@@ -286,7 +286,7 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
         server.events(run_id="r2", resume=approves(question))
         calls = agent.calls
         with monkeypatch.context() as patch:
-            patch.setattr("aguila.server.runs.run_context.take_back", overtaken)
+            patch.setattr("aguila.server.runs.run_context.retract_attempts", overtaken)
             events = server.events(run_id="r3", state=thread_of(server)[1], resume=approves(question))
         assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
         assert events[-1]["code"] == "interrupt_taken"
@@ -301,8 +301,8 @@ def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
         await write(store, request("r1", user("u1")), said("a1", "hm"), outcome=[asking("int_1")])
         await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
         await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
-        back, snapshot = await take_back(
-            Attempts(asked="r1", failed=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
+        back, snapshot = await retract_attempts(
+            FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
         )
         assert snapshot is None
         assert back.grown == frozenset()

@@ -236,13 +236,13 @@ def test_a_database_locked_in_the_middle_of_a_run_ends_it_and_nothing_else(tmp_p
 
 
 def test_retention_removes_idle_threads_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aguila.server.runs import maintenance as keeper
+    from aguila.server.runs import maintenance
     from aguila.store import Retention
 
     async def agent(run: Any) -> Any:
         yield "Hello"
 
-    monkeypatch.setattr(keeper, "_PRUNE_EVERY", 0.0)
+    monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
     app = App(agent, retention=Retention(max_threads=2), lease=0.1, allow_anonymous=True)
     with serving(app) as server:
         for i in range(5):

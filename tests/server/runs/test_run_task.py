@@ -11,8 +11,8 @@ from agents import until
 
 from aguila.errors import AguilaError
 from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
-from aguila.server.runs.event_encoding import checked, checked_deltas
-from aguila.server.runs.run_task import AHEAD, LiveRun
+from aguila.server.runs.event_encoding import encode_checked, encode_deltas_checked
+from aguila.server.runs.run_task import MAX_UNSTORED, LiveRun
 from aguila.store import Lease, Store
 
 LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")
@@ -49,7 +49,7 @@ def text(delta: Any, **more: Any) -> Event:
 def test_deltas_checked_together_are_what_each_would_be_alone(texts: list[str]) -> None:
     deltas = [text(one) for one in texts]
     deltas += [ReasoningMessageContentEvent(message_id="r", delta=one) for one in texts]
-    assert checked_deltas(deltas) == [checked(delta) for delta in deltas]
+    assert encode_deltas_checked(deltas) == [encode_checked(delta) for delta in deltas]
 
 
 def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_were_checked() -> None:
@@ -76,7 +76,7 @@ def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_
         await appended(log, len(events))
         return log.lines
 
-    assert asyncio.run(main()) == [checked(event) for event in events]
+    assert asyncio.run(main()) == [encode_checked(event) for event in events]
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_is_kep
         await appended(log, 2)
         return log.lines
 
-    assert asyncio.run(main()) == [checked(text("before")), checked(text("after"))]
+    assert asyncio.run(main()) == [encode_checked(text("before")), encode_checked(text("after"))]
 
 
 def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
     async def main() -> None:
         log = Log()
         live = live_run(log)
-        for count in range(AHEAD):
+        for count in range(MAX_UNSTORED):
             assert not live.is_full
-            assert count < AHEAD
+            assert count < MAX_UNSTORED
             live.put([text(".")])
             await asyncio.sleep(0)  # some are being appended by now, and count as well
         assert live.is_full
@@ -122,6 +122,6 @@ def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
         log.is_held.set()
         await asyncio.wait_for(waiting, 5)
         assert not live.is_full
-        await appended(log, AHEAD)
+        await appended(log, MAX_UNSTORED)
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ import pytest
 from serving import run_input
 
 from aguila import App
-from aguila.server.runs.shield import shielded
+from aguila.server.runs.shield import run_shielded
 from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ async def test_work_keeps_its_own_timeouts_and_context() -> None:
             unit.reset(token)
         raise AssertionError("the timeout did not expire")
 
-    assert await shielded(work(), lambda _: None) == "work"
+    assert await run_shielded(work(), lambda _: None) == "work"
 
 
 async def test_work_that_does_not_wait_gives_its_result_or_its_error() -> None:
@@ -135,9 +135,9 @@ async def test_work_that_does_not_wait_gives_its_result_or_its_error() -> None:
     def abandoned(_: Any) -> None:
         raise AssertionError("nothing was cancelled")
 
-    assert await shielded(work(False), abandoned) == "done"
+    assert await run_shielded(work(False), abandoned) == "done"
     with pytest.raises(LookupError):
-        await shielded(work(True), abandoned)
+        await run_shielded(work(True), abandoned)
 
 
 async def test_work_that_waits_several_times_gives_its_result_or_its_error() -> None:
@@ -153,9 +153,9 @@ async def test_work_that_waits_several_times_gives_its_result_or_its_error() -> 
             return "caught"
         raise LookupError
 
-    assert await shielded(work(True), lambda _: None) == "caught"
+    assert await run_shielded(work(True), lambda _: None) == "caught"
     with pytest.raises(LookupError):
-        await shielded(work(False), lambda _: None)
+        await run_shielded(work(False), lambda _: None)
 
 
 async def test_work_continues_when_its_caller_is_cancelled() -> None:
@@ -166,7 +166,7 @@ async def test_work_continues_when_its_caller_is_cancelled() -> None:
         await gate.wait()
         return "done"
 
-    waiting = asyncio.create_task(shielded(work(), left.append))
+    waiting = asyncio.create_task(run_shielded(work(), left.append))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

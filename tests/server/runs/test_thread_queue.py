@@ -12,8 +12,8 @@ from serving import Background, Held, run_input, serving, types, until
 
 from aguila import App
 from aguila.protocol import RunAgentInput
-from aguila.server.runs.start_request import Asked, Started
-from aguila.server.runs.thread_queue import Turns
+from aguila.server.runs.start_request import StartRequest, StartResult
+from aguila.server.runs.thread_queue import ThreadQueues
 from aguila.store import MemoryStore, SQLiteStore
 
 
@@ -85,22 +85,22 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
 
 def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
     async def main() -> list[str]:
-        turns, order = Turns(), list[str]()
+        queues, order = ThreadQueues(), list[str]()
         gate = asyncio.Event()
 
-        async def start(asked: Asked) -> Started:
+        async def start(asked: StartRequest) -> StartResult:
             if asked.input.run_id == "first":
                 await gate.wait()
             order.append(asked.input.run_id)
             await asyncio.sleep(0)
-            return Started()
+            return StartResult()
 
-        async def around(starting: Any) -> Started:
+        async def around(starting: Any) -> StartResult:
             return await starting
 
-        def take(run_id: str) -> asyncio.Task[Started]:
-            asked = Asked(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
-            return asyncio.create_task(turns.take(asked, around, start))
+        def take(run_id: str) -> asyncio.Task[StartResult]:
+            asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
+            return asyncio.create_task(queues.start_in_turn(asked, around, start))
 
         tasks = [take("first"), take("second"), take("third")]
         for _ in range(5):
@@ -110,7 +110,7 @@ def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended
             tasks.append(take(f"late {number:02}"))
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
-        assert not turns.is_taken("a", "t")
+        assert not queues.is_busy("a", "t")
         return order
 
     assert asyncio.run(main()) == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
@@ -224,7 +224,7 @@ def found(answer: Any) -> Any:
 def waiting(app: App) -> int:
     """How many runs are admitted."""
     assert app._service is not None
-    return app._service.runs._total
+    return app._service.runs._admitted_total
 
 
 # Hanging up

@@ -71,7 +71,7 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.history.projection import LastRun, Projection, Projections
-from aguila.server.interrupts.plan import open_interrupts
+from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.store import RunRecord, Store
 
 _TEXT_ROLES = frozenset({"assistant", "user", "system", "developer"})
@@ -156,7 +156,7 @@ async def _told_again(view: Projection, store: Store, scope: str) -> Join:
     pending = _pending(view)
     ended: list[Event] = [] if run.ended is None else [run.ended]
     if isinstance(run.ended, RunFinishedEvent) and isinstance(run.ended.outcome, RunFinishedInterruptOutcome):
-        outcome = _outcome(view, await open_interrupts(store, scope, view), pending)
+        outcome = _outcome(view, await find_open_interrupts(store, scope, view), pending)
         ended = [replace(run.ended, outcome=outcome)]
     return Join(events=[_restarted(run), *_retold(view), *pending, *ended], after=view.last, is_live=False)
 
@@ -164,7 +164,7 @@ async def _told_again(view: Projection, store: Store, scope: str) -> Join:
 async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Join:
     """The thread as it is, as a run of its own."""
     thread_id = view.thread_id
-    interrupts = await open_interrupts(store, scope, view)
+    interrupts = await find_open_interrupts(store, scope, view)
     started = _frame(thread_id, run_id)[0]
     pending = [] if view.is_running else _pending(view)
     error, metadata = view.conversation.run_error, _failure(view)

@@ -28,7 +28,7 @@ from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.body_limits import Share
 from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
-from aguila.server.runs.start_request import fingerprint
+from aguila.server.runs.start_request import hash_body
 from aguila.server.service import Exchange, Service
 from aguila.stream.json_values import MAX_JSON_DEPTH
 
@@ -120,7 +120,7 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
         else:
             notices: list[Notice] = []
             warn = First(_expecting_data(notices.append))
-            found, digest = await offload(lambda: (_decoded(body, limits, warn), fingerprint(body.data)))
+            found, digest = await offload(lambda: (_decoded(body, limits, warn), hash_body(body.data)))
             warn.tell_rest()
             for notice in notices:
                 service.warn(notice)

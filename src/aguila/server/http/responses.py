@@ -37,7 +37,7 @@ from aguila.protocol import Event, RunErrorEvent
 from aguila.server.history.baseline import state_before
 from aguila.server.limits import STORED
 from aguila.server.runs.event_encoding import is_large_event
-from aguila.server.runs.viewers import HANG_UP
+from aguila.server.runs.viewers import DISCONNECT_DELAY
 from aguila.store import Batch, Store
 from aguila.stream.patch import apply_patch
 
@@ -319,7 +319,7 @@ class Watched(Protocol):
     """What is told that somebody looks."""
 
     @property
-    def noting(self) -> asyncio.Task[None] | None:
+    def update_task(self) -> asyncio.Task[None] | None:
         """What has to be done before a viewer counts; None if it does already."""
         ...
 
@@ -368,7 +368,7 @@ class Streams:
         self.has_ended = True
         await self._wait(seconds)
         for stream in list(self._open):
-            stream.break_off(None)
+            stream.end_early(None)
         await self._wait(moment)
         return not self._open
 
@@ -377,7 +377,7 @@ class Streams:
             self._emptied = self.loop.create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Those that ``end`` waits for have had their time."""
         if self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
@@ -469,8 +469,10 @@ class EventStream:
         self._streams.add(self)
         listening: asyncio.Task[None] | None = None
         try:
-            if self._watched is not None and self._watched.noting is not None:
-                await asyncio.wait([self._watched.noting], timeout=HANG_UP)  # not for long: reading needs no writing
+            if self._watched is not None and self._watched.update_task is not None:
+                await asyncio.wait(
+                    [self._watched.update_task], timeout=DISCONNECT_DELAY
+                )  # not for long: reading needs no writing
             await self._begin(send)
             await asyncio.sleep(0)  # some event loops send what was written only when they have come round
             listening = self._loop.create_task(self._listen(receive))
@@ -499,7 +501,7 @@ class EventStream:
         except asyncio.CancelledError:
             if not self._is_broken or self._task is None:
                 raise
-            self._task.uncancel()  # it was break_off, not somebody above us
+            self._task.uncancel()  # it was end_early, not somebody above us
             if self._last_words is not None and not self._is_torn:
                 with suppress(asyncio.CancelledError):  # nobody reads it, and the server waits no longer
                     if self._sent_at == inf:
@@ -611,7 +613,7 @@ class EventStream:
         if self.framing.heartbeat is not None and not self._is_complete:
             await self.write(self.framing.heartbeat)
 
-    def break_off(self, event: bytes | None) -> None:
+    def end_early(self, event: bytes | None) -> None:
         """End the stream, with this event if there is one."""
         last_words = b""
         if event is not None:

@@ -34,7 +34,7 @@ async def agents(service: Service, exchange: Exchange) -> Reply:
 
 async def healthz(service: Service, exchange: Exchange) -> Reply:
     """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
-    await service.runs.keeper.check()
+    await service.runs.maintenance.check_store()
     if service.runs.is_draining:
         raise draining()
     return json_document({"status": "ok"}, exchange.headers)

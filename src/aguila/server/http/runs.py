@@ -25,7 +25,7 @@ from aguila.server.http.responses import Framing, Receive, Reply, WithoutIds, js
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
 from aguila.server.runs.derived_runs import SentRunId, latest_derived
 from aguila.server.runs.event_encoding import is_large_event
-from aguila.server.runs.start_request import Asked, Started
+from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.server.tanstack.history import ungrouped
@@ -60,7 +60,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     return await run_stream(service, exchange, record, after, framing=framing)
 
 
-def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: Started) -> Framing:  # noqa: A002
+def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: StartResult) -> Framing:  # noqa: A002
     """Return the framing for the stream of a run. The stream of a derived run shows the run id that was sent (IN-3)."""
     framing = service.framing(exchange, input.protocol_version, input.thread_id, input.run_id)
     run_id = started.run_id
@@ -75,7 +75,7 @@ async def run_unstored(service: Service, exchange: Exchange) -> Reply:
         body = await read_outline(service, exchange, share)
         input, digest = await decode_input(service, body)  # noqa: A001
         framing = WithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
-        unstored = await service.runs.start_unstored(_asked(service, exchange, body, input, digest))
+        unstored = await service.runs.start_unstored(_build_start_request(service, exchange, body, input, digest))
     first = unstored.first
     return service.stream(
         exchange,
@@ -118,7 +118,7 @@ async def run_stream(
         after=record.first - 1 if after is None else max(after, record.first - 1),
         until=None if record.is_running else record.last,
         is_live=record.is_running,
-        watched=service.runs.watchable(record) if record.is_running else None,
+        watched=service.runs.find_watched(record) if record.is_running else None,
         **options,
     )
 
@@ -135,7 +135,7 @@ async def _observe(
         at = batches[-1].last if batches else after
 
 
-async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, Started]:
+async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, StartResult]:
     """Read the body and start what it asks for. The body is gone when this returns: it may be large."""
     body = await read_outline(service, exchange, share)
     outline = body.outline
@@ -147,33 +147,33 @@ async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[Ru
 
 async def _decode_and_start(
     service: Service, exchange: Exchange, share: Share, body: Body
-) -> tuple[RunAgentInput, Started]:
+) -> tuple[RunAgentInput, StartResult]:
     await _check_room(service, exchange, body)
     input, digest = await decode_input(service, body)  # noqa: A001
     if share.size:
         share.lend()
-    asked = _asked(service, exchange, body, input, digest)
+    request = _build_start_request(service, exchange, body, input, digest)
     if input.protocol_version is None and is_tanstack(exchange.request):
-        asked = await ungrouped(asked, service.runs.projections)
+        request = await ungrouped(request, service.runs.projections)
     if not service.runs.has_queue:
-        return input, await service.runs.start(asked)
+        return input, await service.runs.start(request)
     with Hearing(exchange.receive) as hearing:
-        return input, await service.runs.start(replace(asked, is_gone=hearing.is_gone))
+        return input, await service.runs.start(replace(request, is_disconnected=hearing.is_disconnected))
 
 
-def _asked(
+def _build_start_request(
     service: Service,
     exchange: Exchange,
     body: Body,
     input: RunAgentInput,  # noqa: A002
     digest: str | None,
-) -> Asked:
+) -> StartRequest:
     request = exchange.request
     headers: dict[str, str] = {}
     for name in service.headers_allowed:
         if name in request.headers:
             headers[name] = request.headers[name]
-    return Asked(
+    return StartRequest(
         input=input,
         body=body.data,
         scope=exchange.scope,
@@ -246,7 +246,7 @@ async def _join(
         events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
     frames = partial(framing.events, events, joined.after)
     opening = await offload(frames) if any(map(is_large_event, events)) else frames()
-    watched = service.runs.watchable(running) if running is not None and joined.is_live else None
+    watched = service.runs.find_watched(running) if running is not None and joined.is_live else None
     return service.stream(
         exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched
     )
@@ -357,7 +357,7 @@ class Hearing:
         if self._task is not None:
             self._task.cancel()
 
-    def is_gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         """Whether it has hung up."""
         return self._task is not None and self._task.done()
 

@@ -24,7 +24,7 @@ from aguila.server.history.compact_log import compacted, is_compact
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import Document, Reply, json_document
 from aguila.server.http.runs import cursor_of, flag, run_document
-from aguila.server.interrupts.plan import open_interrupts
+from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
 from aguila.store import ThreadSummary, ThreadUpdate
 
@@ -74,7 +74,7 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
     view = await service.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
     records = await service.store.runs(exchange.scope, thread_id)
     summary = await service.store.thread(exchange.scope, thread_id)
-    interrupts = await open_interrupts(service.store, exchange.scope, view)
+    interrupts = await find_open_interrupts(service.store, exchange.scope, view)
     answer = {
         "threadId": thread_id,
         **_described(summary),
@@ -149,7 +149,7 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
     if is_compact(exchange.request):
         records = await service.store.runs(exchange.scope, thread_id)
         replay = compacted(service.store, records, service.warn)
-    watched = await service.runs.watchable_on(exchange.scope, thread_id) if summary.is_running else None
+    watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
     return service.stream(
         exchange,
         thread_id,

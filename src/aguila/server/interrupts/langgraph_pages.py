@@ -30,7 +30,7 @@ from aguila.server.errors import Rejected
 from aguila.store import InterruptRecord, RunRecord, Store
 
 if TYPE_CHECKING:
-    from aguila.server.runs.start_request import Asked
+    from aguila.server.runs.start_request import StartRequest
 
 ON_INTERRUPT = "on_interrupt"
 
@@ -56,24 +56,24 @@ def has_command_answer(input: RunAgentInput) -> bool:  # noqa: A002 - the protoc
     return not input.resume and _command(input).get("resume") is not None
 
 
-async def with_resume(asked: Asked, store: Store) -> RunRecord | Asked:
+async def translate_command(request: StartRequest, store: Store) -> RunRecord | StartRequest:
     """Translate ``forwardedProps.command.resume`` to ``resume``, or find the run that this very request has started.
 
     On a thread that has asked nothing the request stays as it is. Raises ``Rejected`` if several interrupts are open
     and the value does not say which answer is for which.
     """
-    scope, thread_id = asked.scope, asked.input.thread_id
+    scope, thread_id = request.scope, request.input.thread_id
     records = await store.interrupts(scope, thread_id)
     if not records:
-        return asked
+        return request
     for run in reversed(await store.runs(scope, thread_id)):
-        if run.fingerprint == asked.fingerprint and run.outcome != "error":
+        if run.fingerprint == request.fingerprint and run.outcome != "error":
             return run
-    interrupts = [decode(one.body, Interrupt) for one in _answered(records, asked.input)]
-    entries = _entries(_command(asked.input)["resume"], interrupts)
-    translated = replace(asked.input, resume=entries)
+    interrupts = [decode(one.body, Interrupt) for one in _answered(records, request.input)]
+    entries = _entries(_command(request.input)["resume"], interrupts)
+    translated = replace(request.input, resume=entries)
     # The answers of a run are read from its stored request.
-    return replace(asked, input=translated, body=encode(translated), digest=asked.fingerprint)
+    return replace(request, input=translated, body=encode(translated), digest=request.fingerprint)
 
 
 def _command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002

@@ -13,7 +13,7 @@ What becomes of an entry:
 
 ==============================================================  ============================================
 open, on the run being continued                                claimed
-claimed by a run that is on                                     claimed as well, and listed in ``taken``: who
+claimed by a run that is on                                     claimed as well, and listed in ``contested``: who
                                                                 begins decides whether that run makes way
 settled, while others of its run are open                       ignored: the first answer counts
 settled by a run that then failed, and given again              the run is tried again
@@ -59,38 +59,39 @@ from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
 
-MAX_LOOKED_FOR = 100
+MAX_FOREIGN_LOOKUPS = 100
 """How many unknown interrupts of one request are looked for on other threads: each costs a look into the store."""
 
 
-class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+class FailedAttempts(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that were to continue the run ``asked`` and failed, one after the other: nothing else came since."""
 
-    asked: str
-    failed: list[str]
+    asked_by: str
+    run_ids: list[str]
 
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may begin with.
-
-    ``claims`` are the interrupts to claim; ``taken`` are those of them that another run holds at the moment;
-    ``waiting`` are those that were open on the thread when this was decided. With
-    ``replay`` the agent is invoked again with ``original``, what it saw in the run ``root_run_id`` that the chain of
-    resumes began with. Without, it sees the new input, and the run is its own root. ``after`` are the attempts that
-    the run takes the place of; it ``is_retry`` if all its answers were used by those. If it ``is_given_up``, the agent
-    is not to be called.
-    """
+    """Describe how a run may begin."""
 
     claims: list[str]
-    taken: list[str]
+    """Interrupts that the run claims when it begins."""
+    contested: list[str]
+    """Those of them that another run holds now."""
     waiting: frozenset[str]
+    """Interrupts of the thread that were open when the plan was made."""
     replay: Replay | None
+    """The answers for a replay. Without it the agent sees the new input, and the run is its own root."""
     root_run_id: str
-    original: RunAgentInput | None
+    """The first run of the chain of resumes."""
+    original_input: RunAgentInput | None
+    """What the agent saw in that run; a replay invokes it with this again."""
     notices: list[Notice]
-    after: Attempts | None = None
+    failed_attempts: FailedAttempts | None = None
+    """The failed runs that this run replaces."""
     is_retry: bool = False
-    is_given_up: bool = False
+    """Whether the failed attempts have used all the answers."""
+    is_abandoned: bool = False
+    """Whether the run ends as cancelled without a call of the agent."""
 
 
 async def plan_resume(
@@ -112,7 +113,7 @@ async def plan_resume(
     _refuse_duplicates(entries)
     thread_id = input.thread_id
     if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
-        return ordinary_plan(input)  # as most are: without a look at the log
+        return plan_without_answers(input)  # as most are: without a look at the log
     try:
         view = await projections.of(scope, thread_id, input.parent_run_id)
     except NotFound:
@@ -126,60 +127,62 @@ async def plan_resume(
     records = {record.interrupt_id: record for record in await store.interrupts(scope, thread_id)}
     waiting = frozenset(record.interrupt_id for record in records.values() if record.status == "open")
     continued = _continued(runs, last)
-    judge = _Judge(runs, continued, records, now)
-    chain = _Chain(store, scope, thread_id, runs)
+    checker = _AnswerChecker(runs, continued, records, now)
+    chain = _ResumeChain(store, scope, thread_id, runs)
     members: list[int] = []
     answers: dict[str, ResumeEntry] = {}
-    attempts: Attempts | None = None
+    attempts: FailedAttempts | None = None
     if continued is not None and entries:
         members = await chain.members(continued)
         answers = await chain.answers(members, records.values())
         attempts = await chain.attempts(continued)
     if attempts is not None:
-        used = [one for one in judge.settled if is_replayed(one) and records[one].claimed_by in attempts.failed]
-        judge.used = {one: answers[one] for one in used}
+        used = [one for one in checker.settled if is_replayed(one) and records[one].claimed_by in attempts.run_ids]
+        checker.used = {one: answers[one] for one in used}
     unknown: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry.interrupt_id in records:
-            judge.take(index, entry)
+            checker.take(index, entry)
         else:
             unknown[entry.interrupt_id] = index
     if unknown:
         await _refuse_foreign(store, scope, thread_id, unknown)
         message = f"answers to interrupts that nobody raised are ignored: {list_ids(list(unknown))}"
-        judge.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{min(unknown.values())}"))
-    judge.refuse_uncovered(pending)
-    is_retry = judge.is_retry()
-    if judge.given_up and not is_retry:
+        checker.notices.append(Notice(rule="INT-14", message=message, path=f"/resume/{min(unknown.values())}"))
+    checker.refuse_uncovered(pending)
+    is_retry = checker.is_retry()
+    if checker.abandoned and not is_retry:
         message = "the answers were used and are given up: the run ends as cancelled, and the agent is not called"
-        judge.notices.append(Notice(rule="INT-8", message=message, path="/resume"))
-        return replace(_ordinary(input, judge.notices, waiting), taken=judge.given_up, is_given_up=True)
-    if continued is None or not (is_retry or any(map(is_replayed, judge.claims))):
-        return _ordinary(input, judge.notices, waiting, judge.claims, judge.taken)
+        checker.notices.append(Notice(rule="INT-8", message=message, path="/resume"))
+        return replace(_ordinary(input, checker.notices, waiting), contested=checker.abandoned, is_abandoned=True)
+    if continued is None or not (is_retry or any(map(is_replayed, checker.claims))):
+        return _ordinary(input, checker.notices, waiting, checker.claims, checker.contested)
 
-    answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in judge.claims})
+    answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims})
     root = members[-1]
     before = None if root == 0 else await projections.of(scope, thread_id, runs[root - 1].run_id)
     original = await chain.input_of(_id_of(runs[root]))
     seen = combine(original, before, history=history, allow_system_messages=allow_system_messages)
-    judge.notices += _unseen(input, view)
+    checker.notices += _unseen(input, view)
     return ResumePlan(
-        claims=judge.claims,
-        taken=judge.repeated if is_retry else judge.taken,
+        claims=checker.claims,
+        contested=checker.repeated if is_retry else checker.contested,
         waiting=waiting,
-        replay=Replay(answers=answers, current=frozenset([*judge.claims, *judge.used]), settled=frozenset(judge.used)),
+        replay=Replay(
+            answers=answers, current=frozenset([*checker.claims, *checker.used]), settled=frozenset(checker.used)
+        ),
         root_run_id=_id_of(runs[root]),
-        original=seen.input,
-        notices=judge.notices,
-        after=attempts,
+        original_input=seen.input,
+        notices=checker.notices,
+        failed_attempts=attempts,
         is_retry=is_retry,
     )
 
 
-def ordinary_plan(input: RunAgentInput) -> ResumePlan:  # noqa: A002
+def plan_without_answers(input: RunAgentInput) -> ResumePlan:  # noqa: A002
     """The plan of a run that answers nothing, on a thread where nothing waits for an answer."""
     return ResumePlan(
-        claims=[], taken=[], waiting=_NONE, replay=None, root_run_id=input.run_id, original=None, notices=[]
+        claims=[], contested=[], waiting=_NONE, replay=None, root_run_id=input.run_id, original_input=None, notices=[]
     )
 
 
@@ -209,7 +212,7 @@ def _unseen(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # n
     return notices
 
 
-async def open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:
+async def find_open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:
     """The interrupts that wait for an answer where a view ends. Those of other branches wait elsewhere."""
     if not view.conversation.interrupts:
         return []
@@ -222,15 +225,15 @@ def _ordinary(
     notices: list[Notice],
     waiting: frozenset[str],
     claims: Sequence[str] = (),
-    taken: Sequence[str] = (),
+    contested: Sequence[str] = (),
 ) -> ResumePlan:
     return ResumePlan(
         claims=list(claims),
-        taken=list(taken),
+        contested=list(contested),
         waiting=waiting,
         replay=None,
         root_run_id=input.run_id,
-        original=None,
+        original_input=None,
         notices=notices,
     )
 
@@ -245,7 +248,7 @@ def _refuse_duplicates(entries: Sequence[ResumeEntry]) -> None:
 
 
 async def _refuse_foreign(store: Store, scope: str, thread_id: str, unknown: Mapping[str, int]) -> None:
-    for interrupt_id, index in islice(unknown.items(), MAX_LOOKED_FOR):
+    for interrupt_id, index in islice(unknown.items(), MAX_FOREIGN_LOOKUPS):
         if await store.interrupt_thread(scope, interrupt_id) not in (None, thread_id):
             message = f"the interrupt {interrupt_id!r} was raised on another thread"
             raise Rejected(422, "interrupt_foreign", message, f"/resume/{index}")
@@ -269,7 +272,7 @@ def _id_of(run: ConversationRun) -> str:
     return run.run_id
 
 
-class _Judge:
+class _AnswerChecker:
     """Takes the entries one by one, and then says what is missing."""
 
     def __init__(
@@ -277,12 +280,12 @@ class _Judge:
     ) -> None:
         continued = None if at is None else runs[at]
         self.claims: list[str] = []
-        self.taken: list[str] = []
+        self.contested: list[str] = []
         self.notices: list[Notice] = []
         self.used: dict[str, ResumeEntry] = {}
         """Answers that attempts to continue the run have used, before they failed."""
         self.repeated: list[str] = []
-        self.given_up: list[str] = []
+        self.abandoned: list[str] = []
         self._path = {run.run_id for run in runs}
         self._records = records
         self._now = now
@@ -314,7 +317,7 @@ class _Judge:
         self._check(decode(record.body, Interrupt, warn=self.notices.append), entry, path)
         self.claims.append(interrupt_id)
         if record.status == "claimed":
-            self.taken.append(interrupt_id)
+            self.contested.append(interrupt_id)
 
     def _take_again(self, record: InterruptRecord, entry: ResumeEntry, path: str) -> None:
         """Judge an entry for an interrupt that is settled, as are all of its run."""
@@ -322,12 +325,12 @@ class _Judge:
         is_repeated = first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
         # Nobody gives up what a run is doing, or has done.
         is_open_ended = record.claimed_by in self._since and set(self._since.values()) <= {"error", "cancelled"}
-        is_given_up = is_open_ended and entry.status == "cancelled"
+        is_abandoned = is_open_ended and entry.status == "cancelled"
         if is_repeated:
             self.repeated.append(entry.interrupt_id)
-        if is_given_up:
-            self.given_up.append(entry.interrupt_id)
-        if not is_repeated and not is_given_up:
+        if is_abandoned:
+            self.abandoned.append(entry.interrupt_id)
+        if not is_repeated and not is_abandoned:
             message = f"the interrupt {entry.interrupt_id!r} has been answered"
             if first is not None:
                 message += ", otherwise; the run failed: give the same answer to try again, or give it up"
@@ -338,10 +341,10 @@ class _Judge:
 
         Raises ``Rejected`` if some are and the others were given up.
         """
-        given_up = set(self.given_up)
-        if given_up.issuperset(self.repeated):
+        abandoned = set(self.abandoned)
+        if abandoned.issuperset(self.repeated):
             return False
-        if given_up.issubset(self.repeated):
+        if abandoned.issubset(self.repeated):
             return True
         message = "these interrupts have been answered: give the same answers to try again, or give all of them up"
         raise Rejected(409, "interrupt_stale", message, "/resume")
@@ -378,7 +381,7 @@ class _Judge:
             raise Rejected(422, "interrupt_answer_invalid", message, f"{path}/payload{problem.path}")
 
 
-class _Chain:
+class _ResumeChain:
     """The runs from the one that first asked to the one that is continued now, and the answers they have used."""
 
     def __init__(self, store: Store, scope: str, thread_id: str, runs: Sequence[ConversationRun]) -> None:
@@ -406,7 +409,7 @@ class _Chain:
             at = before
         return found
 
-    async def attempts(self, at: int) -> Attempts | None:
+    async def attempts(self, at: int) -> FailedAttempts | None:
         """The runs that were to continue the one at ``at``, if there is any and all of them failed."""
         raised = {interrupt.id for interrupt in self._runs[at].interrupts}
         failed: list[str] = []
@@ -415,7 +418,7 @@ class _Chain:
             if run.outcome != "error" or given is None or raised.isdisjoint(one.interrupt_id for one in given):
                 return None
             failed.append(_id_of(run))
-        return Attempts(asked=_id_of(self._runs[at]), failed=failed) if failed else None
+        return FailedAttempts(asked_by=_id_of(self._runs[at]), run_ids=failed) if failed else None
 
     async def answers(self, members: Sequence[int], records: Iterable[InterruptRecord]) -> dict[str, ResumeEntry]:
         """The answers to questions of these runs that were used, from the runs that used them."""

@@ -16,14 +16,14 @@ import msgspec
 from aguila.protocol import Message, MessagesSnapshotEvent, ReasoningMessage
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections, input_of
-from aguila.server.interrupts.plan import Attempts
+from aguila.server.interrupts.plan import FailedAttempts
 
 _FROM_CLIENTS: Final = frozenset({"user", "system", "developer"})
 
 _Key = tuple[str, str]
 
 
-class TakingBack(msgspec.Struct, frozen=True, kw_only=True):
+class Retraction(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of messages without what failed attempts have said.
 
     ``held`` are the messages at the time of the question, ``grown`` those of them that the attempts added to,
@@ -34,7 +34,7 @@ class TakingBack(msgspec.Struct, frozen=True, kw_only=True):
     grown: frozenset[_Key]
     given: frozenset[_Key]
 
-    def rest_of(self, messages: Sequence[Message]) -> list[Message]:
+    def filter_messages(self, messages: Sequence[Message]) -> list[Message]:
         """These messages without what the attempts said."""
         rest: list[Message] = []
         for message in messages:
@@ -47,7 +47,7 @@ class TakingBack(msgspec.Struct, frozen=True, kw_only=True):
 
     def snapshot(self, messages: Sequence[Message]) -> MessagesSnapshotEvent | None:
         """What to tell a client that holds these messages; None if the attempts said nothing."""
-        rest = self.rest_of(messages)
+        rest = self.filter_messages(messages)
         if rest == messages:
             return None
         if not any(message.role == "reasoning" for message in rest):
@@ -56,23 +56,23 @@ class TakingBack(msgspec.Struct, frozen=True, kw_only=True):
         return MessagesSnapshotEvent(messages=rest)
 
 
-async def take_back(
-    attempts: Attempts, projections: Projections, scope: str, thread_id: str, run_id: str
-) -> tuple[TakingBack, MessagesSnapshotEvent | None]:
+async def retract_attempts(
+    attempts: FailedAttempts, projections: Projections, scope: str, thread_id: str, run_id: str
+) -> tuple[Retraction, MessagesSnapshotEvent | None]:
     """What a run that has begun takes back, and how it is told.
 
     Raises ``Rejected`` if the conversation has gone on since it was decided that the run may begin.
     """
     view = await projections.of(scope, thread_id, run_id)
     path = [run.run_id for run in view.conversation.runs]
-    if path[path.index(attempts.asked) :] != [attempts.asked, *attempts.failed, run_id]:
+    if path[path.index(attempts.asked_by) :] != [attempts.asked_by, *attempts.run_ids, run_id]:
         raise Rejected(409, "interrupt_taken", "another run has answered meanwhile", "/resume")
-    before = (await projections.of(scope, thread_id, attempts.asked)).conversation.messages
-    after = (await projections.of(scope, thread_id, attempts.failed[-1])).conversation.messages
-    first = await input_of(await projections.store.run(scope, thread_id, attempts.failed[0]))
+    before = (await projections.of(scope, thread_id, attempts.asked_by)).conversation.messages
+    after = (await projections.of(scope, thread_id, attempts.run_ids[-1])).conversation.messages
+    first = await input_of(await projections.store.run(scope, thread_id, attempts.run_ids[0]))
     held = {(message.id, message.role): message for message in before}
     changed = [one for one in after if one.role not in _FROM_CLIENTS and held.get((one.id, one.role), one) != one]
-    back = TakingBack(
+    back = Retraction(
         held=held,
         grown=frozenset((one.id, one.role) for one in changed),
         given=frozenset((one.id, one.role) for one in first.messages),

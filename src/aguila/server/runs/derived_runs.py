@@ -23,7 +23,7 @@ from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEven
 from aguila.server.history.projection import input_of, stored_body
 from aguila.server.http.responses import Framing, WrappedFraming
 from aguila.server.limits import STORED
-from aguila.server.runs.start_request import Asked
+from aguila.server.runs.start_request import StartRequest
 from aguila.store import RunRecord, Store
 from aguila.stream.json_values import json_equal
 
@@ -68,23 +68,23 @@ async def latest_derived(store: Store, scope: str, thread_id: str, run_id: str) 
     return None
 
 
-async def resolve_run(asked: Asked, store: Store) -> RunRecord | Asked:
+async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartRequest:
     """Find the run that a request has started before, or the id under which to start it.
 
     A request whose run id is unused, or that does not answer a question asked under its run id, is returned as it is.
     """
-    scope, thread_id, sent = asked.scope, asked.input.thread_id, asked.input.run_id
+    scope, thread_id, sent = request.scope, request.input.thread_id, request.input.run_id
     try:
         run = await store.run(scope, thread_id, sent)
     except NotFound:
-        return asked
-    if run.agent != asked.agent:
-        return asked
-    if await _is_same(asked, run):
+        return request
+    if run.agent != request.agent:
+        return request
+    if await _is_same(request, run):
         return run
-    entries = asked.input.resume
+    entries = request.input.resume
     if not entries:
-        return asked
+        return request
     interrupt_ids = [entry.interrupt_id for entry in entries]
     attempt = 0
     while True:
@@ -93,20 +93,20 @@ async def resolve_run(asked: Asked, store: Store) -> RunRecord | Asked:
             run = await store.run(scope, thread_id, run_id)
         except NotFound:
             break
-        if await _is_answered_by(run, asked, entries, store):
+        if await _is_answered_by(run, request, entries, store):
             return run
         attempt += 1
-    if attempt == 0 and not await _was_asked_under(asked, interrupt_ids, store):
-        return asked
-    return replace(asked, input=replace(asked.input, run_id=run_id))
+    if attempt == 0 and not await _was_asked_under(request, interrupt_ids, store):
+        return request
+    return replace(request, input=replace(request.input, run_id=run_id))
 
 
-async def _is_answered_by(run: RunRecord, asked: Asked, entries: Sequence[ResumeEntry], store: Store) -> bool:
+async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequence[ResumeEntry], store: Store) -> bool:
     """Return whether a derived run is the one that these answers have started before."""
     if run.outcome == "error":
         # The answers may be tried again, unless the client is still reading this run.
-        return asked.cursor is not None and run.first <= asked.cursor < run.last and await _is_same(asked, run)
-    if await _is_same(asked, run):
+        return request.cursor is not None and run.first <= request.cursor < run.last and await _is_same(request, run)
+    if await _is_same(request, run):
         return True
     given = {entry.interrupt_id: entry for entry in (await input_of(run)).resume or ()}
     if not all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in entries):
@@ -120,17 +120,17 @@ async def _is_answered_by(run: RunRecord, asked: Asked, entries: Sequence[Resume
     return True
 
 
-async def _is_same(asked: Asked, run: RunRecord) -> bool:
-    return await offload(asked.is_same, run) if len(run.input) > LARGE else asked.is_same(run)
+async def _is_same(request: StartRequest, run: RunRecord) -> bool:
+    return await offload(request.matches, run) if len(run.input) > LARGE else request.matches(run)
 
 
 def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:
     return first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
 
 
-async def _was_asked_under(asked: Asked, interrupt_ids: Sequence[str], store: Store) -> bool:
+async def _was_asked_under(request: StartRequest, interrupt_ids: Sequence[str], store: Store) -> bool:
     """Return whether one of these interrupts was raised by the run of the sent id, or by a run derived from it."""
-    scope, thread_id, sent = asked.scope, asked.input.thread_id, asked.input.run_id
+    scope, thread_id, sent = request.scope, request.input.thread_id, request.input.run_id
     wanted = set(interrupt_ids)
     raised_by = {one.run_id for one in await store.interrupts(scope, thread_id) if one.interrupt_id in wanted}
     if sent in raised_by:

@@ -44,9 +44,9 @@ _decode = msgspec.json.Decoder(Event).decode
 _decode_lines = msgspec.json.Decoder(Event).decode_lines
 
 DELTAS = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
-"""Events that ``checked_deltas`` takes."""
+"""Events that ``encode_deltas_checked`` takes."""
 
-_PLAIN = frozenset(
+_TEXT_ONLY = frozenset(
     {
         TextMessageStartEvent,
         TextMessageContentEvent,
@@ -63,13 +63,13 @@ _PLAIN = frozenset(
 """Events whose own members are all text: their types say everything about them."""
 
 
-def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
+def encode_checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
     """An event as one line of JSON that the strictest reader accepts, so that nothing malformed ever leaves.
 
     Raises ``EncodeError`` or ``DecodeError``.
     """
     if (
-        (event.__class__ in _PLAIN or (isinstance(event, RunStartedEvent) and event.input is None))
+        (event.__class__ in _TEXT_ONLY or (isinstance(event, RunStartedEvent) and event.input is None))
         and event.metadata is None
         and event.raw_event is None
     ):
@@ -81,41 +81,41 @@ def checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
                 return data
         except (UnicodeError, TypeError, msgspec.MsgspecError):
             pass  # the codec says what is wrong, if it is
-    data = _on_one_line(encode_event(event))
+    data = _remove_newlines(encode_event(event))
     if len(data) > LARGE:
         check_size(data, max_size)
-    _strict.feed(data if len(data) <= LARGE else _shortened_event(event, data))
+    _strict.feed(data if len(data) <= LARGE else _encode_truncated(event, data))
     return data
 
 
-def checked_large(event: Event, max_size: int = MAX_SIZE) -> bytes:
-    """What ``checked`` gives, made so that others can run meanwhile: for events with large strings, and apart."""
-    data = _on_one_line(encode_large(event))
+def encode_checked_large(event: Event, max_size: int = MAX_SIZE) -> bytes:
+    """Do the same for an event with large strings, releasing the GIL between slices. Call it in a thread."""
+    data = _remove_newlines(encode_large(event))
     check_size(data, max_size)
-    _strict.feed(_shortened_event(event, data))
+    _strict.feed(_encode_truncated(event, data))
     return data
 
 
-def _on_one_line(data: bytes) -> bytes:
+def _remove_newlines(data: bytes) -> bytes:
     return data.replace(b"\n", b" ") if b"\n" in data else data  # from a msgspec.Raw
 
 
-def _shortened_event(event: Event, data: bytes) -> bytes:
+def _encode_truncated(event: Event, data: bytes) -> bytes:
     """What is read in place of an event: how long a string is makes no difference to whether it may be there."""
     try:
-        return encode(_shortened(msgspec.to_builtins(event)))
+        return encode(_truncate_strings(msgspec.to_builtins(event)))
     except TypeError:  # a msgspec.Raw
         return data
 
 
-def _shortened(value: Any) -> Any:
+def _truncate_strings(value: Any) -> Any:
     """JSON with the first character of each long string in its place."""
     if isinstance(value, str):
         return value[:1] if len(value) > SHORT else value
     if isinstance(value, _LIST):
-        return [_shortened(element) for element in value]
+        return [_truncate_strings(element) for element in value]
     if isinstance(value, _OBJECT):
-        return {name: _shortened(member) for name, member in value.items()}
+        return {name: _truncate_strings(member) for name, member in value.items()}
     return value
 
 
@@ -123,7 +123,7 @@ _LIST: Any = list
 _OBJECT: Any = dict
 
 
-_MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
+_LARGE_CHECKS: dict[type[Any], Callable[[Any], bool]] = {
     TextMessageContentEvent: lambda event: len(event.delta) > LARGE,
     ReasoningMessageContentEvent: lambda event: len(event.delta) > LARGE,
     ToolCallArgsEvent: lambda event: len(event.delta) > LARGE,
@@ -139,31 +139,31 @@ _MAY_BE_LARGE: dict[type[Any], Callable[[Any], bool]] = {
 
 def is_large_event(event: Event) -> bool:
     """Whether encoding and checking an event should be offloaded."""
-    is_one = _MAY_BE_LARGE.get(event.__class__)
+    is_large_one = _LARGE_CHECKS.get(event.__class__)
     try:
-        return is_one is not None and is_one(event)
+        return is_large_one is not None and is_large_one(event)
     except TypeError:  # something in it is not what its type says, which whoever checks it will tell
         return False
 
 
-async def checked_apart(events: Sequence[Event]) -> list[bytes]:
-    """What ``checked`` gives for each of these events; the event loop is not held by large ones."""
+async def encode_all_checked(events: Sequence[Event]) -> list[bytes]:
+    """What ``encode_checked`` gives for each of these events; the event loop is not held by large ones."""
     if not any(map(is_large_event, events)):
-        return [checked(event, STORED) for event in events]
+        return [encode_checked(event, STORED) for event in events]
     return [
-        await offload(checked_large, event, STORED) if is_large_event(event) else checked(event, STORED)
+        await offload(encode_checked_large, event, STORED) if is_large_event(event) else encode_checked(event, STORED)
         for event in events
     ]
 
 
-def checked_deltas(deltas: Sequence[Event]) -> list[bytes]:
-    """What ``checked`` gives for each of these deltas, made together: 0.3 instead of 0.5 us for each.
+def encode_deltas_checked(deltas: Sequence[Event]) -> list[bytes]:
+    """What ``encode_checked`` gives for each of these deltas, made together: 0.3 instead of 0.5 us for each.
 
     Only for those that ``LiveRun.put`` has looked at, so it raises nothing.
     """
     try:
         body = _encode_lines(deltas)
     except UnicodeError:
-        return [checked(delta) for delta in deltas]  # half a surrogate pair: the codec knows how to write it
+        return [encode_checked(delta) for delta in deltas]  # half a surrogate pair: the codec knows how to write it
     _decode_lines(body)
     return body.splitlines()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from aguila.codec.logs import tell
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.protocol import RunErrorEvent
-from aguila.server.runs.event_encoding import checked
+from aguila.server.runs.event_encoding import encode_checked
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings
@@ -22,17 +22,17 @@ from aguila.store import Lease, RunEnd, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
-_PRUNE_EVERY = 60.0
+PRUNE_INTERVAL = 60.0
 
-_PROBE = 2.0
+_PROBE_TIMEOUT = 2.0
 """Seconds, at most, after which a probe is told that the store does not work."""
 
-_LOST = checked(
+_LOST = encode_checked(
     RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
 )
 
 
-class Keeper:
+class Maintenance:
     """Looks after ``live``, the runs of this process, and ends those that another process has left."""
 
     def __init__(
@@ -53,17 +53,17 @@ class Keeper:
         self._settings = settings
         self._pruned_at = 0.0
 
-    def begin(self) -> list[asyncio.Task[None]]:
+    def start_tasks(self) -> list[asyncio.Task[None]]:
         """The tasks that do it; they end when they are cancelled."""
         return [
-            asyncio.create_task(self._keep(), name="aguila-keeper"),
-            asyncio.create_task(self._hurry(), name="aguila-patience"),
+            asyncio.create_task(self._run_periodically(), name="aguila-keeper"),
+            asyncio.create_task(self._check_store_timeouts(), name="aguila-patience"),
         ]
 
-    async def check(self) -> None:
+    async def check_store(self) -> None:
         """Raise ``StoreUnavailable`` unless the store can write, in a time that whoever asks for it will wait."""
         began = time.monotonic()
-        seconds = min(_PROBE, self._settings.store_patience)
+        seconds = min(_PROBE_TIMEOUT, self._settings.store_patience)
         try:
             async with asyncio.timeout(seconds):
                 await self._store.check()
@@ -72,7 +72,7 @@ class Keeper:
                 raise StoreUnavailable(f"it did not write anything for {seconds:g} seconds") from None
         self._outage.over(began)
 
-    async def _keep(self) -> None:
+    async def _run_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / 3)
             try:
@@ -81,13 +81,13 @@ class Keeper:
                 await self.recover()
                 await self._prune()
                 if self._outage.is_on:  # all of this may have been no more than reading
-                    await self.check()
+                    await self.check_store()
             except StoreUnavailable as error:
                 self._outage.began(error)
             except Exception:  # noqa: BLE001 - the keeper must not die
                 _log.exception("looking after the runs failed; trying again")
 
-    async def _hurry(self) -> None:
+    async def _check_store_timeouts(self) -> None:
         """Fail the runs that wait for the store for too long: their viewers wait with them."""
         patience = self._settings.store_patience
         while True:
@@ -96,7 +96,7 @@ class Keeper:
             now = time.monotonic()
             if now - before < patience / 2:  # else this process was paused, and the store has had no time either
                 for live in list(self._live.values()):
-                    live.lose_patience(now - patience)
+                    live.check_store_timeout(now - patience)
 
     async def _renew(self, live: LiveRun) -> None:
         try:
@@ -104,17 +104,17 @@ class Keeper:
                 live.cancel()
         except StaleLease as error:
             if not live.is_ending:
-                live.lose(error)
+                live.lose_lease(error)
 
     async def recover(self) -> int:
         """Give every run whose owner died its terminal event; gives how many."""
         count = 0
         for run in await self._store.expired():
             if (run.scope, run.thread_id, run.run_id) not in self._live:
-                count += await self.end_lost(run)
+                count += await self.end_if_lost(run)
         return count
 
-    async def end_lost(self, run: RunRecord) -> bool:
+    async def end_if_lost(self, run: RunRecord) -> bool:
         """End a run whose owner is gone; gives whether it is."""
         lease: Lease | None = await self._store.take_over(run, owner=self._owner, lease_seconds=self._settings.lease)
         if lease is None:
@@ -129,7 +129,7 @@ class Keeper:
 
     async def _prune(self) -> None:
         retention = self._settings.retention
-        if retention is None or time.monotonic() - self._pruned_at < _PRUNE_EVERY:
+        if retention is None or time.monotonic() - self._pruned_at < PRUNE_INTERVAL:
             return
         self._pruned_at = time.monotonic()
         removed = await self._store.prune(retention)

@@ -49,17 +49,17 @@ from aguila.server.errors import Disconnected, Rejected, draining
 from aguila.server.history.agent_input import Prepared, prepare
 from aguila.server.history.projection import Projections
 from aguila.server.http.responses import Watched, is_terminal
-from aguila.server.interrupts.langgraph_pages import has_command_answer, with_resume
-from aguila.server.interrupts.plan import ResumePlan, ordinary_plan, plan_resume
+from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
+from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
 from aguila.server.runs.derived_runs import latest_derived, resolve_run
-from aguila.server.runs.event_encoding import checked_apart
-from aguila.server.runs.maintenance import Keeper
-from aguila.server.runs.run_context import Beginning, new_id
+from aguila.server.runs.event_encoding import encode_all_checked
+from aguila.server.runs.maintenance import Maintenance
+from aguila.server.runs.run_context import RunContextLoader, new_id
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.shield import shielded
-from aguila.server.runs.start_request import Asked, Started
-from aguila.server.runs.thread_queue import Turns
-from aguila.server.runs.unstored import Unstored, begin_unstored
+from aguila.server.runs.shield import run_shielded
+from aguila.server.runs.start_request import StartRequest, StartResult
+from aguila.server.runs.thread_queue import ThreadQueues
+from aguila.server.runs.unstored import UnstoredStart, begin_unstored
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings
 from aguila.server.store_health import Outage
@@ -67,13 +67,13 @@ from aguila.store import MemoryStore, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
-MOMENT = 0.5
+STOP_NOW_TIMEOUT = 0.5
 """Seconds that each wait of a drain takes at most when it was told to hurry."""
 
-_CALLS = 3
+_CANCEL_ATTEMPTS = 3
 """How often a run is told to let go: the first time it may stop waiting for its agent, and try to store its end."""
 
-_HEAR_AGAIN = 1.0
+_LISTEN_RETRY = 1.0
 """Seconds after which a run listens again for cancel requests if the store could not be read."""
 
 
@@ -98,13 +98,15 @@ class Runs:
         self._settings = settings
         self._warn = warn
         self._admitted: Counter[str] = Counter()
-        self._total = 0
-        self.is_hurried = False
+        self._admitted_total = 0
+        self.is_stopping_now = False
         self._stopping = asyncio.Event()  # set with ``is_draining``
         self._empty: asyncio.Future[None] | None = None  # who waits for the last run to end
-        self._turns = Turns()
-        self._keeping: list[asyncio.Task[None]] = []
-        self.keeper = Keeper(store, self.live, self._remote, owner=self.owner, outage=self.outage, settings=settings)
+        self._queues = ThreadQueues()
+        self._maintenance_tasks: list[asyncio.Task[None]] = []
+        self.maintenance = Maintenance(
+            store, self.live, self._remote, owner=self.owner, outage=self.outage, settings=settings
+        )
 
     @property
     def is_orphaned(self) -> bool:
@@ -113,10 +115,10 @@ class Runs:
 
     async def open(self) -> None:
         """End what a dead process left, and begin to look after what is on."""
-        await self.keeper.recover()
-        self._keeping = self.keeper.begin()
+        await self.maintenance.recover()
+        self._maintenance_tasks = self.maintenance.start_tasks()
 
-    def refuse(self) -> None:
+    def stop_admission(self) -> None:
         """Take nothing new."""
         self.is_draining = True
         self._stopping.set()
@@ -127,50 +129,52 @@ class Runs:
         A run whose end cannot be stored in the time that the store may take gets its end from whoever opens it next.
         """
         settings = self._settings
-        self.refuse()
-        await self._emptied(settings.drain)
+        self.stop_admission()
+        await self._wait_until_empty(settings.drain)
         for live in [*self.live.values(), *self._unstored]:
             live.cancel()
-        await self._emptied(settings.cancel_grace + settings.store_patience)
-        await self._let_go()
+        await self._wait_until_empty(settings.cancel_grace + settings.store_patience)
+        await self._release_tasks()
 
-    async def _emptied(self, seconds: float) -> None:
+    async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no run is left, and none that was let in and is about to begin; but no longer than this."""
-        if self._total:
+        if self._admitted_total:
             self._empty = self._loop.create_future()
-            await asyncio.wait([self._empty], timeout=min(seconds, MOMENT) if self.is_hurried else seconds)
+            await asyncio.wait(
+                [self._empty], timeout=min(seconds, STOP_NOW_TIMEOUT) if self.is_stopping_now else seconds
+            )
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Let the drain wait for nothing more but a moment, in which agents that stop when they are told to do."""
-        self.is_hurried = True
+        self.is_stopping_now = True
         if self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    async def _let_go(self) -> None:
+    async def _release_tasks(self) -> None:
         """End the tasks of the runs that are left, whatever they wait for."""
         left = {live.task for live in [*self.live.values(), *self._unstored] if live.task is not None}
-        for _ in range(_CALLS):
+        for _ in range(_CANCEL_ATTEMPTS):
             if not left:
                 return
             for task in left:
                 task.cancel()
-            left = (await asyncio.wait(left, timeout=MOMENT))[1]
+            left = (await asyncio.wait(left, timeout=STOP_NOW_TIMEOUT))[1]
 
     async def close(self) -> None:
         """Drain, if that was not done, then let go of everything; in bounded time, whatever the store does."""
         if not self.is_draining:
             await self.drain()
-        await self._let_go()  # also of what was just beginning when the drain was over
-        for task in self._keeping:
+        await self._release_tasks()  # also of what was just beginning when the drain was over
+        for task in self._maintenance_tasks:
             task.cancel()
-        leaving = [*self._keeping, asyncio.create_task(self._remote.close())]
+        leaving = [*self._maintenance_tasks, asyncio.create_task(self._remote.close())]
         _, left = await asyncio.wait(leaving, timeout=self._settings.store_patience)
         for task in left:
             task.cancel()
 
     # Starting
 
-    async def start(self, asked: Asked) -> Started:
+    async def start(self, asked: StartRequest) -> StartResult:
         """Start a run, or find the one that this request started before.
 
         Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if nobody waits for it any more.
@@ -179,21 +183,21 @@ class Runs:
         try:
             self._admit(scope)
         except Rejected:
-            found = await self._found(asked)  # coming back is always possible
+            found = await self._find_started(asked)  # coming back is always possible
             if found is None:
                 raise
             return found
         if self.has_queue:
             # Nobody has to wait for a turn to come back to a run that has had its own.
-            found = await self._found(asked) if self._turns.is_taken(scope, asked.input.thread_id) else None
+            found = await self._find_started(asked) if self._queues.is_busy(scope, asked.input.thread_id) else None
             if found is not None:
                 self._release(scope)
                 return found
-            return await self._turns.take(asked, partial(self._let_in, scope), self._start)
-        return await self._let_in(scope, self._start(asked))
+            return await self._queues.start_in_turn(asked, partial(self._release_unless_live, scope), self._start)
+        return await self._release_unless_live(scope, self._start(asked))
 
-    async def _let_in(self, scope: str, starting: Awaitable[Started]) -> Started:
-        started: Started | None = None
+    async def _release_unless_live(self, scope: str, starting: Awaitable[StartResult]) -> StartResult:
+        started: StartResult | None = None
         try:
             started = await starting
             return started
@@ -206,7 +210,7 @@ class Runs:
         limits = self._settings.limits
         if self.is_draining:
             return draining()
-        if self._admitted.get(scope, 0) >= limits.runs_per_scope or self._total >= limits.runs:
+        if self._admitted.get(scope, 0) >= limits.runs_per_scope or self._admitted_total >= limits.runs:
             return _too_many_runs()
         return None
 
@@ -218,12 +222,12 @@ class Runs:
 
     def _count(self, scope: str) -> None:
         self._admitted[scope] += 1
-        self._total += 1
+        self._admitted_total += 1
 
-    def _count_alone(self, scope: str, beginning: asyncio.Task[Started]) -> None:
+    def _count_until_begun(self, scope: str, beginning: asyncio.Task[StartResult]) -> None:
         """Count a run that is still beginning, while the request for it is cancelled: it is driven all the same."""
 
-        def release(task: asyncio.Task[Started]) -> None:
+        def release(task: asyncio.Task[StartResult]) -> None:
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self._release(scope)
@@ -234,18 +238,18 @@ class Runs:
         beginning.add_done_callback(release)
 
     def _release(self, scope: str) -> None:
-        self._total -= 1
+        self._admitted_total -= 1
         self._admitted[scope] -= 1
         if not self._admitted[scope]:
             del self._admitted[scope]
-        if not self._total and self._empty is not None and not self._empty.done():
+        if not self._admitted_total and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    async def _start(self, asked: Asked) -> Started:
+    async def _start(self, asked: StartRequest) -> StartResult:
         # Without answers, on a thread where none are awaited, there is nothing to plan; and ``begin`` tells if some
         # are. So the first try is made without reading anything, and everything is looked at only if it fails.
         has_answers = bool(asked.input.resume) or has_command_answer(asked.input)
-        is_guess = not has_answers
+        is_optimistic = not has_answers
         while True:
             if self.is_draining:
                 raise draining()
@@ -254,21 +258,21 @@ class Runs:
                 await self._check_agent(asked)
                 resolved = await self._resolve(asked)
                 if isinstance(resolved, RunRecord):
-                    return Started(record=resolved)
+                    return StartResult(record=resolved)
                 request = resolved
             try:
-                prepared, plan = await self._plan(request, is_guess)
+                prepared, plan = await self._plan(request, is_optimistic)
             except Rejected:
-                found = await self._found(asked)
+                found = await self._find_started(asked)
                 if found is None:
                     raise
                 return found  # it was refused because this very request was accepted before
             if plan is None:
-                return Started(is_hydration=True)
+                return StartResult(is_hydration=True)
             try:
                 beginning = self._begin(request, prepared, plan)
-                started = await shielded(beginning, partial(self._count_alone, asked.scope))
-                if is_guess:
+                started = await run_shielded(beginning, partial(self._count_until_begun, asked.scope))
+                if is_optimistic:
                     for notice in prepared.notices:
                         self._warn(notice)
                 return started
@@ -276,28 +280,28 @@ class Runs:
                 raise _wrong_agent(error.agent) from None
             except RunExists as error:
                 record = error.run
-                if asked.is_same(record):
-                    return Started(record=record)
+                if asked.matches(record):
+                    return StartResult(record=record)
                 is_derived = request.input.run_id != asked.input.run_id  # then look again: it has just begun
-                if not is_guess and not is_derived:
+                if not is_optimistic and not is_derived:
                     message = "this run id was used on this thread for another request"
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
-                if not is_guess:  # else see first whether this one could run at all
-                    await self._wait_for(error.run, plan)
+                if not is_optimistic:  # else see first whether this one could run at all
+                    await self._wait_for_thread(error.run, plan)
             except TooManyRuns:
-                if not await self.keeper.recover():  # what a process that died has left counts until it is ended
+                if not await self.maintenance.recover():  # what a process that died has left counts until it is ended
                     raise _too_many_runs() from None
             except ThreadMoved:
                 pass  # a run ended with a question between the two: ask again whether this one may begin (INT-15)
             except InterruptTaken as error:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
-            is_guess = False
-            if asked.is_gone():
+            is_optimistic = False
+            if asked.is_disconnected():
                 raise Disconnected
 
-    async def _check_agent(self, asked: Asked) -> None:
+    async def _check_agent(self, asked: StartRequest) -> None:
         """Raise ``Rejected`` if the thread belongs to another agent: its answers start, or find, no run of this one."""
         try:
             owner = (await self.store.thread(asked.scope, asked.input.thread_id)).agent
@@ -306,31 +310,31 @@ class Runs:
         if owner != asked.agent:
             raise _wrong_agent(owner)
 
-    async def _wait_for(self, run: RunRecord, plan: ResumePlan) -> None:
-        if plan.is_retry or plan.is_given_up:  # of two that try again one does, also if nobody watches it yet
-            raise _taken(plan, run)
+    async def _wait_for_thread(self, run: RunRecord, plan: ResumePlan) -> None:
+        if plan.is_retry or plan.is_abandoned:  # of two that try again one does, also if nobody watches it yet
+            raise _interrupt_taken(plan, run)
         try:
-            await self._make_way(run)
+            await self._wait_or_preempt(run)
         except Rejected as refusal:
-            if refusal.code != "thread_busy" or not plan.taken:
+            if refusal.code != "thread_busy" or not plan.contested:
                 raise
-            raise _taken(plan, run) from None
+            raise _interrupt_taken(plan, run) from None
 
-    async def _found(self, asked: Asked) -> Started | None:
+    async def _find_started(self, asked: StartRequest) -> StartResult | None:
         """Find the run that this request started before, if it did."""
         resolved = await self._resolve(asked)
-        return Started(record=resolved) if isinstance(resolved, RunRecord) else None
+        return StartResult(record=resolved) if isinstance(resolved, RunRecord) else None
 
-    async def _resolve(self, asked: Asked) -> RunRecord | Asked:
+    async def _resolve(self, asked: StartRequest) -> RunRecord | StartRequest:
         """Find the run that this request started before; else return the request with its answers and stored id."""
         if has_command_answer(asked.input):
-            found = await with_resume(asked, self.store)
+            found = await translate_command(asked, self.store)
             if isinstance(found, RunRecord):
                 return found
             asked = found
         return await resolve_run(asked, self.store)
 
-    async def _plan(self, asked: Asked, is_guess: bool) -> tuple[Prepared, ResumePlan | None]:
+    async def _plan(self, asked: StartRequest, is_optimistic: bool) -> tuple[Prepared, ResumePlan | None]:
         """What the agent will see, and what the run may begin with. A guess tells no notices: it may not come true."""
         settings = self._settings
         prepared = await prepare(
@@ -342,8 +346,8 @@ class Runs:
         )
         if prepared.is_hydration:
             return prepared, None
-        if is_guess:
-            return prepared, ordinary_plan(prepared.input)
+        if is_optimistic:
+            return prepared, plan_without_answers(prepared.input)
         plan = await plan_resume(
             prepared.input,
             store=self.store,
@@ -357,7 +361,7 @@ class Runs:
             self._warn(notice)
         return prepared, plan
 
-    async def _begin(self, asked: Asked, prepared: Prepared, plan: ResumePlan) -> Started:
+    async def _begin(self, asked: StartRequest, prepared: Prepared, plan: ResumePlan) -> StartResult:
         settings, store, scope = self._settings, self.store, asked.scope
         seen = prepared.input
         thread_id, run_id = seen.thread_id, seen.run_id
@@ -366,13 +370,13 @@ class Runs:
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=seen.parent_run_id,
-            input=_echo(prepared.sent) if settings.echo_input else None,
+            input=_echoed_input(prepared.sent) if settings.echo_input else None,
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
             # By itself it has nothing but ids in it, which were checked when they came.
             is_plain = len(prelude) == 1 and started.input is None
-            lines = [encode_event(started)] if is_plain else await checked_apart(prelude)
+            lines = [encode_event(started)] if is_plain else await encode_all_checked(prelude)
         except DecodeError as error:  # an input that is one level deeper in its echo
             raise Rejected(422, "malformed_input", error.message, "") from None
         began = time.monotonic()
@@ -406,7 +410,7 @@ class Runs:
             outage=self.outage,
             loop=self._loop,
         )
-        beginning = Beginning(
+        beginning = RunContextLoader(
             self.projections,
             live,
             seen,
@@ -422,23 +426,23 @@ class Runs:
         key = (scope, thread_id, run_id)
         self.live[key] = live
         # In the next round of the event loop: its first event can be sent in this one.
-        self._loop.call_soon(self._drive, key, live, self._agents[asked.agent], beginning.load)
-        return Started(live=live, first=first)
+        self._loop.call_soon(self._start_task, key, live, self._agents[asked.agent], beginning.load)
+        return StartResult(live=live, first=first)
 
-    def _drive(self, key: Key, live: LiveRun, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
+    def _start_task(self, key: Key, live: LiveRun, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
         driving = live.drive(agent, load, self._settings.cancel_grace)
         live.task = task = self._loop.create_task(driving, name=f"run {key[2]}")
-        task.add_done_callback(lambda task: self._forget(key, task))
+        task.add_done_callback(lambda task: self._remove(key, task))
         if not isinstance(self.store, MemoryStore):  # which no other process can write a cancel request to
-            live.watch = self._loop.create_task(self._watch(live))
+            live.watch = self._loop.create_task(self._listen_for_cancel(live))
 
-    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _remove(self, key: Key, task: asyncio.Task[None]) -> None:
         del self.live[key]
         self._release(key[0])
         if not task.cancelled() and task.exception() is not None:
             tell(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
 
-    async def start_unstored(self, asked: Asked) -> Unstored:
+    async def start_unstored(self, asked: StartRequest) -> UnstoredStart:
         """Start a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""
         scope, settings = asked.scope, self._settings
         self._admit(scope)
@@ -461,10 +465,10 @@ class Runs:
 
     # A busy thread
 
-    async def _make_way(self, run: RunRecord) -> None:
+    async def _wait_or_preempt(self, run: RunRecord) -> None:
         """Return when it is worth trying again. Raises ``Rejected``."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
-        if live is None and (await self.keeper.end_lost(run) or await self._is_being_ended(run)):
+        if live is None and (await self.maintenance.end_if_lost(run) or await self._wait_for_recovery(run)):
             return
         busy = self._settings.busy
         if live is not None and live.is_ending:
@@ -472,12 +476,12 @@ class Runs:
             if not live.ended.done():
                 raise StoreUnavailable(f"the end of run {run.run_id!r} is not stored yet")
         elif busy == "queue":
-            await self._ended_or_stopping(run, live)
-        elif busy == "replace" or (busy == "auto" and await self._yields(run, live)):
+            await self._wait_for_end_or_drain(run, live)
+        elif busy == "replace" or (busy == "auto" and await self._is_unwatched(run, live)):
             try:
                 await self.cancel(run.scope, run.thread_id, run.run_id)
                 async with asyncio.timeout(self._settings.cancel_grace + 2.0):
-                    await self._ended(run, live)
+                    await self._wait_for_end(run, live)
             except NotFound:
                 return  # it has ended, and its thread was deleted
             except TimeoutError:
@@ -485,26 +489,26 @@ class Runs:
         else:
             raise Rejected(409, "thread_busy", f"run {run.run_id} is on; cancel it or wait", "/threadId")
 
-    async def _yields(self, run: RunRecord, live: LiveRun | None) -> bool:
+    async def _is_unwatched(self, run: RunRecord, live: LiveRun | None) -> bool:
         """Whether nobody watches a run."""
-        return await (self._remote.yields(run) if live is None else live.unwatched())
+        return await (self._remote.cancel_if_unwatched(run) if live is None else live.is_unwatched())
 
-    def watchable(self, run: RunRecord) -> Watched | None:
+    def find_watched(self, run: RunRecord) -> Watched | None:
         """What somebody who watches a run that is on has to join; None if the run has ended meanwhile."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
         if live is not None or run.owner == self.owner:
             return live
-        return self._remote.of(run)
+        return self._remote.get(run)
 
-    async def watchable_on(self, scope: str, thread_id: str) -> Watched | None:
+    async def find_watched_on(self, scope: str, thread_id: str) -> Watched | None:
         """The same for the run that is on, on a thread."""
         for key, live in self.live.items():
             if key[:2] == (scope, thread_id):
                 return live
         runs = await self.store.runs(scope, thread_id)
-        return self.watchable(runs[-1]) if runs and runs[-1].is_running else None
+        return self.find_watched(runs[-1]) if runs and runs[-1].is_running else None
 
-    async def _is_being_ended(self, run: RunRecord) -> bool:
+    async def _wait_for_recovery(self, run: RunRecord) -> bool:
         """Whether somebody else ends the run, because its owner is gone; returns when that is done."""
         try:
             run = await self.store.run(run.scope, run.thread_id, run.run_id)
@@ -513,12 +517,12 @@ class Runs:
         if run.is_running and run.epoch > 1:
             try:
                 async with asyncio.timeout(self._settings.cancel_grace):
-                    await self._ended(run, None)
+                    await self._wait_for_end(run, None)
             except TimeoutError:
                 return False  # this one has died too, or it cannot write
         return not run.is_running or run.epoch > 1
 
-    async def _ended(self, run: RunRecord, live: LiveRun | None) -> None:
+    async def _wait_for_end(self, run: RunRecord, live: LiveRun | None) -> None:
         if live is not None:
             await asyncio.shield(live.ended)
             return
@@ -532,9 +536,9 @@ class Runs:
         finally:
             await tail.aclose()
 
-    async def _ended_or_stopping(self, run: RunRecord, live: LiveRun | None) -> None:
+    async def _wait_for_end_or_drain(self, run: RunRecord, live: LiveRun | None) -> None:
         """The same, but no longer than this process goes on: a run of another one may take hours."""
-        waiting = [asyncio.ensure_future(self._ended(run, live)), asyncio.ensure_future(self._stopping.wait())]
+        waiting = [asyncio.ensure_future(self._wait_for_end(run, live)), asyncio.ensure_future(self._stopping.wait())]
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -565,9 +569,9 @@ class Runs:
 
     def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
         """Have a request that waits for its turn in this process not run; gives whether there was one."""
-        return self._turns.withdraw(scope, thread_id, run_id)
+        return self._queues.withdraw(scope, thread_id, run_id)
 
-    async def _watch(self, live: LiveRun) -> None:
+    async def _listen_for_cancel(self, live: LiveRun) -> None:
         """Hear cancel requests from other processes, until one holds."""
         lease = live.lease
         key = (lease.scope, lease.thread_id, lease.run_id)
@@ -576,20 +580,20 @@ class Runs:
                 if await self.store.cancel_requested(lease) == "always":
                     live.cancel()
                     return
-                granted = await live.unwatched()
+                granted = await live.is_unwatched()
                 if not live.is_ending:  # its end is the best answer
                     await self.store.settle_cancel(*key, granted=granted)
             except StoreError:
-                await asyncio.sleep(_HEAR_AGAIN)
+                await asyncio.sleep(_LISTEN_RETRY)
 
 
-def _echo(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
+def _echoed_input(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
     """An input for a log that stands alone: a run without a state began with ``{}``, which means the same (IN-11)."""
     return input if input.state is not None else replace(input, state={})
 
 
-def _taken(plan: ResumePlan, run: RunRecord) -> Rejected:
-    message = f"interrupt {plan.taken[0]} is being answered by run {run.run_id}"
+def _interrupt_taken(plan: ResumePlan, run: RunRecord) -> Rejected:
+    message = f"interrupt {plan.contested[0]} is being answered by run {run.run_id}"
     return Rejected(409, "interrupt_taken", message, "/resume")
 
 

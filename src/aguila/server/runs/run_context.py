@@ -17,12 +17,12 @@ from aguila.agent.context import RunContext
 from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, replace
 from aguila.server.history.projection import Projections
 from aguila.server.interrupts.plan import ResumePlan
-from aguila.server.interrupts.retry import take_back
+from aguila.server.interrupts.retry import retract_attempts
 from aguila.server.runs.run_task import LiveRun
 from aguila.stream import EventWriter
 
 
-class Beginning(msgspec.Struct):
+class RunContextLoader(msgspec.Struct):
     """A run as far as it is known when its first events, the ``prelude``, are stored.
 
     It has nothing of the request but what the agent sees: a body may be large, and a run long.
@@ -54,16 +54,16 @@ class Beginning(msgspec.Struct):
         for event in self.prelude:
             writer.emit(event)
         brought, snapshot = seen, None
-        if plan.after is not None:
-            back, snapshot = await take_back(plan.after, self.projections, scope, thread_id, run_id)
-            brought = replace(seen, messages=back.rest_of(seen.messages))
+        if plan.failed_attempts is not None:
+            back, snapshot = await retract_attempts(plan.failed_attempts, self.projections, scope, thread_id, run_id)
+            brought = replace(seen, messages=back.filter_messages(seen.messages))
         if snapshot is None and self.restates_messages:
             view = await self.projections.of(scope, thread_id, run_id)
             snapshot = MessagesSnapshotEvent(messages=view.conversation.messages)
         if snapshot is not None:
             live.put(writer.emit(snapshot))
             await live.room()
-        if plan.is_given_up:
+        if plan.is_abandoned:
             live.cancel()  # before it began
         # Not before the run has begun: the run before it may still have been writing its session.
         if self.has_history:
@@ -73,8 +73,8 @@ class Beginning(msgspec.Struct):
         if plan.root_run_id != run_id:
             recorded = await store.recorded(scope, thread_id, plan.root_run_id)
         return RunContext(
-            input=seen if plan.original is None else plan.original,
-            resume_input=None if plan.original is None else brought,
+            input=seen if plan.original_input is None else plan.original_input,
+            resume_input=None if plan.original_input is None else brought,
             thread_id=thread_id,
             run_id=run_id,
             writer=writer,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def shielded(work: Coroutine[Any, Any, T], on_abandoned: Callable[[asyncio.Task[T]], None]) -> T:
+async def run_shielded(work: Coroutine[Any, Any, T], on_abandoned: Callable[[asyncio.Task[T]], None]) -> T:
     """Run a coroutine to completion even if its caller is cancelled.
 
     If the caller is cancelled, the work continues in its task, which is passed to ``on_abandoned``.

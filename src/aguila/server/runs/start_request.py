@@ -18,7 +18,7 @@ from aguila.server.runs.run_task import LiveRun
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a run: what was sent, by whom."""
 
     input: RunAgentInput
@@ -28,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     agent: str = DEFAULT_AGENT
 
-    is_gone: Callable[[], bool] = bool
+    is_disconnected: Callable[[], bool] = bool
     """Whether the client has hung up: who waits for its turn need not run then."""
     cursor: int | None = None
     """The last event that the client has seen, if it comes back to a stream that was cut."""
@@ -38,9 +38,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """What tells one body from another."""
-        return fingerprint(self.body) if self.digest is None else self.digest
+        return hash_body(self.body) if self.digest is None else self.digest
 
-    def is_same(self, record: RunRecord) -> bool:
+    def matches(self, record: RunRecord) -> bool:
         """Whether the run was asked for with this request, whatever the spelling of its JSON."""
         return record.agent == self.agent and self._has_same_input(record)
 
@@ -48,7 +48,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return record.fingerprint == self.fingerprint or encode(stored_body(record)) == encode(self.input)
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class StartResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a request led to.
 
     A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
@@ -70,6 +70,6 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.record is None else self.record.run_id
 
 
-def fingerprint(body: bytes) -> str:
+def hash_body(body: bytes) -> str:
     """What tells one body from another."""
     return sha256(body).hexdigest()

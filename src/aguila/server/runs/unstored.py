@@ -19,10 +19,10 @@ from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
 from aguila.server.history.agent_input import prepare
 from aguila.server.history.projection import Projections
-from aguila.server.runs.event_encoding import checked_apart
+from aguila.server.runs.event_encoding import encode_all_checked
 from aguila.server.runs.run_context import new_id
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.start_request import Asked
+from aguila.server.runs.start_request import StartRequest
 from aguila.server.settings import Settings
 from aguila.store import Batch, MemoryStore, Store
 from aguila.stream import EventWriter
@@ -50,7 +50,7 @@ class UnstoredRun(LiveRun):
         return await resolve_file(self.files, self.lease.scope, file_id)
 
 
-class Unstored(msgspec.Struct, frozen=True, kw_only=True):
+class UnstoredStart(msgspec.Struct, frozen=True, kw_only=True):
     """A run that has begun: its own store, the first events there, and what its agent needs to know."""
 
     live: UnstoredRun
@@ -59,16 +59,18 @@ class Unstored(msgspec.Struct, frozen=True, kw_only=True):
     load: Callable[[], Awaitable[RunContext]]
 
 
-async def begin_unstored(asked: Asked, projections: Projections, settings: Settings, warn: Warn) -> Unstored:
+async def begin_unstored(
+    request: StartRequest, projections: Projections, settings: Settings, warn: Warn
+) -> UnstoredStart:
     """Begin a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""
-    if asked.input.resume:
+    if request.input.resume:
         message = "a run that is not stored cannot answer a question; post the answer without ?store=false"
         raise Rejected(422, "resume_not_stored", message, "/resume")
     prepared = await prepare(
-        asked.input,
+        request.input,
         history=settings.history,
         projections=projections,
-        scope=asked.scope,
+        scope=request.scope,
         allow_system_messages=settings.allow_system_messages,
     )
     for notice in prepared.notices:
@@ -82,19 +84,19 @@ async def begin_unstored(asked: Asked, projections: Projections, settings: Setti
     )
     prelude: list[Event] = [started, *prepared.prelude]
     try:
-        lines = await checked_apart(prelude)
+        lines = await encode_all_checked(prelude)
     except DecodeError as error:
         raise Rejected(422, "malformed_input", error.message, "") from None
-    session = await projections.store.session(asked.scope, seen.thread_id)
+    session = await projections.store.session(request.scope, seen.thread_id)
     store = MemoryStore(max_bytes=_MAX_BYTES)
     await store.open()
     lease, first = await store.begin(
-        asked.scope,
+        request.scope,
         seen.thread_id,
         seen.run_id,
         owner="",
         lease_seconds=settings.lease,
-        input=asked.body,  # a reader that needs a state to begin with finds it there
+        input=request.body,  # a reader that needs a state to begin with finds it there
         fingerprint="",
         events=lines,
     )
@@ -123,12 +125,12 @@ async def begin_unstored(asked: Asked, projections: Projections, settings: Setti
             root_run_id=seen.run_id,
             parent_run_id=seen.parent_run_id,
             session=None if session is None else msgspec.json.decode(session),
-            principal=asked.principal,
-            headers=asked.headers,
+            principal=request.principal,
+            headers=request.headers,
             client_state=state,
             max_state=settings.limits.state,
             is_stored=False,
             debug=settings.debug,
         )
 
-    return Unstored(live=live, store=store, first=first, load=load)
+    return UnstoredStart(live=live, store=store, first=first, load=load)

@@ -24,17 +24,17 @@ _log = logging.getLogger("aguila.server")
 Key = tuple[str, str, str]
 """Scope, thread id, run id."""
 
-HANG_UP = 0.25
+DISCONNECT_DELAY = 0.25
 """Seconds that a hang-up may take to arrive: a client that stops and goes on at once does so on two connections."""
 
-_ANSWER = 2.0
+_OWNER_TIMEOUT = 2.0
 """Seconds that an owner has to say whether its run is watched."""
 
 
 class Viewer(Protocol):
     """Somebody who watches a run."""
 
-    def break_off(self, event: bytes | None) -> None:
+    def end_early(self, event: bytes | None) -> None:
         """End the stream, with this event if there is one: the log will not bring the end."""
         ...
 
@@ -68,7 +68,7 @@ class Viewers:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def gone(self, seconds: float) -> bool:
+    async def wait_until_empty(self, seconds: float) -> bool:
         """Whether nobody watches, within some time: a browser's hanging up may arrive after its next request."""
         if not self._all:
             return True
@@ -82,51 +82,51 @@ class Viewers:
 class RemoteRun:
     """A run of another process as it is seen from this one."""
 
-    __slots__ = ("_forget", "_is_noted", "_key", "_name", "_seconds", "_store", "noting", "viewers")
+    __slots__ = ("_forget", "_is_registered", "_key", "_name", "_seconds", "_store", "update_task", "viewers")
 
     def __init__(self, store: Store, key: Key, name: str, seconds: float, forget: Callable[[], None]) -> None:
         self.viewers = Viewers()
-        self.noting: asyncio.Task[None] | None = None
+        self.update_task: asyncio.Task[None] | None = None
         """See ``responses.Watched``."""
         self._store = store
         self._key = key
         self._name = name
         self._seconds = seconds
         self._forget = forget
-        self._is_noted = False
+        self._is_registered = False
 
     def join(self, viewer: Viewer) -> None:
         """Somebody watches."""
         self.viewers.add(viewer)
-        self._note()
+        self._schedule_update()
 
     def leave(self, viewer: Viewer, grace: float | None) -> None:
         """Somebody went away. What follows from that is up to the owner."""
         self.viewers.discard(viewer)
-        self._note()
+        self._schedule_update()
 
     async def renew(self) -> None:
         """Say once more that somebody watches."""
-        self._is_noted = False
-        self._note()
-        await self.noted()
+        self._is_registered = False
+        self._schedule_update()
+        await self.wait_for_update()
 
-    async def noted(self) -> None:
+    async def wait_for_update(self) -> None:
         """Return when the store knows what we know, or cannot be told."""
-        if self.noting is not None:
-            await asyncio.wait([self.noting])
+        if self.update_task is not None:
+            await asyncio.wait([self.update_task])
 
-    def _note(self) -> None:
-        if self.noting is None:
-            self.noting = asyncio.create_task(self._tell())
+    def _schedule_update(self) -> None:
+        if self.update_task is None:
+            self.update_task = asyncio.create_task(self._update_store())
 
-    async def _tell(self) -> None:
+    async def _update_store(self) -> None:
         scope, thread_id, run_id = self._key
         try:
             # One after the other: what was said last must be what is true.
-            while self._is_noted != (len(self.viewers) > 0):
-                self._is_noted = not self._is_noted
-                if self._is_noted:
+            while self._is_registered != (len(self.viewers) > 0):
+                self._is_registered = not self._is_registered
+                if self._is_registered:
                     await self._store.watch(scope, thread_id, run_id, viewer=self._name, seconds=self._seconds)
                 else:
                     await self._store.unwatch(scope, thread_id, run_id, viewer=self._name)
@@ -134,21 +134,21 @@ class RemoteRun:
             what = f"who watches the run could not be noted: {error}"
             tell(_log, logging.INFO, what, thread=thread_id, run=run_id)
         finally:
-            self.noting = None
+            self.update_task = None
         if not self.viewers:
             self._forget()
 
-    async def yields(self) -> bool:
+    async def cancel_if_unwatched(self) -> bool:
         """Have the owner cancel the run if nobody watches it anywhere; gives whether it does, or the run has ended.
 
         Raises ``NotFound``, ``StoreUnavailable``.
         """
-        if not await self.viewers.gone(HANG_UP):
+        if not await self.viewers.wait_until_empty(DISCONNECT_DELAY):
             return False
-        await self.noted()
+        await self.wait_for_update()
         await self._store.request_cancel(*self._key, unwatched=True)
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with asyncio.timeout(_OWNER_TIMEOUT):
                 run = await self._store.cancel_settled(*self._key)
         except TimeoutError:
             await self._store.settle_cancel(*self._key, granted=False)
@@ -165,18 +165,18 @@ class RemoteRuns:
         self._seconds = seconds
         self._all: dict[Key, RemoteRun] = {}
 
-    def of(self, record: RunRecord) -> RemoteRun:
+    def get(self, record: RunRecord) -> RemoteRun:
         """A run for somebody who is about to watch it."""
         key = (record.scope, record.thread_id, record.run_id)
         found = self._all.get(key)
         if found is None:
-            found = self._all[key] = self._made(key)
+            found = self._all[key] = self._create(key)
         return found
 
-    async def yields(self, record: RunRecord) -> bool:
+    async def cancel_if_unwatched(self, record: RunRecord) -> bool:
         """See ``RemoteRun``."""
         key = (record.scope, record.thread_id, record.run_id)
-        return await (self._all.get(key) or self._made(key)).yields()
+        return await (self._all.get(key) or self._create(key)).cancel_if_unwatched()
 
     async def renew(self) -> None:
         """Say of each once more that somebody watches it."""
@@ -185,10 +185,10 @@ class RemoteRuns:
     async def close(self) -> None:
         """Say that nobody does, for those whose streams are ending."""
         remotes = list(self._all.values())
-        await asyncio.gather(*(remote.viewers.gone(HANG_UP) for remote in remotes))
-        await asyncio.gather(*(remote.noted() for remote in remotes))
+        await asyncio.gather(*(remote.viewers.wait_until_empty(DISCONNECT_DELAY) for remote in remotes))
+        await asyncio.gather(*(remote.wait_for_update() for remote in remotes))
 
-    def _made(self, key: Key) -> RemoteRun:
+    def _create(self, key: Key) -> RemoteRun:
         return RemoteRun(self._store, key, self._name, self._seconds, partial(self._forget, key))
 
     def _forget(self, key: Key) -> None:

@@ -17,25 +17,25 @@ from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import AssistantMessage, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
 from aguila.server.history.projection import Projections
-from aguila.server.runs.start_request import Asked
+from aguila.server.runs.start_request import StartRequest
 
 
-async def ungrouped(asked: Asked, projections: Projections) -> Asked:
+async def ungrouped(request: StartRequest, projections: Projections) -> StartRequest:
     """Return a start request with the thread's own messages where the client sent them back regrouped.
 
     The request keeps its fingerprint, so that the same request finds its run again.
     """
-    given = asked.input
+    given = request.input
     try:
-        view = await projections.of(asked.scope, given.thread_id, given.parent_run_id)
+        view = await projections.of(request.scope, given.thread_id, given.parent_run_id)
     except NotFound:
-        return asked
+        return request
     messages = ungroup(given.messages, view.conversation.messages)
     if messages is given.messages and given.state != {}:
-        return asked
+        return request
     restored = replace(given, messages=list(messages), state=None if given.state == {} else given.state)
-    body = await offload(encode, restored) if len(asked.body) > SHORT else encode(restored)
-    return replace(asked, input=restored, body=body, digest=asked.fingerprint)
+    body = await offload(encode, restored) if len(request.body) > SHORT else encode(restored)
+    return replace(request, input=restored, body=body, digest=request.fingerprint)
 
 
 def ungroup(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:

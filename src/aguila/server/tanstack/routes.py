@@ -22,7 +22,7 @@ from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http.responses import Reply, json_document
 from aguila.server.http.runs import cursor_of, run_stream
-from aguila.server.interrupts.plan import open_interrupts
+from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import bound, parsed
 
@@ -59,7 +59,7 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
         active = view.tip
         messages = await runs.projections.given_to(exchange.scope, thread_id, str(view.tip))
     else:
-        interrupts = await open_interrupts(service.store, exchange.scope, view)
+        interrupts = await find_open_interrupts(service.store, exchange.scope, view)
         interrupted = view.tip
 
     def page() -> Any:
