@@ -10,7 +10,7 @@ from every_event import aguila, every_event
 
 from aguila.cli.convert import CannotConvert, compacted, convert, written
 from aguila.codec import decode_event
-from aguila.codec.formats import FORMATS, Format, detect
+from aguila.codec.formats import FORMATS, Format, detect_format
 from aguila.codec.notices import Notice
 from aguila.stream import compact, reduce
 from aguila.stream.chunks import expand_chunks
@@ -34,7 +34,7 @@ def test_a_stream_of_every_event_type_means_the_same_when_it_is_compacted(source
     shorter, before, after = compacted(original, source, target, warn=ignored)
     assert before == len(every_event())
     assert after < before
-    assert detect(shorter) == target
+    assert detect_format(shorter) == target
     assert meaning(shorter, target) == meaning(original, source)
     again, _, still = compacted(shorter, target, target, warn=ignored)
     assert (again, still) == (shorter, after)
@@ -85,7 +85,7 @@ def test_the_command_says_how_much_shorter_it_is(tmp_path: Path) -> None:
     assert done.stderr.decode().splitlines()[-1] == f"{len(every_event())} events, now {after}"
     done = aguila("compact", "a.jsonl", "b.sse", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert detect((tmp_path / "b.sse").read_bytes()) == "sse"
+    assert detect_format((tmp_path / "b.sse").read_bytes()) == "sse"
     assert aguila("compact", "none.jsonl", folder=tmp_path).returncode == 2
     (tmp_path / "bad.jsonl").write_bytes(b"[1\n")
     assert aguila("compact", "bad.jsonl", folder=tmp_path).returncode == 1

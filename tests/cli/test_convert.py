@@ -12,7 +12,7 @@ from protobuf_losses import after_protobuf
 
 from aguila.cli.convert import CannotConvert, convert, written
 from aguila.codec import decode_event, encode_event
-from aguila.codec.formats import FORMATS, Format, detect, format_of
+from aguila.codec.formats import FORMATS, Format, detect_format, format_from_name
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError
 from aguila.testing.recordings import read_streams
@@ -37,7 +37,7 @@ def events_in(data: bytes, form: Format) -> list[object]:
 def test_a_stream_of_every_event_type_survives_there_and_back(source: Format, target: Format) -> None:
     original = written(every_event(), source, tolerated)
     there = convert(original, source, target, warn=tolerated)
-    assert detect(there) == target
+    assert detect_format(there) == target
     back = convert(there, target, source, warn=tolerated)
     expected = list(every_event())
     if "protobuf" in (source, target):
@@ -50,9 +50,9 @@ def test_a_stream_of_every_event_type_survives_there_and_back(source: Format, ta
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_form_is_recognised_by_the_content_and_by_the_name(form: Format) -> None:
-    assert detect(written(every_event(), form, tolerated)) == form
-    assert format_of(f"x{SUFFIXES[form]}") == form
-    assert detect(b"", f"x{SUFFIXES[form]}") == form
+    assert detect_format(written(every_event(), form, tolerated)) == form
+    assert format_from_name(f"x{SUFFIXES[form]}") == form
+    assert detect_format(b"", f"x{SUFFIXES[form]}") == form
 
 
 def test_an_empty_stream_is_one_in_every_form() -> None:
@@ -148,7 +148,7 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, command: 
     assert (done.returncode, (tmp_path / "b.sse").read_bytes()) == (2, b"mine")
     assert b"b.sse exists; --force replaces it" in done.stderr
     assert aguila(command, "a.jsonl", "b.sse", "--force", folder=tmp_path).returncode == 0
-    assert detect((tmp_path / "b.sse").read_bytes()) == "sse"
+    assert detect_format((tmp_path / "b.sse").read_bytes()) == "sse"
 
 
 @pytest.mark.parametrize("command", ["convert", "compact"])
@@ -156,7 +156,7 @@ def test_a_dash_is_the_standard_output(tmp_path: Path, command: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", unexpected))
     done = aguila(command, "a.jsonl", "-", "--to", "sse", folder=tmp_path)
     assert done.returncode == 0
-    assert detect(done.stdout) == "sse"
+    assert detect_format(done.stdout) == "sse"
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 

@@ -14,7 +14,7 @@ from scripted import Answer, ScriptedServer, finished, frame, frames, started, t
 from aguila.cli.convert import written
 from aguila.client.transports.recorded import read_recording
 from aguila.codec import decode_event
-from aguila.codec.formats import detect, format_of
+from aguila.codec.formats import detect_format, format_from_name
 from aguila.testing.recordings import read_streams
 
 PROTO = "application/vnd.ag-ui.event+proto"
@@ -92,9 +92,9 @@ def test_the_name_of_the_file_says_its_form_whatever_the_wire(name: str, wire: A
         done = record(server, tmp_path, name, "--input", str(input_file(tmp_path)))
     assert done.returncode == 0, done.stderr
     data = (tmp_path / name).read_bytes()
-    form = format_of(name)
+    form = format_from_name(name)
     assert form is not None
-    assert detect(data) == form
+    assert detect_format(data) == form
     over_protobuf = written(every_event(), "protobuf", unexpected)
     expected = over_protobuf if "protobuf" in (wire, form) else body
     expected_form: Any = "protobuf" if "protobuf" in (wire, form) else wire

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from aguila.codec import EventDecoder, Notice, decode, encode
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.sse import SSEDecoder, SSEParser
 from aguila.errors import DecodeError
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput
@@ -26,7 +26,7 @@ def fuzz_json(data: bytes) -> None:
     lenient, refusal = events_of(data, LEVELS[len(data) % 3], notices)
     raw = None
     with suppress(DecodeError):
-        raw = load(data, strict=False, warn=lambda notice: None)
+        raw = parse_json(data, strict=False, warn=lambda notice: None)
     if isinstance(raw, dict) and (refusal is None or not refusal[0].startswith("limit")):
         assert events_of(raw, LEVELS[len(data) % 3], []) == (lenient, refusal)
     with suppress(DecodeError):

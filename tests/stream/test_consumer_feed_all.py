@@ -96,9 +96,9 @@ def test_it_stops_where_it_is_told_to():
 def test_a_run_ends_before_what_needs_a_closer_look(start):
     texts = [json.dumps(event).encode() for event in (START, PIECES[3], PIECES[4], PIECES[5], PIECES[4])]
     decoder = EventDecoder()
-    assert [event.type for event in decoder.feed_run(texts, start)] == [
+    assert [event.type for event in decoder.feed_exact(texts, start)] == [
         "RUN_STARTED",
         "TEXT_MESSAGE_START",
         "TEXT_MESSAGE_CONTENT",
     ][start:]
-    assert decoder.fed == 3 - start
+    assert decoder.next_index == 3 - start

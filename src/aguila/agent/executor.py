@@ -34,7 +34,7 @@ from aguila.agent.questions import InterruptCancelled, is_replayed
 from aguila.agent.run import Run
 from aguila.agent.runners import Agent, BadOutput, drive
 from aguila.codec.json.decoder import decode, encode
-from aguila.codec.logs import tell
+from aguila.codec.logs import log_event
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import (
     DecodeError,
@@ -99,7 +99,7 @@ async def execute(
         output.branches.is_over = True
         if not task.done():
             what = "the agent did not stop within the grace period; the run ends without it"
-            tell(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
+            log_event(_log, logging.WARNING, what, thread=context.thread_id, run=context.run_id)
             _left_behind.add(task)
             task.add_done_callback(_left_behind.discard)
             task.cancel()
@@ -314,7 +314,7 @@ class _End:
             if self._context.debug:
                 message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
         if is_deliberate:  # the agent chose to fail: its traceback would only show where
-            tell(
+            log_event(
                 _log,
                 logging.WARNING,
                 f"the agent failed the run: {message}",
@@ -387,7 +387,7 @@ class _End:
         if isinstance(error, StaleLease):  # the sink logs it
             return
         is_store = isinstance(error, StoreError)  # its traceback would not help
-        tell(
+        log_event(
             _log,
             logging.ERROR,
             f"{what}: {error}" if is_store else what,

@@ -27,7 +27,7 @@ from aguila.agent.replay.branches import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.json_schema import check_schema
 from aguila.codec.json.decoder import encode
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import PatchError, RunNotStored
 from aguila.offload import LARGE, is_large, offload
@@ -255,7 +255,7 @@ class Questions:
         data = self._recorded.get(key)
         if data is None:
             return False, None
-        read = partial(load, data, strict=False, warn=log_notice)
+        read = partial(parse_json, data, strict=False, warn=log_notice)
         return True, await offload(read) if len(data) > LARGE else read()
 
     async def record(self, key: str, value: Any) -> Any:

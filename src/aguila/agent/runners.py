@@ -29,7 +29,7 @@ from aguila.agent.blocking.thread_portal import Called, ThreadPortal, Yielded
 from aguila.agent.chat_values import CHAT, with_parts
 from aguila.agent.output import OutputMapper
 from aguila.agent.run import Run
-from aguila.codec.logs import members
+from aguila.codec.logs import log_fields
 from aguila.offload import offload
 
 _log = logging.getLogger("aguila")
@@ -116,7 +116,7 @@ async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
         async with asyncio.timeout(grace):
             await close()
     except Exception:  # noqa: BLE001
-        _log.warning("the agent failed while its generator was closed", exc_info=True, extra=members())
+        _log.warning("the agent failed while its generator was closed", exc_info=True, extra=log_fields())
 
 
 def _take_return(value: Any, run: Run, output: OutputMapper) -> None:

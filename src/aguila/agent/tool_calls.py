@@ -13,7 +13,7 @@ import msgspec
 from aguila.agent.interrupts import interrupts_in
 from aguila.chat.tools import RUN, FunctionTool, ToolError, content_of
 from aguila.chat.types import FunctionResultContent
-from aguila.codec.logs import members
+from aguila.codec.logs import log_fields
 from aguila.errors import EncodeError
 from aguila.offload import is_large, offload
 from aguila.protocol import ContentPart
@@ -39,7 +39,7 @@ class ToolResult(msgspec.Struct, frozen=True):
         try:
             return cls(content_of(value))
         except EncodeError as error:
-            _log.warning("the result of a tool has no JSON form", exc_info=error, extra=members())
+            _log.warning("the result of a tool has no JSON form", exc_info=error, extra=log_fields())
             return cls.failed("The tool gave a result that cannot be sent.")
 
     @classmethod
@@ -85,7 +85,7 @@ def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResul
     """Log what a function raised, and give the result for it."""
     if isinstance(error, ToolError):
         return ToolResult.failed(str(error))
-    _log.warning("the tool %r failed", tool.name, exc_info=error, extra=members())
+    _log.warning("the tool %r failed", tool.name, exc_info=error, extra=log_fields())
     return ToolResult.failed(FAILED)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from aguila.codec.json.text import without_surrogates
+from aguila.codec.json.text import replace_surrogates
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.pointer import escape_token
 from aguila.errors import MissingExtra
@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 def find_problem(value: Any, schema: Any) -> Problem | None:
     """Give the first problem of a value, or None. Raises ``ValueError`` for a schema that is not usable."""
     validator = _validator_for(schema)
-    found = next(iter(validator.iter_errors(without_surrogates(value))), None)
+    found = next(iter(validator.iter_errors(replace_surrogates(value))), None)
     if found is None:
         return None
     return Problem(found.message, "".join(f"/{escape_token(str(step))}" for step in found.instance_path))

@@ -21,7 +21,7 @@ from aguila.chat.types import (
     UriContent,
 )
 from aguila.codec.compat.documents import convert_binary_part
-from aguila.codec.json.buffer import Whole
+from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
@@ -135,7 +135,7 @@ def decode_base64(text: str) -> bytes:
         with suppress(ValueError):  # also raised for text that is not ASCII
             if len(text) <= _SLICE:
                 return binascii.a2b_base64(text, strict_mode=True)
-            buffer = Whole(len(text) // 4 * 3 - text.count("=", len(text) - 2))
+            buffer = PresizedBuffer(len(text) // 4 * 3 - text.count("=", len(text) - 2))
             for i in range(0, len(text), _SLICE):
                 buffer.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
             return buffer.getvalue()
@@ -236,7 +236,7 @@ def encode_base64(data: bytes, head: str = "") -> str:
     """Encode bytes as base64, after ``head``. Large data in slices, each of which takes about a millisecond."""
     if len(data) <= _SLICE:
         return head + binascii.b2a_base64(data, newline=False).decode("ascii")
-    buffer = Whole(len(head) + (len(data) + 2) // 3 * 4)
+    buffer = PresizedBuffer(len(head) + (len(data) + 2) // 3 * 4)
     buffer.write(head.encode("ascii"))
     for i in range(0, len(data), 3 * _SLICE // 4):
         buffer.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))

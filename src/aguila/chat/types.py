@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError
@@ -94,7 +94,7 @@ class FunctionCallContent(Content, frozen=True, eq=False):
         if self.arguments.strip() == "":
             return {}
         try:
-            value = load(self.arguments, strict=False, warn=log_notice)  # lone surrogates are accepted
+            value = parse_json(self.arguments, strict=False, warn=log_notice)  # lone surrogates are accepted
         except DecodeError:
             return None
         return value if is_object(value) else None
@@ -116,7 +116,7 @@ class FunctionResultContent(Content, frozen=True, eq=False):
         if not isinstance(self.result, str):
             return self.result
         try:
-            return load(self.result, strict=False, warn=log_notice)
+            return parse_json(self.result, strict=False, warn=log_notice)
         except DecodeError:
             return self.result
 

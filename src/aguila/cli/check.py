@@ -11,7 +11,7 @@ import msgspec
 from aguila.cli.http_caller import CannotRun, HTTPCaller, headers_of, is_url, make_input, read_stream
 from aguila.cli.report import Checked
 from aguila.codec import decode
-from aguila.codec.formats import Format, detect
+from aguila.codec.formats import Format, detect_format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notices import Notice
 from aguila.errors import DecodeError
@@ -40,7 +40,7 @@ def check_url(
     findings = _check_head(answer.status, answer.content_type)
     format_: Format = "protobuf" if is_protobuf(answer.content_type) else "sse"
     if findings:
-        format_ = detect(body)
+        format_ = detect_format(body)
     (stream, *_) = read_streams(body, format_)
     stream.input = wanted
     if answer.broke is not None:
@@ -73,7 +73,7 @@ def _check_head(status: int, content_type: str) -> list[Finding]:
 def check_file(path: str, *, format_: Format | None, input_file: Path | None) -> Checked:
     """Check a recorded stream; ``-`` is standard input. Raise ``CannotRun``."""
     data = read_stream(path)
-    found = format_ or detect(data, path)
+    found = format_ or detect_format(data, path)
     streams = read_streams(data, found)
     if input_file is not None:
         streams[0].input = make_input(None, input_file)

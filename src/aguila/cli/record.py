@@ -17,7 +17,7 @@ import msgspec
 from aguila.cli.http_caller import CannotRun, HTTPCaller, StreamResponse, headers_of, make_input
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.codec import EventDecoder
-from aguila.codec.formats import Format, format_of
+from aguila.codec.formats import Format, format_from_name
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notices import log_notice
 from aguila.codec.protobuf import ProtobufEncoder
@@ -50,7 +50,7 @@ def record(
 ) -> Recorded:
     """Run an agent and record its response. Raise ``CannotRun``."""
     wanted = make_input(message if message is not None or input_file is not None else "Hello", input_file, thread_id)
-    form = format_of(path) or "jsonl"
+    form = format_from_name(path) or "jsonl"
     refuse_existing(path, form, append=append, force=force)
     with HTTPCaller(url, headers=headers_of(headers), protobuf=protobuf, timeout=timeout) as caller:
         answer = caller.post(wanted)

@@ -210,12 +210,12 @@ def replay(
     from aguila.cli import replay as replaying
     from aguila.cli.http_caller import CannotRun, read_stream
     from aguila.cli.serve import CannotServe
-    from aguila.codec.formats import detect
+    from aguila.codec.formats import detect_format
     from aguila.testing.recordings import read_streams
 
     try:
         data = read_stream(file)
-        found = source or detect(data, file.name)
+        found = source or detect_format(data, file.name)
         runs = replaying.runs_of(read_streams(data, found), found)
         if not any(run.events for run in runs):
             raise CannotRun(f"{file} has no events")
@@ -288,7 +288,7 @@ def _source(
     is_default_same: bool,
 ) -> tuple[bytes, _Format, _Format]:
     from aguila.cli.http_caller import CannotRun, read_stream
-    from aguila.codec.formats import detect, format_of
+    from aguila.codec.formats import detect_format, format_from_name
 
     if _is_file(out) and out.is_file() and not force:
         raise _failed(command, f"{out} exists; --force replaces it")
@@ -296,8 +296,8 @@ def _source(
         data = read_stream(file)
     except CannotRun as error:
         raise _failed(command, error) from None
-    found = source or detect(data, file.name)
-    target = to or (None if out is None else format_of(out)) or (found if is_default_same else None)
+    found = source or detect_format(data, file.name)
+    target = to or (None if out is None else format_from_name(out)) or (found if is_default_same else None)
     if target is None:
         raise _failed(
             command, "the output format is unknown; give --to, or a file name that ends in .sse, .jsonl, .json or .pb"

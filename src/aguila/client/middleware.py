@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from aguila.codec import encode
-from aguila.codec.formats import format_of
-from aguila.codec.json.text import load
+from aguila.codec.formats import format_from_name
+from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
@@ -80,7 +80,7 @@ class Chain:
     def event(self, data: bytes) -> list[bytes]:
         """Return one raw event after all stages. What is not a JSON object passes unchanged, and is refused later."""
         try:
-            raw = load(data, strict=False, warn=_ignore)
+            raw = parse_json(data, strict=False, warn=_ignore)
         except DecodeError:
             return [data]
         if not is_object(raw):
@@ -173,7 +173,7 @@ class Record:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = Path(path)
-        if format_of(self._path) not in (None, "jsonl"):
+        if format_from_name(self._path) not in (None, "jsonl"):
             message = f"runs are recorded as JSON lines; name {self._path} .jsonl, and use aguila convert"
             raise ValueError(message)
         if existing == "refuse" and self._path.is_file():

@@ -25,12 +25,12 @@ _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = frozenset({b"", b"data", b"id", b"event", b"retry"})  # nothing before the colon is a comment
 
 
-def format_of(name: str | PurePath) -> Format | None:
+def format_from_name(name: str | PurePath) -> Format | None:
     """The format that a file's name says; None if it says none."""
     return _SUFFIXES.get(PurePath(name).suffix.lower())
 
 
-def detect(data: bytes, name: str | PurePath = "") -> Format:
+def detect_format(data: bytes, name: str | PurePath = "") -> Format:
     """The format of bytes: by how they begin; where that says nothing, by the name."""
     start = data.removeprefix(_BOM).lstrip(b" \t\r\n")
     if start[:1] == b"{":
@@ -42,4 +42,4 @@ def detect(data: bytes, name: str | PurePath = "") -> Format:
         return "protobuf"
     if start and start.partition(b"\n")[0].partition(b":")[0].strip() in _FIELDS:
         return "sse"
-    return format_of(name) or "sse"
+    return format_from_name(name) or "sse"

@@ -105,7 +105,7 @@ class _Decoder(ABC):
         """The line that is being read, from 1."""
 
     def _refuse(self, message: str, rule: str = "json") -> DecodeError:
-        return DecodeError(message, rule=rule, index=self._decoder.fed)
+        return DecodeError(message, rule=rule, index=self._decoder.next_index)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_size:

@@ -1,9 +1,7 @@
-"""Layer: codec. The records we log: what they say as text, and the same as members for structured logs.
+"""Structured log records: a sentence for people, and the same facts as fields for log processors.
 
-A record's ``event`` is what happened, its ``fields`` are the members: ``thread`` and ``run`` of what it belongs to, and
-what else there is to know (``reference``, ``code``, ``rule``, ``path``). The names are not attributes of the record
-itself: ``thread`` is one already. ``OfRun`` says for whom a task works, so that whatever is noticed in it, however far
-below, names its run. Above: whoever logs. It decides nothing about formats, levels or where lines go.
+A record has the attributes ``event`` (what happened) and ``fields`` (``thread``, ``run``, ``reference``, ``code``,
+``rule``, ``path``). The fields are one mapping because ``thread`` is an attribute of every log record already.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from typing import Any
 _run: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
 
 
-class OfRun:
-    """What this task, and those it starts, log meanwhile belongs to this run."""
+class RunLogContext:
+    """Adds a run's ids to everything that this task, and tasks it starts, log within the block."""
 
     __slots__ = ("_run", "_token")
 
@@ -33,14 +31,14 @@ class OfRun:
             _run.reset(self._token)
 
 
-def members(**more: Any) -> dict[str, Any]:
-    """The ``extra`` of a log call: the run it belongs to, if there is one, and what is not None of the rest."""
+def log_fields(**more: Any) -> dict[str, Any]:
+    """Return the ``extra`` of a log call: the ids of the current run, and the arguments that are not None."""
     return {"fields": {**(_run.get() or {}), **{name: value for name, value in more.items() if value is not None}}}
 
 
-def tell(log: logging.Logger, level: int, event: str, *, error: BaseException | None = None, **more: Any) -> None:
-    """Log one line: what happened and its members; with an ``error`` its traceback too."""
+def log_event(log: logging.Logger, level: int, event: str, *, error: BaseException | None = None, **more: Any) -> None:
+    """Log what happened in one line with its fields, and the traceback of ``error``."""
     if log.isEnabledFor(level):
-        extra = members(**more)
+        extra = log_fields(**more)
         text = " ".join([event, *(f"{name}={value}" for name, value in extra["fields"].items())])
         log.log(level, "%s", text, exc_info=error, extra={"event": event, **extra}, stacklevel=2)

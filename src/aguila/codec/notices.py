@@ -1,7 +1,7 @@
-"""Layer: codec. What we tell a developer about input that was tolerated.
+"""Notices: reports of input that was tolerated.
 
-Every tolerance is reported, never silent: material stripped (PROC-3), an old shape translated (VER-18), a
-patch that did not apply (SNAP-9). The receiver of notices is a plain callable; the default logs.
+Nothing is tolerated silently: unknown members that are stripped (PROC-3), an old shape that is translated (VER-18), a
+patch that did not apply (SNAP-9). A receiver of notices is a plain callable; the default one logs.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from aguila.codec.logs import members
+from aguila.codec.logs import log_fields
 
 _log = logging.getLogger("aguila")
 
-_NAMED = 5  # how many ids a notice lists
+_MAX_LISTED_IDS = 5
 
-MOST = 20
-"""How many notices of one document are passed on; of the rest it is said how many there are."""
+MAX_NOTICES = 20
+"""How many notices of one document are passed on. One more gives the number of the rest."""
 
-LONGEST = 500
-"""Characters of a message, or of a path, that are logged or sent back: what a peer sends may be as long as it likes."""
+MAX_LENGTH = 500
+"""Characters of a message or path that are logged or sent back. A peer could send any number."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was tolerated: by which rule, where, and what it means.
+    """Something that was tolerated.
 
-    ``rule`` is a rule id of the protocol (``"PROC-3"``) or the name of a compatibility rule
-    (``"thinking-events"``); ``path`` is a JSON Pointer within the event or document; ``event_type`` the type
-    of the event it was found in, where there is one. ``is_routine`` is what peers do in the normal course.
+    ``rule`` is a rule id of the protocol (``"PROC-3"``) or the name of a compatibility rule (``"thinking-events"``).
+    ``path`` is a JSON Pointer within the event or document. ``event_type`` is the type of the event, if it was found
+    in one. ``is_routine`` marks what peers do in normal operation.
     """
 
     rule: str
@@ -39,48 +39,49 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     is_routine: bool = False
 
     def __str__(self) -> str:
-        """The notice as one line for a log."""
+        """Format the notice as one line for a log."""
         subject = f"{self.event_type}: " if self.event_type else ""
-        at = f" at {shortened(self.path)!r}" if self.path else ""
-        return f"{subject}{shortened(self.message)}{at} [{self.rule}]"
+        at = f" at {shorten(self.path)!r}" if self.path else ""
+        return f"{subject}{shorten(self.message)}{at} [{self.rule}]"
 
 
 Warn = Callable[[Notice], None]
-"""What receives notices."""
+"""Receives notices."""
 
 
 def log_notice(notice: Notice) -> None:
-    """The default receiver: a warning of the ``aguila`` logger, or an info where it is routine."""
-    path = shortened(notice.path) if notice.path != "" else None
-    extra = members(rule=notice.rule, path=path, type=notice.event_type)
+    """Log a notice to the ``aguila`` logger: as info if it is routine, else as a warning."""
+    path = shorten(notice.path) if notice.path != "" else None
+    extra = log_fields(rule=notice.rule, path=path, type=notice.event_type)
     _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice, extra=extra)
 
 
-class First:
-    """Passes on the first notices of a document, and then how many more there were: a peer decides on their number."""
+class NoticeLimiter:
+    """Passes on the first ``MAX_NOTICES`` notices of a document and counts the rest. A peer could cause any number."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
         self._count = 0
 
     def __call__(self, notice: Notice) -> None:
-        """Take a notice."""
+        """Pass on a notice, or count it."""
         self._count += 1
-        if self._count <= MOST:
+        if self._count <= MAX_NOTICES:
             self._warn(notice)
 
-    def tell_rest(self) -> None:
-        """Say what was not passed on."""
-        if self._count > MOST:
-            self._warn(Notice(rule="notices", message=f"and {self._count - MOST} more of these"))
+    def report_omitted(self) -> None:
+        """Report how many notices were not passed on."""
+        if self._count > MAX_NOTICES:
+            self._warn(Notice(rule="notices", message=f"and {self._count - MAX_NOTICES} more of these"))
 
 
-def shortened(text: str) -> str:
-    """A text of bearable length."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
+def shorten(text: str) -> str:
+    """Cut a text to ``MAX_LENGTH`` characters and add its full length."""
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}... ({len(text)} characters)"
 
 
 def list_ids(ids: Sequence[str]) -> str:
-    """Ids for the message of a notice: the first of them, and how many more there are."""
-    more = len(ids) - _NAMED
-    return ", ".join([repr(shortened(one)) for one in ids[:_NAMED]]) + (f" and {more} more" if more > 0 else "")
+    """Format ids for the message of a notice: the first ones, and the number of the rest."""
+    more = len(ids) - _MAX_LISTED_IDS
+    shown = ", ".join([repr(shorten(one)) for one in ids[:_MAX_LISTED_IDS]])
+    return shown + (f" and {more} more" if more > 0 else "")

@@ -136,7 +136,7 @@ class SSEParser:
         return None if self._id is None else self._id.decode("utf-8", "replace")
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """How many bytes there are of a frame that has not ended yet."""
         return len(self._rest)
 
@@ -314,7 +314,7 @@ class SSEDecoder:
 
     def _decode(self, blocks: list[bytes]) -> list[Event]:
         parser, decoder = self._parser, self._decoder
-        id_before, fed_before = parser._id, decoder.fed
+        id_before, fed_before = parser._id, decoder.next_index
         events: list[Event] = []
         texts = [block[6:] for block in blocks if block[:6] == b"data: " and 10 not in block]
         if len(texts) != len(blocks):  # there is more than plain data
@@ -325,14 +325,14 @@ class SSEDecoder:
             self.error = error
             # The last id is that of the last good frame, so that a reader who resumes there misses nothing.
             parser._id = id_before
-            good = decoder.fed - fed_before - 1
+            good = decoder.next_index - fed_before - 1
             for block in blocks:
                 if good == 0:
                     break
                 good -= parser._data(block) is not None
         else:
             if parser._oversize:
-                self.error = parser._too_large(decoder.fed)
+                self.error = parser._too_large(decoder.next_index)
         if self.error is not None and not events:
             raise self.error
         return events

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS
-from aguila.codec.logs import tell
+from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities
@@ -372,7 +372,9 @@ class App:
             )
         except Exception as error:  # noqa: BLE001 - its text is for the log, not for the client
             reference = new_id()
-            tell(_log, logging.ERROR, f"{scope['method']} {scope['path']} failed", error=error, reference=reference)
+            log_event(
+                _log, logging.ERROR, f"{scope['method']} {scope['path']} failed", error=error, reference=reference
+            )
             return self._refused(
                 scope, Rejected(500, "internal", f"The request failed. Reference: {reference}"), headers
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.codec.notices import shortened
+from aguila.codec.notices import shorten
 from aguila.errors import AguilaError
 
 
@@ -37,8 +37,8 @@ class Rejected(AguilaError):
     ) -> None:
         self.status = status
         self.code = code
-        self.message = shortened(message)
-        self.path = None if path is None else shortened(path)
+        self.message = shorten(message)
+        self.path = None if path is None else shorten(path)
         super().__init__(f"{status} {code}: {self.message}")
         self.headers: Mapping[str, str] = {} if headers is None else headers
 

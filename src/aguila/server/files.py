@@ -19,7 +19,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from aguila.codec.json.buffer import Whole
+from aguila.codec.json.buffer import PresizedBuffer
 from aguila.errors import NotFound
 from aguila.offload import LARGE
 from aguila.server.auth import Request
@@ -165,7 +165,7 @@ class _Form:
         self.media_type: str | None = None
         self.filename: str | None = None
         self.thread_id: str | None = None
-        self.data = Whole(size)
+        self.data = PresizedBuffer(size)
         self._limits = limits
         self._size = 0
         self._headers: dict[bytes, bytes] = {}

@@ -16,7 +16,7 @@ import msgspec
 from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.codec import encode
 from aguila.codec.dialects import UNDECLARED, Dialect, Link, dialect_of
-from aguila.codec.logs import OfRun
+from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound
@@ -130,7 +130,7 @@ class Service:
             return framing_for(_negotiated(accepted))
         framing = framing_for(_negotiated(accepted), dialect, self._link(exchange.request))
         framing.warn = self.warn
-        framing.log_context = OfRun(thread_id, run_id)
+        framing.log_context = RunLogContext(thread_id, run_id)
         return framing
 
     def _link(self, request: Request) -> Link | None:

@@ -141,7 +141,7 @@ class Consumer:
         kind, builder_id = None, ""
         at, count = 0, len(texts)
         while at < count:
-            run: list[Any] = self._decoder.feed_run(texts, at)
+            run: list[Any] = self._decoder.feed_exact(texts, at)
             at += len(run)
             is_free = not expander.has_open_items
             handlers, default_handler = verifier.handlers

@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, Protocol, cast, get_args
 
 from aguila.client.arguments import expect, listed
-from aguila.codec.formats import detect
+from aguila.codec.formats import detect_format
 from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
 from aguila.stream.consumer import Raw
@@ -60,7 +60,7 @@ def assert_stream(
     checker = StreamChecker(messages=messages, state=state)
     found: list[Finding] = []
     if isinstance(events, bytes):
-        for one in read_streams(events, detect(events)):
+        for one in read_streams(events, detect_format(events)):
             found += one.findings
             for event in one.events:
                 checker.feed(event.data, event.index)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aguila.codec import encode
-from aguila.codec.dialects import CURRENT, UNDECLARED, Translator, dialect_of, is_written_from
+from aguila.codec.dialects import CURRENT, UNDECLARED, Translator, dialect_of, is_translation_of
 from aguila.protocol import (
     DataSource,
     Event,
@@ -124,4 +124,4 @@ PARTS = [TextPart(text="See"), PICTURE, UPLOAD]
     ],
 )
 def test_what_a_dialect_wrote_is_recognised_and_nothing_else(content: Any, is_ours: bool) -> None:
-    assert is_written_from(content, PARTS) is is_ours
+    assert is_translation_of(content, PARTS) is is_ours

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aguila.codec.json.buffer import Whole
+from aguila.codec.json.buffer import PresizedBuffer
 
 MIB = 1 << 20
 
@@ -20,20 +20,20 @@ def resident() -> int:
 
 @pytest.mark.parametrize("size", [None, 0, 3, 6, 9])
 def test_it_gives_what_was_written_whatever_size_was_announced(size: int | None) -> None:
-    whole = Whole(size)
+    whole = PresizedBuffer(size)
     whole.write(b"abc")
     whole.write(b"def")
     assert whole.getvalue() == b"abcdef"
 
 
 def test_what_was_written_is_given_away_and_not_copied() -> None:
-    whole = Whole(6)
+    whole = PresizedBuffer(6)
     whole.write(b"abcdef")
     assert whole.getvalue() is whole.getvalue()
 
 
 def test_memory_is_not_touched_before_it_is_written_to() -> None:
     before = resident()
-    whole = Whole(64 * MIB)  # more than what an allocator ever takes from what it has
+    whole = PresizedBuffer(64 * MIB)  # more than what an allocator ever takes from what it has
     whole.write(b"x" * MIB)
     assert resident() - before < 16 * MIB

@@ -91,7 +91,7 @@ def test_a_stream_decoder_counts_what_it_is_fed():
     decoder = EventDecoder(warn=lambda _: None)
     decoder.feed(HELLO)
     decoder.feed(b'{"type":"NEW"}')
-    assert decoder.fed == 2
+    assert decoder.next_index == 2
     with pytest.raises(DecodeError) as caught:
         decoder.feed(b'{"type":"RUN_ERROR"}')
     assert (caught.value.index, caught.value.path) == (2, "/message")

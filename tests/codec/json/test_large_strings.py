@@ -19,7 +19,7 @@ from aguila.codec import EventDecoder, decode, decode_event, encode, encode_even
 from aguila.codec.json import decoder as codec_json
 from aguila.codec.json import large_strings as large
 from aguila.codec.json.encoder import encode_large
-from aguila.codec.json.large_strings import Taken, cut
+from aguila.codec.json.large_strings import ExcisedValue, excise_strings
 from aguila.codec.notices import Notice
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import CustomEvent, RunAgentInput, ToolCallResultEvent, UserMessage
@@ -57,15 +57,15 @@ writers: list[Any] = [
 @given(value=values, write=st.sampled_from(writers))
 def test_what_is_put_back_is_what_was_cut_out(small: None, value: Any, write: Any) -> None:
     data: bytes = write(value)
-    short = cut(data)
+    short = excise_strings(data)
     if short is None:
         return
     try:
         found = msgspec.json.decode(short.text)
     except msgspec.DecodeError:
         return  # something else was taken for a string
-    assert short.size_of(short.text) == len(data)
-    assert short.put_back(found) == value
+    assert short.full_size(short.text) == len(data)
+    assert short.restore(found) == value
 
 
 @of_a_test
@@ -87,19 +87,19 @@ def test_what_is_large_is_written_the_same(small: None, value: Any) -> None:
 
 def test_a_photo_is_cut_out_and_put_back() -> None:
     data = json.dumps({"a": PHOTO, "b": ["x", PHOTO]}).encode()
-    short = cut(data)
+    short = excise_strings(data)
     assert short is not None
     assert len(short.text) < 200
-    assert short.size_of(short.text) == len(data)
-    assert short.put_back(msgspec.json.decode(short.text)) == {"a": PHOTO, "b": ["x", PHOTO]}
+    assert short.full_size(short.text) == len(data)
+    assert short.restore(msgspec.json.decode(short.text)) == {"a": PHOTO, "b": ["x", PHOTO]}
 
 
 def test_a_photo_is_taken_out_and_filled_in() -> None:
     value = {"a": PHOTO, "b": ("x", [PHOTO])}
-    taken = Taken(value)
+    taken = ExcisedValue(value)
     rest = msgspec.json.encode(taken.rest)
     assert len(rest) < 200
-    assert taken.fill(rest) == msgspec.json.encode(value)
+    assert taken.splice(rest) == msgspec.json.encode(value)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_photo_is_taken_out_and_filled_in() -> None:
     ids=["escape", "not ASCII", "within quotes", "control character", "a name", "no string", "no end"],
 )
 def test_what_is_no_plain_string_stays(text: bytes) -> None:
-    assert cut(text) is None
+    assert excise_strings(text) is None
 
 
 def test_many_numbers_between_two_strings_are_read_as_they_are() -> None:
@@ -127,12 +127,12 @@ def test_many_numbers_between_two_strings_are_read_as_they_are() -> None:
 
 
 def test_a_text_that_looks_like_a_mark_is_not_taken_for_one() -> None:
-    first = cut(json.dumps([PHOTO, "x"]).encode())
+    first = excise_strings(json.dumps([PHOTO, "x"]).encode())
     assert first is not None
     mark = json.loads(first.text)[0]
-    again = cut(json.dumps([PHOTO, mark]).encode())
+    again = excise_strings(json.dumps([PHOTO, mark]).encode())
     assert again is not None
-    assert again.put_back(json.loads(again.text)) == [PHOTO, mark]
+    assert again.restore(json.loads(again.text)) == [PHOTO, mark]
 
 
 def test_an_input_keeps_its_notices_and_its_photo() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aguila.codec import MAX_DEPTH, MAX_SIZE, EventDecoder, decode, decode_event
-from aguila.codec.json.text import check_depth, load
+from aguila.codec.json.text import check_depth, parse_json
 from aguila.errors import DecodeError
 from aguila.protocol import Event, RunAgentInput
 
 
 def read(text, **options):
     notices = []
-    value = load(text, strict=options.get("strict", False), warn=notices.append)
+    value = parse_json(text, strict=options.get("strict", False), warn=notices.append)
     return value, [notice.rule for notice in notices]
 
 

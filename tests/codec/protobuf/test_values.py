@@ -16,7 +16,7 @@ from protobuf_bytes import field, number
 
 from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.protobuf import values as _pb_value
-from aguila.codec.protobuf.values import NotJSON, explain, varint, write_struct, write_value
+from aguila.codec.protobuf.values import NotJSON, find_unwritable, varint, write_struct, write_value
 from aguila.testing import strategies
 
 
@@ -105,7 +105,7 @@ def test_a_tower_far_beyond_the_stack_is_refused() -> None:
         tower = field(6, field(1, tower))
     with pytest.raises(NotJSON):
         read_value(tower)
-    assert explain(nested(3000))[1] == f"nested deeper than {MAX_DEPTH}"
+    assert find_unwritable(nested(3000))[1] == f"nested deeper than {MAX_DEPTH}"
 
 
 class Colour(Enum):

@@ -19,7 +19,7 @@ from serving import check_valid, run_input, serving, types
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.codec.json.decoder import EventDecoder
-from aguila.codec.json.large_strings import Cut
+from aguila.codec.json.large_strings import ExcisedJSON
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.offload import offload
@@ -50,7 +50,7 @@ async def painter(run: Any) -> Any:
 
 
 def is_large(value: Any) -> bool:
-    text = value.data if isinstance(value, Cut) else value
+    text = value.data if isinstance(value, ExcisedJSON) else value
     return isinstance(text, (bytes, str)) and len(text) > 1 << 20
 
 
@@ -159,7 +159,7 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
 
     places = [
         "aguila.server.http.request_body.cut",  # what came is looked at
-        "aguila.server.http.request_body.decode_cut",  # and read
+        "aguila.server.http.request_body.decode_excised",  # and read
         "aguila.server.http.request_body.fingerprint",
         "aguila.chat.media.decode_base64",  # its base64 is decoded
         "aguila.chat.media.encode_base64",  # what goes is encoded
@@ -206,7 +206,7 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
         server.events(**asked)
         monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
         for module, name, kind in (
-            ("history.projection", "decode_cut", "decoded"),
+            ("history.projection", "decode_excised", "decoded"),
             ("history.compact_log", "decode_event", "decoded"),
             ("http.responses", "encode_large", "encoded"),
         ):

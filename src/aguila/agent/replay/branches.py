@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.replay.ids import short_hash
 from aguila.codec.json.decoder import encode
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent, replace
 from aguila.stream.rules import ITEMS, STEP, SUBAGENT, Item
@@ -184,7 +184,7 @@ class Branches:
         if not keys:
             self._goals[""] = (None, None)
         else:
-            held = load(recorded[f"{RECORDED}{len(keys)}"], strict=False, warn=log_notice)
+            held = parse_json(recorded[f"{RECORDED}{len(keys)}"], strict=False, warn=log_notice)
             self._goals = {name: (passed, sent) for name, passed, sent in held["branches"]}
             self._unfinished = dict(held["unfinished"])
             self._unsent = dict(self._unfinished)

@@ -22,7 +22,7 @@ from typing import Any
 from aguila.chat.from_chat.messages import new_message_id
 from aguila.chat.from_chat.updates import Update, UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
-from aguila.codec.logs import members
+from aguila.codec.logs import log_fields
 from aguila.codec.notices import Warn
 from aguila.errors import EncodeError, RunFailed
 from aguila.protocol import Event, RunAgentInput
@@ -66,7 +66,7 @@ async def as_event_stream(
             try:
                 events = mapping.feed(update)
             except EncodeError as error:
-                _log.exception("run %r: an update cannot be expressed as events", input.run_id, extra=members())
+                _log.exception("run %r: an update cannot be expressed as events", input.run_id, extra=log_fields())
                 last = mapping.fail(error.message, "unmappable_content")
                 break
             for event in events:
@@ -78,7 +78,7 @@ async def as_event_stream(
     except RunFailed as error:
         last = mapping.fail(error.message, error.code)  # the message of RunFailed is meant for users
     except Exception:  # noqa: BLE001 - any exception of an agent ends its run and is logged
-        _log.exception("the agent of run %r failed", input.run_id, extra=members())
+        _log.exception("the agent of run %r failed", input.run_id, extra=log_fields())
         last = mapping.fail("The agent failed.", "agent_error")
     finally:
         await _close(updates)
@@ -93,7 +93,7 @@ async def _close(source: Any) -> None:
         try:
             await close()
         except Exception:  # noqa: BLE001 - the run has ended, whatever the source does
-            _log.exception("closing a source of updates failed", extra=members())
+            _log.exception("closing a source of updates failed", extra=log_fields())
 
 
 def iterate(source: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterable[Any]:

@@ -28,7 +28,7 @@ class ResponseReader(Protocol):
         ...
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """The number of bytes of an incomplete event."""
         ...
 
@@ -81,8 +81,8 @@ class _ProtobufReader:
         self._index = 0
 
     @property
-    def held(self) -> int:
-        return self._frames.waiting
+    def buffered(self) -> int:
+        return self._frames.buffered
 
     def feed(self, data: bytes) -> list[Frame]:
         if self.error is not None:

@@ -217,7 +217,7 @@ class RunStream:
                 yield Close()
                 return explain_failure(error, limits.name, timeouts)
             # An incomplete event is copied and decoded when it ends. A large one would block the event loop.
-            is_large = reader.held + len(data) > LARGE
+            is_large = reader.buffered + len(data) > LARGE
             if is_large and data:
                 frames = yield from _offloaded(partial(reader.feed, data))
             else:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from aguila.client.transports.base import Request
-from aguila.codec.formats import detect
+from aguila.codec.formats import detect_format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import TransportFailed
@@ -102,7 +102,7 @@ class AsyncRecordedTransport:
 
 def _answers(path: Path) -> list[tuple[str, bytes]]:
     data = path.read_bytes()
-    form = detect(data, path)
+    form = detect_format(data, path)
     if form == "sse":
         return [(SSE_MEDIA_TYPE, data)]
     if form == "protobuf":

@@ -5,7 +5,7 @@
 """
 
 from aguila.codec.compat.boundary import Compat
-from aguila.codec.compat.memory import KEPT, Level, Rule
+from aguila.codec.compat.context import METADATA_KEY, Level, Rule
 from aguila.codec.compat.rules import RULES
 
-__all__ = ["KEPT", "RULES", "Compat", "Level", "Rule"]
+__all__ = ["METADATA_KEY", "RULES", "Compat", "Level", "Rule"]

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, ClassVar, get_args
 
 from aguila import protocol
-from aguila.codec.compat.memory import Level, Memory, Raw, Rule
+from aguila.codec.compat.context import Level, Raw, Rule, RuleContext
 from aguila.codec.compat.rules import RULES
 from aguila.codec.json.shapes import Choice, Listing, Record, Shape, shape_of
 from aguila.codec.json.values import is_array, is_object
@@ -120,17 +120,17 @@ class Compat:
     ) -> None:
         self.level: Level = level
         self._plans = () if level == "off" else _plans(level)
-        self._memory = Memory(warn, new_id)
+        self._context = RuleContext(warn, new_id)
 
     def observe(self, event: protocol.Event) -> None:
         """Take note of an event that needed no translation. Only types in ``OBSERVED`` make a difference."""
-        memory = self._memory
+        context = self._context
         if isinstance(event, protocol.RunStartedEvent):
-            memory.start_run(event.run_id)
+            context.start_run(event.run_id)
         elif isinstance(event, protocol.RunFinishedEvent | protocol.RunErrorEvent):
-            memory.run_id = None
+            context.run_id = None
         elif isinstance(event, protocol.ActivitySnapshotEvent):
-            memory.activities[event.message_id] = event.activity_type
+            context.activities[event.message_id] = event.activity_type
 
     def upgrade(self, raw: Raw) -> list[Raw]:
         """One raw event as the events of today that say the same: one, or none, or two.
@@ -152,18 +152,18 @@ class Compat:
         shape = _document(kind)
         if shape is None:
             return raw
-        self._memory.event_type = None
+        self._context.event_type = None
         for plan in self._plans:
             raw = self._value(raw, shape, plan, "")
         return raw
 
     def _event(self, raw: Raw, plan: Plan) -> list[Raw]:
-        memory = self._memory
+        context = self._context
         type_ = raw.get("type")
         if not isinstance(type_, str):
             return [raw]
-        memory.event_type = type_
-        memory.following = []
+        context.event_type = type_
+        context.following = []
         record = _events().get(type_)
         event: Raw | None = raw
         for place in ("*", "Event", "" if record is None else record.cls.__name__):
@@ -174,13 +174,13 @@ class Compat:
         record = _events().get(event["type"])
         if record is not None:
             event = self._members(event, record, plan, "")
-        return [event, *memory.following]
+        return [event, *context.following]
 
     def _rules(self, value: Any, place: str, plan: Plan, path: str, record: Record | None = None) -> Any:
-        memory = self._memory
+        context = self._context
         for rule in plan.get(place, ()):
-            memory.rule, memory.path, memory.record = rule, path, record
-            value = rule.apply(value, memory)
+            context.rule, context.path, context.record = rule, path, record
+            value = rule.apply(value, context)
             if value is None:
                 break
         return value
@@ -228,14 +228,14 @@ class Compat:
 
     def _remember(self, event: Raw) -> None:
         """What ``observe`` does, for an event that is still raw and perhaps malformed."""
-        memory = self._memory
+        context = self._context
         type_ = event.get("type")
         if type_ == "RUN_STARTED":
             if isinstance(run_id := event.get("runId"), str):
-                memory.start_run(run_id)
+                context.start_run(run_id)
         elif type_ in ("RUN_FINISHED", "RUN_ERROR"):
-            memory.run_id = None
+            context.run_id = None
         elif type_ == "ACTIVITY_SNAPSHOT":
             activity, kind = event.get("messageId"), event.get("activityType")
             if isinstance(activity, str) and isinstance(kind, str):
-                memory.activities[activity] = kind
+                context.activities[activity] = kind

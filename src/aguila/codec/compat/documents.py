@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from aguila.codec.compat.memory import Memory, Raw, keep, without
+from aguila.codec.compat.context import Raw, RuleContext, move_to_metadata, omit
 from aguila.codec.json.values import is_array, is_object
 from aguila.errors import DecodeError
 
 
-def interrupt_payload(raw: Raw, memory: Memory) -> Raw:
+def interrupt_payload(raw: Raw, context: RuleContext) -> Raw:
     """An interrupt was an id and a payload; a function's name in it made it an approval, anything else a question.
 
     Some had a reason, too, in words of their own: a question's stays, an approval's is kept beside the payload.
@@ -18,25 +18,25 @@ def interrupt_payload(raw: Raw, memory: Memory) -> Raw:
     member = "payload" if "payload" in raw or has_reason else "value"
     if member not in raw:
         return raw
-    memory.hit(member)
+    context.report(member)
     payload = raw[member]
     asked = payload if is_object(payload) else {}
-    interrupt = {**without(raw, member), "payload": payload}
+    interrupt = {**omit(raw, member), "payload": payload}
     if isinstance(asked.get("functionName"), str):
         names = ("payload",) if raw.get("reason") == "tool_call" else ("payload", "reason")
         gated = raw.get("toolCallId", raw.get("id"))
-        return {**keep(interrupt, *names), "reason": "tool_call", "toolCallId": gated}
+        return {**move_to_metadata(interrupt, *names), "reason": "tool_call", "toolCallId": gated}
     interrupt.setdefault("reason", "input_required")
     if isinstance(prompt := asked.get("prompt"), str):
         interrupt.setdefault("message", prompt)
-    return keep(interrupt, "payload")
+    return move_to_metadata(interrupt, "payload")
 
 
-def single_resume(resume: Any, memory: Memory) -> Any:
+def single_resume(resume: Any, context: RuleContext) -> Any:
     """One answer needed no list, and some peers wrap the list in an object."""
     if not is_object(resume):
         return resume
-    memory.hit()
+    context.report()
     for member in ("interrupts", "interrupt"):
         if is_array(resume.get(member)):
             return resume[member]
@@ -49,26 +49,26 @@ _RESUME_ALIASES = {
 }
 
 
-def resume_aliases(raw: Raw, memory: Memory) -> Raw:
+def resume_aliases(raw: Raw, context: RuleContext) -> Raw:
     """Other names that peers have for the two members of an answer."""
     entry = raw
     for member, aliases in _RESUME_ALIASES.items():
         alias = next((name for name in aliases if name in raw), None)
         if alias is not None and member not in raw:
-            memory.hit(alias)
-            entry = {**without(entry, alias), member: raw[alias]}
+            context.report(alias)
+            entry = {**omit(entry, alias), member: raw[alias]}
     return entry
 
 
-def resume_status(raw: Raw, memory: Memory) -> Raw:
+def resume_status(raw: Raw, context: RuleContext) -> Raw:
     """An answer had no status: to send one was to resolve."""
     if "status" in raw or not isinstance(raw.get("interruptId"), str):
         return raw
-    memory.hit("status")
+    context.report("status")
     return {**raw, "status": "resolved"}
 
 
-def binary_part(value: Any, memory: Memory) -> Any:
+def binary_part(value: Any, context: RuleContext) -> Any:
     """One kind of part held every kind of file (ERA-3).
 
     In a stream a malformed one is left to be dropped as unknown, as the published client does. In a document, which is
@@ -77,20 +77,20 @@ def binary_part(value: Any, memory: Memory) -> Any:
     Some peers send an attachment both ways: in a list, a binary part that repeats a media part is dropped.
     """
     if is_array(value):
-        return _without_twins(value, memory)
-    if memory.event_type is None and is_object(value) and value.get("type") == "binary":
+        return _without_twins(value, context)
+    if context.event_type is None and is_object(value) and value.get("type") == "binary":
         if all(value.get(name) is None for name in ("data", "url", "id")):
-            raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=memory.path)
+            raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=context.path)
         if value.get("mimeType") is None:
             value = {**value, "mimeType": "application/octet-stream"}
     media = convert_binary_part(value)
     if media is None:
         return value
-    memory.hit()
+    context.report()
     return media
 
 
-def _without_twins(parts: list[Any], memory: Memory) -> list[Any]:
+def _without_twins(parts: list[Any], context: RuleContext) -> list[Any]:
     binary = {i: media for i, part in enumerate(parts) if (media := convert_binary_part(part)) is not None}
     if not binary:
         return parts
@@ -102,7 +102,7 @@ def _without_twins(parts: list[Any], memory: Memory) -> list[Any]:
     twins = [i for i, media in binary.items() if _attachment(media) in present]
     if not twins:
         return parts
-    memory.hit(str(twins[0]), "a binary part that repeats a media part beside it is dropped")
+    context.report(str(twins[0]), "a binary part that repeats a media part beside it is dropped")
     dropped = frozenset(twins)
     return [part for i, part in enumerate(parts) if i not in dropped]
 
@@ -129,7 +129,7 @@ def convert_binary_part(part: Any) -> Raw | None:
         if filename is not None and is_object(metadata):
             metadata = {**metadata, "filename": filename}
         media["metadata"] = metadata
-    return keep(media, *given)
+    return move_to_metadata(media, *given)
 
 
 def _attachment(media: Raw) -> tuple[str | None, ...] | None:
@@ -143,31 +143,31 @@ def _attachment(media: Raw) -> tuple[str | None, ...] | None:
     return (*key, filename if isinstance(filename, str) else None) if is_told else None
 
 
-def message_id(value: Any, memory: Memory) -> Any:
+def message_id(value: Any, context: RuleContext) -> Any:
     """Ids of messages were optional. In a list a message is named by its place, so that it is the same next time."""
     if is_array(value):
         missing = {i for i, message in enumerate(value) if is_object(message) and message.get("id") is None}
         if not missing:
             return value
-        memory.hit(f"{min(missing)}/id")
-        return [{**m, "id": memory.message_id(i)} if i in missing else m for i, m in enumerate(value)]
+        context.report(f"{min(missing)}/id")
+        return [{**m, "id": context.message_id(i)} if i in missing else m for i, m in enumerate(value)]
     if not is_object(value) or value.get("id") is not None:
         return value
-    memory.hit("id")
-    return {**value, "id": memory.message_id(None)}
+    context.report("id")
+    return {**value, "id": context.message_id(None)}
 
 
-def tool_description(raw: Raw, memory: Memory) -> Raw:
+def tool_description(raw: Raw, context: RuleContext) -> Raw:
     """Descriptions of tools were optional."""
     if raw.get("description") is not None:
         return raw
-    memory.hit("description")
+    context.report("description")
     return {**raw, "description": ""}
 
 
-def subagents_alias(raw: Raw, memory: Memory) -> Raw:
+def subagents_alias(raw: Raw, context: RuleContext) -> Raw:
     """The capability was spelled with a capital."""
     if "subAgents" not in raw or "subagents" in raw:
         return raw
-    memory.hit("subAgents")
+    context.report("subAgents")
     return {("subagents" if name == "subAgents" else name): value for name, value in raw.items()}

@@ -8,7 +8,7 @@ rule, whose very point is to soften one. There is no tolerance for older peers o
 from __future__ import annotations
 
 from aguila.codec.compat import documents, events, spelling
-from aguila.codec.compat.memory import Rule
+from aguila.codec.compat.context import Rule
 
 
 def _null(name: str, member: str, *places: str) -> Rule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aguila.codec.compat.memory import Memory, Raw, without
+from aguila.codec.compat.context import Raw, RuleContext, omit
 from aguila.codec.json.values import is_object
 from aguila.protocol import ReasoningMessageStartEvent
 
@@ -25,20 +25,20 @@ _OLD_MEMBERS: dict[str, frozenset[str]] = {
 }
 
 
-def part_type_case(part: Any, memory: Memory) -> Any:
+def part_type_case(part: Any, context: RuleContext) -> Any:
     """``"Text"`` is the part type ``text``."""
     if not is_object(part):
         return part
     kind = part.get("type")
     if not isinstance(kind, str) or kind in _PART_TYPES or kind.lower() not in _PART_TYPES:
         return part
-    memory.hit("type")
+    context.report("type")
     return {**part, "type": kind.lower()}
 
 
-def snake_case(raw: Raw, memory: Memory) -> Raw:
+def snake_case(raw: Raw, context: RuleContext) -> Raw:
     """Described members only: what is opaque, and what is unknown, keeps its names."""
-    record = memory.record
+    record = context.record
     if record is None:
         return raw
     old = _OLD_MEMBERS.get(record.cls.__name__, frozenset())
@@ -48,7 +48,7 @@ def snake_case(raw: Raw, memory: Memory) -> Raw:
             continue
         camel = _camel(name)
         if camel not in raw and (camel in record.members or camel in old):
-            memory.hit(name)
+            context.report(name)
             renamed[name] = camel
     return {renamed.get(name, name): value for name, value in raw.items()} if renamed else raw
 
@@ -58,21 +58,21 @@ def _camel(name: str) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
 
 
-def drop_null(member: str) -> Callable[[Raw, Memory], Raw]:
+def drop_null(member: str) -> Callable[[Raw, RuleContext], Raw]:
     """The rule that reads a null under one name as absence."""
 
-    def apply(raw: Raw, memory: Memory) -> Raw:
+    def apply(raw: Raw, context: RuleContext) -> Raw:
         if member not in raw or raw[member] is not None:
             return raw
-        memory.hit(member)
-        return without(raw, member)
+        context.report(member)
+        return omit(raw, member)
 
     return apply
 
 
-def null_optional(raw: Raw, memory: Memory) -> Raw:
+def null_optional(raw: Raw, context: RuleContext) -> Raw:
     """A null is read as absence wherever absence is allowed; a null that is required data stays (ENV-7)."""
-    record = memory.record
+    record = context.record
     if record is None:
         return raw
     nulls = [
@@ -83,5 +83,5 @@ def null_optional(raw: Raw, memory: Memory) -> Raw:
     if record.cls is ReasoningMessageStartEvent and "role" in nulls:
         nulls.remove("role")  # implied in a constructor, required on the wire (RSN-3)
     for name in nulls:
-        memory.hit(name)
-    return without(raw, *nulls) if nulls else raw
+        context.report(name)
+    return omit(raw, *nulls) if nulls else raw

@@ -4,7 +4,7 @@
 recognises them when a client sends them back. ``requests`` is the other direction: our input for an old server.
 """
 
-from aguila.codec.dialects.content import Link, is_written_from, may_be_translated
+from aguila.codec.dialects.content import Link, is_translation_of, may_be_translated
 from aguila.codec.dialects.requests import (
     downgrade_input,
     is_version,
@@ -25,8 +25,8 @@ __all__ = [
     "Translator",
     "dialect_of",
     "downgrade_input",
+    "is_translation_of",
     "is_version",
-    "is_written_from",
     "may_be_translated",
     "predates_subagents",
     "predates_versions",

@@ -170,7 +170,7 @@ def may_be_translated(message: Message) -> bool:
     return any(isinstance(part, MediaPart) or _DESCRIBED.search(part.text) is not None for part in content)
 
 
-def is_written_from(content: Any, parts: Sequence[ContentPart]) -> bool:
+def is_translation_of(content: Any, parts: Sequence[ContentPart]) -> bool:
     """Return whether content is what some dialect made of these parts, so that a client sent it back unedited."""
     if isinstance(content, str):
         return _matches(content, as_text(parts, _any_link)) or content == as_text(parts, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from io import BytesIO
 
 
-class Whole(BytesIO):
+class PresizedBuffer(BytesIO):
     """Takes pieces with ``write``; ``getvalue`` then gives away what it holds, where joining would copy all of it.
 
     Made with the size that is to come, which may be None. If that is right the memory is asked for once: to grow, an

@@ -20,15 +20,15 @@ import msgspec
 
 from aguila.codec.compat import Compat, Level
 from aguila.codec.json.encoder import encode, encode_event, encode_events
-from aguila.codec.json.large_strings import LARGE, Cut, cut
+from aguila.codec.json.large_strings import LARGE, ExcisedJSON, excise_strings
 from aguila.codec.json.shapes import Choice, Shape, shape_of
 from aguila.codec.json.text import (
     MAX_SIZE,
-    SHORT,
+    SHORT_JSON,
     check_depth,
     check_size,
-    load,
-    without_surrogates,
+    parse_json,
+    replace_surrogates,
 )
 from aguila.codec.json.validation import is_patch, refused, strip
 from aguila.codec.json.values import is_array, is_object
@@ -84,7 +84,8 @@ class EventDecoder:
         self._strict = strict
         self._compat = Compat("off" if strict else compat, self._warn, new_id)
         self._max_size = max_size
-        self._unchecked = min(SHORT, max_size // 4)  # nothing shorter can be too deep, or too large in any encoding
+        # Shorter text cannot be too deep, or too large in any encoding.
+        self._unchecked = min(SHORT_JSON, max_size // 4)
         self._fed = 0
         # What has to look at an event after the typed decoder accepted it; a class that is absent is done.
         self._after: dict[type[Any], Callable[[Any], bool]] = dict(_CHECKS)
@@ -104,7 +105,7 @@ class EventDecoder:
         return checked
 
     @property
-    def fed(self) -> int:
+    def next_index(self) -> int:
         """How many raw events were fed: the index of the next one."""
         return self._fed
 
@@ -151,7 +152,7 @@ class EventDecoder:
                     continue
             events += self.feed(data)
 
-    def feed_run(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
+    def feed_exact(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
         """What ``feed`` would return for the texts from ``start`` on, as long as each is one event just as it stands.
 
         The first text that needs a closer look ends the run; it has not been fed.
@@ -192,7 +193,7 @@ class EventDecoder:
 
     def _inexact(self, data: bytes | str, index: int) -> list[Event]:
         check_depth(data, index)
-        raw = load(data, strict=self._strict, warn=self._warn, index=index)
+        raw = parse_json(data, strict=self._strict, warn=self._warn, index=index)
         if not is_object(raw):
             raise DecodeError("an event must be a JSON object", rule="ENV-1", index=index)
         return self._enforced(raw, index)
@@ -215,7 +216,7 @@ class EventDecoder:
 
 def _without_large(data: bytes | str) -> Event | None:
     """An event that is exactly right, read without its large strings; None if it is not, or has none."""
-    short = cut(data) if isinstance(data, bytes) else None
+    short = excise_strings(data) if isinstance(data, bytes) else None
     if short is None:
         return None
     try:
@@ -223,7 +224,7 @@ def _without_large(data: bytes | str) -> Event | None:
         check_depth(short.text, flat=_flat_brackets(event))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
-    return short.put_back(event)
+    return short.restore(event)
 
 
 def _as_text(data: Any, index: int) -> bytes | str:
@@ -281,7 +282,7 @@ def _convert(raw: Any, type_: Any, shape: Shape) -> Any:
         raise refused(error, raw, shape) from None
     except UnicodeEncodeError:
         # Half a surrogate pair where no text may be: msgspec trips over it before it can say where.
-        _convert(without_surrogates(raw), type_, shape)
+        _convert(replace_surrogates(raw), type_, shape)
         raise DecodeError("half a surrogate pair in a place that cannot hold one", rule="PROC-2") from None
 
 
@@ -323,8 +324,8 @@ def decode_event(
 
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
-    long = len(data) > SHORT
-    if long or max_size < 4 * SHORT:
+    long = len(data) > SHORT_JSON
+    if long or max_size < 4 * SHORT_JSON:
         check_size(data, max_size, 0)
         if len(data) > LARGE:
             event = _without_large(data)
@@ -405,7 +406,7 @@ def decode(
     if type is Event:
         return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)
     exactly = _exact.get(type)
-    if exactly is not None and len(data) <= SHORT and max_size >= 4 * SHORT:  # nothing to check but its shape
+    if exactly is not None and len(data) <= SHORT_JSON and max_size >= 4 * SHORT_JSON:  # nothing to check but its shape
         try:
             return exactly(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -420,13 +421,13 @@ def decode(
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
     check_size(data, max_size)
-    if len(data) > LARGE and isinstance(data, bytes) and (short := cut(data)) is not None:
-        return decode_cut(short, type, strict=strict, compat=compat, warn=warn)
+    if len(data) > LARGE and isinstance(data, bytes) and (short := excise_strings(data)) is not None:
+        return decode_excised(short, type, strict=strict, compat=compat, warn=warn)
     return _document(data, type, strict, compat, warn)
 
 
-def decode_cut(
-    short: Cut,
+def decode_excised(
+    short: ExcisedJSON,
     type: Any,  # noqa: A002
     *,
     strict: bool = False,
@@ -442,7 +443,7 @@ def decode_cut(
         return _document(short.data, type, strict, compat, warn)  # it may be right all the same
     for notice in notices:
         warn(notice)
-    return short.put_back(value)
+    return short.restore(value)
 
 
 def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn) -> Any:
@@ -453,7 +454,7 @@ def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: 
     else:
         check_depth(data, flat=_flat_brackets(value))
         return value
-    raw = load(data, strict=strict, warn=warn)
+    raw = parse_json(data, strict=strict, warn=warn)
     kind = None if strict else _kind(type_)
     if kind is not None:
         raw = Compat(compat, warn).upgrade_document(raw, kind)
@@ -464,7 +465,7 @@ def decode_exactly(data: bytes, type: type[T]) -> T | None:  # noqa: A002
     """A document that is exactly as the schema has it; None for any other, which ``decode`` may repair."""
     try:
         value = _exactly(type)(data)
-        if len(data) > SHORT:
+        if len(data) > SHORT_JSON:
             check_depth(data, flat=_flat_brackets(value))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
@@ -505,7 +506,7 @@ def _refuse_lost_answers(raw: dict[str, Any], stripped: dict[str, Any]) -> None:
 def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
     check_size(data, max_size)
     check_depth(data)
-    raw = load(data, strict=strict, warn=warn)
+    raw = parse_json(data, strict=strict, warn=warn)
     if not is_array(raw):
         raise DecodeError("expected a JSON array of events", rule="ENV-1")
     decoder = EventDecoder(compat=compat, warn=warn, strict=strict)

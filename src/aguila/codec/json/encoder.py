@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from aguila.codec.json.large_strings import Taken
+from aguila.codec.json.large_strings import ExcisedValue
 from aguila.codec.json.text import encode_surrogates, refuse_non_finite
 from aguila.errors import EncodeError
 from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, RunStartedEvent, UserMessage, replace
@@ -41,9 +41,9 @@ def encode_large(obj: Any) -> bytes:
     Small objects cost several times as much as with ``encode``.
     """
     try:
-        taken = Taken(msgspec.to_builtins(_respelled(obj)))
+        taken = ExcisedValue(msgspec.to_builtins(_respelled(obj)))
         if taken:
-            return taken.fill(_write(taken.rest))
+            return taken.splice(_write(taken.rest))
     except (TypeError, ValueError, RecursionError):
         pass  # a msgspec.Raw, half a surrogate pair, or what encode says
     return encode(obj)

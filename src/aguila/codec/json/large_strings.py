@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from aguila.codec.json.buffer import Whole
+from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.values import is_array, is_object
 
 LARGE: Final = 1 << 20
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 # Reading
 
 
-class Cut:
+class ExcisedJSON:
     """A JSON text, ``data``, without its large strings: ``text`` has a mark in place of each."""
 
     __slots__ = ("_mark", "_spans", "data", "text")
@@ -55,7 +55,7 @@ class Cut:
             pieces += (self._mark.encode(), b"%08x" % number, piece)
         self.text = b"".join(pieces)
 
-    def size_of(self, text: bytes) -> int:
+    def full_size(self, text: bytes) -> int:
         """How many bytes a part of ``text`` has with its large strings."""
         size = len(text)
         mark = self._mark.encode()
@@ -66,7 +66,7 @@ class Cut:
             at = text.find(mark, at + _MARKED)
         return size
 
-    def put_back(self, value: Any) -> Any:
+    def restore(self, value: Any) -> Any:
         """What was read from ``text``, with the strings in their places again. Changes the objects it is given."""
         if isinstance(value, str):
             if len(value) != _MARKED or not value.startswith(self._mark):
@@ -75,21 +75,21 @@ class Cut:
             return str(memoryview(self.data)[start:end], "ascii")
         if is_object(value):
             for name, member in value.items():
-                if (found := self.put_back(member)) is not member:
+                if (found := self.restore(member)) is not member:
                     value[name] = found
         elif is_array(value):
             for index, item in enumerate(value):
-                if (found := self.put_back(item)) is not item:
+                if (found := self.restore(item)) is not item:
                     value[index] = found
         elif isinstance(value, msgspec.Struct):
             for name in value.__struct_fields__:
                 member = getattr(value, name)
-                if (found := self.put_back(member)) is not member:
+                if (found := self.restore(member)) is not member:
                     msgspec.structs.force_setattr(value, name, found)
         return value
 
 
-def cut(data: bytes) -> Cut | None:
+def excise_strings(data: bytes) -> ExcisedJSON | None:
     """The text without its large strings; None if it has none that can be cut out.
 
     It may take something else for a string, such as very many numbers. Then what is left is no JSON, so whoever cannot
@@ -108,7 +108,7 @@ def cut(data: bytes) -> Cut | None:
         if start > 0 and _is_plain(data, start, end):
             spans.append((start, end))
         at = end + 1
-    return Cut(data, spans) if spans else None
+    return ExcisedJSON(data, spans) if spans else None
 
 
 def _next_quote(data: bytes, at: int) -> int:
@@ -140,8 +140,8 @@ _AFTER: Final = (b",", b"}", b"]")
 # Writing
 
 
-class Taken:
-    """A value without its large strings: ``rest`` is to be written, and ``fill`` puts them in. Plain values only."""
+class ExcisedValue:
+    """A value without its large strings: ``rest`` is to be written, and ``splice`` puts them in. Plain values only."""
 
     def __init__(self, value: Any) -> None:
         self._strings: list[str] = []
@@ -163,10 +163,10 @@ class Taken:
             return [self._take(item) for item in value]
         return tuple(map(self._take, cast("Any", value))) if isinstance(value, tuple) else value
 
-    def fill(self, text: bytes) -> bytes:
+    def splice(self, text: bytes) -> bytes:
         """What ``rest`` was written as, with the strings. Raises ``UnicodeEncodeError`` for half a surrogate pair."""
         between = text.split(bytes(_GAP))
-        whole = Whole(len(text) + sum([len(string) + 1 for string in self._strings]))  # if nothing has to be escaped
+        whole = PresizedBuffer(len(text) + sum([len(string) + 1 for string in self._strings]))
         whole.write(between[0])
         for string, piece in zip(self._strings, between[1:], strict=True):
             whole.write(b'"')

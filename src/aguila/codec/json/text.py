@@ -34,7 +34,7 @@ _decode_any = msgspec.json.Decoder().decode
 _write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
 # Nothing this short can nest deeper than MAX_DEPTH and be JSON: every level takes two bytes.
-SHORT: Final = 2 * MAX_DEPTH
+SHORT_JSON: Final = 2 * MAX_DEPTH
 
 _NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
@@ -85,7 +85,7 @@ def _depth(data: bytes) -> int:
     return depth + max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
-def load(data: bytes | str, *, strict: bool, warn: Warn, index: int | None = None) -> Any:
+def parse_json(data: bytes | str, *, strict: bool, warn: Warn, index: int | None = None) -> Any:
     """``data`` as plain JSON values, or a ``DecodeError`` that says what is wrong with the text."""
     try:
         return _decode_any(data)
@@ -94,7 +94,7 @@ def load(data: bytes | str, *, strict: bool, warn: Warn, index: int | None = Non
             if strict:
                 raise DecodeError(f"not UTF-8: {error}", rule="utf-8", index=index) from None
             warn(Notice(rule="utf-8", message=f"bytes that are not UTF-8 were read as U+FFFD ({error.args[-1]})"))
-            return load(data.decode("utf-8", "replace"), strict=strict, warn=warn, index=index)
+            return parse_json(data.decode("utf-8", "replace"), strict=strict, warn=warn, index=index)
         problem = str(error)
     except RecursionError:
         raise DecodeError("nested too deep for this stack", rule="limit-depth", index=index) from None
@@ -129,7 +129,7 @@ def encode_surrogates(obj: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def without_surrogates(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """A plain value with question marks for lone surrogate halves."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 

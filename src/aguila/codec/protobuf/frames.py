@@ -87,7 +87,7 @@ class ProtobufFrames:
         self._seen = 0
 
     @property
-    def waiting(self) -> int:
+    def buffered(self) -> int:
         """How many bytes are held back because their frame is not complete."""
         return len(self._buffer)
 

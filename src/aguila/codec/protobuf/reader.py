@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from msgspec import UNSET
 
 from aguila.codec.notices import Notice, Warn
-from aguila.codec.protobuf.scanner import Malformed, envelope
+from aguila.codec.protobuf.scanner import Malformed, read_envelope
 from aguila.codec.protobuf.slots import EVENTS, OPERATION_NAMES, PARTS, SOURCES, TYPE_NAMES, Slots
 from aguila.codec.protobuf.values import NotJSON, read_struct, read_value
 from aguila.errors import DecodeError
@@ -47,7 +47,7 @@ def read_event(data: bytes, warn: Warn) -> JSON | None:
     Raises ``DecodeError``.
     """
     try:
-        arm, payload, unknown = envelope(data, _KNOWN)
+        arm, payload, unknown = read_envelope(data, _KNOWN)
     except Malformed as error:
         raise DecodeError(str(error), rule="PB-7") from None
     if not arm:

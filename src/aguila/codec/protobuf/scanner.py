@@ -17,7 +17,7 @@ class Malformed(ValueError):
     """Bytes that are no protobuf message."""
 
 
-def envelope(data: bytes, arms: frozenset[int]) -> tuple[int, bytes, int]:
+def read_envelope(data: bytes, arms: frozenset[int]) -> tuple[int, bytes, int]:
     """The known arm of an ``ag_ui.Event``, its payload, and 0; or 0, nothing, and the number of an unknown arm.
 
     Occurrences of the same arm merge. Fields beside the arm that this build does not know are skipped. Raises
@@ -44,13 +44,13 @@ def envelope(data: bytes, arms: frozenset[int]) -> tuple[int, bytes, int]:
         if wire == BYTES:
             payloads.append(data[start:stop])
     if payloads:
-        return found, joined(payloads), 0
+        return found, merge_occurrences(payloads), 0
     if found or not unknown:
         raise Malformed("no event in the frame")
     return 0, b"", unknown
 
 
-def joined(occurrences: Sequence[bytes]) -> bytes:
+def merge_occurrences(occurrences: Sequence[bytes]) -> bytes:
     """The occurrences of one message as one. They merge, and for protobuf to merge is to join the bytes.
 
     Raises ``Malformed`` if one of several is no message by itself: joined, its end would be sought in the next.

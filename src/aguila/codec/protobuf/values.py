@@ -31,7 +31,7 @@ from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.pointer import escape_token
 from aguila.codec.protobuf import scanner as scan
-from aguila.codec.protobuf.scanner import Malformed, fields, joined
+from aguila.codec.protobuf.scanner import Malformed, fields, merge_occurrences
 from aguila.protocol import MAX_SAFE_INTEGER
 
 _double = struct.Struct("<d")
@@ -147,7 +147,7 @@ def _plain(value: Any) -> Any:
 _JSON_CLASSES = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
-def explain(value: Any) -> tuple[str, str]:
+def find_unwritable(value: Any) -> tuple[str, str]:
     """Where a value cannot be written and why: a JSON Pointer and a reason; both empty if nothing is wrong.
 
     Slow and only asked after a failure, so that writing need not carry paths.
@@ -201,7 +201,7 @@ def _fits_double(number: int) -> bool:
 def read_value(occurrences: Sequence[bytes]) -> Any:
     """The JSON value that occurrences of a Value hold, or ``UNSET`` where they hold none. Raises ``NotJSON``."""
     with _malformed_is_no_json():
-        data = joined(occurrences)
+        data = merge_occurrences(occurrences)
         if not data:
             return msgspec.UNSET
         try:
@@ -213,7 +213,7 @@ def read_value(occurrences: Sequence[bytes]) -> Any:
 def read_struct(occurrences: Sequence[bytes]) -> dict[str, Any]:
     """The JSON object that occurrences of a Struct hold. Raises ``NotJSON``."""
     with _malformed_is_no_json():
-        data = joined(occurrences)
+        data = merge_occurrences(occurrences)
         try:
             return _read_fields(data, 0, len(data), MAX_DEPTH)
         except (_Unusual, IndexError):
@@ -369,7 +369,7 @@ def _merge_fields(data: bytes, at: int, end: int, depth: int, members: dict[str,
                 key = data[begin:finish].decode()
             elif inner == 2 and inner_wire == scan.BYTES:
                 values.append(data[begin:finish])
-        whole = joined(values)
+        whole = merge_occurrences(values)
         value = _merge(whole, 0, len(whole), depth - 1)
         if value is not msgspec.UNSET:
             members[key] = value

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from aguila.codec.protobuf.slots import EVENTS, NULLABLE, OPERATIONS, PARTS, SOURCES, Slots
-from aguila.codec.protobuf.values import Inexact, Unwritable, explain, varint, write_struct, write_value
+from aguila.codec.protobuf.values import Inexact, Unwritable, find_unwritable, varint, write_struct, write_value
 from aguila.errors import EncodeError
 from aguila.protocol import (
     MAX_SAFE_INTEGER,
@@ -285,7 +285,7 @@ def _explained(event: Any, error: Exception) -> EncodeError:
         plain = msgspec.to_builtins(event, str_keys=True)
     except (TypeError, ValueError, RecursionError) as unplain:
         return EncodeError(f"{event.type} cannot be written: {unplain}")
-    path, reason = explain(plain)
+    path, reason = find_unwritable(plain)
     if reason:
         return EncodeError(f"{event.type} cannot be written: {reason}", path=path)
     try:

@@ -32,7 +32,7 @@ from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import METADATA
 from aguila.chat.tools import AnyTool, FunctionTool, Toolbox, ToolError
 from aguila.chat.types import FunctionCallContent
-from aguila.codec.logs import members
+from aguila.codec.logs import log_fields
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import RunFailed, ToolRoundsExceeded
 from aguila.protocol import replace
@@ -260,7 +260,7 @@ class _AgentLoop:
         try:
             return tool.needs_approval(arguments)
         except Exception:  # noqa: BLE001 - if it cannot be decided, ask
-            what, extra = "needs_approval of %r failed; asking for approval", members()
+            what, extra = "needs_approval of %r failed; asking for approval", log_fields()
             _log.warning(what, tool.declaration.name, exc_info=True, extra=extra)
             return True
 

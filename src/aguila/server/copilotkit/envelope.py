@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError, NotFound
 from aguila.server.auth import Request
@@ -94,7 +94,7 @@ def _with_body(exchange: Exchange, body: bytes) -> Exchange:
         body = b""
     elif body.startswith(b'"'):  # a body that was text stays text
         try:
-            body = str(load(body, strict=True, warn=_ignore)).encode()
+            body = str(parse_json(body, strict=True, warn=_ignore)).encode()
         except (DecodeError, UnicodeError):
             raise _invalid("Invalid JSON payload") from None
     return replace(exchange, receive=ReceivedBody(body, exchange.receive))

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aguila.codec.dialects import is_written_from
+from aguila.codec.dialects import is_translation_of
 from aguila.protocol import AssistantMessage, Message, ToolMessage, UserMessage, replace
 
 INSTRUCTING_ROLES: Final = frozenset({"system", "developer"})
@@ -202,7 +202,7 @@ def _completed(sent: Any, held: Any) -> Any:
         isinstance(held, UserMessage | ToolMessage)
         and not isinstance(held.content, str)
         and sent.content != held.content
-        and is_written_from(sent.content, held.content)
+        and is_translation_of(sent.content, held.content)
     ):
         unsaid["content"] = held.content  # a dialect wrote it in another form
     return replace(sent, **unsaid) if unsaid else sent

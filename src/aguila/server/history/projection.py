@@ -38,8 +38,8 @@ import msgspec
 
 from aguila.codec import EventDecoder, decode
 from aguila.codec.compat import Level
-from aguila.codec.json.decoder import decode_cut
-from aguila.codec.json.large_strings import cut
+from aguila.codec.json.decoder import decode_excised
+from aguila.codec.json.large_strings import excise_strings
 from aguila.codec.notices import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE, offload
@@ -504,11 +504,11 @@ def stored_input(run: RunRecord) -> RunAgentInput:
 
 def stored_body(run: RunRecord) -> RunAgentInput:
     """Decode a run's request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
-    short = cut(run.input) if len(run.input) > LARGE else None
+    short = excise_strings(run.input) if len(run.input) > LARGE else None
     is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
     level: Level = "wide" if is_old else "standard"
     if short is not None:
-        return decode_cut(short, RunAgentInput, compat=level, warn=_ignore)
+        return decode_excised(short, RunAgentInput, compat=level, warn=_ignore)
     return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=STORED)
 
 

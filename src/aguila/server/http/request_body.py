@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
-from aguila.codec.json.buffer import Whole
-from aguila.codec.json.decoder import decode_cut, decode_exactly
-from aguila.codec.json.large_strings import Cut, cut
-from aguila.codec.json.text import load
+from aguila.codec.json.buffer import PresizedBuffer
+from aguila.codec.json.decoder import decode_exactly, decode_excised
+from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
+from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
-from aguila.codec.notices import First, Notice, Warn
+from aguila.codec.notices import Notice, NoticeLimiter, Warn
 from aguila.errors import DecodeError
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
@@ -63,7 +63,7 @@ class Body(msgspec.Struct, frozen=True):
 
     data: bytes
     outline: Outline | RunAgentInput | None
-    short: Cut | None = None
+    short: ExcisedJSON | None = None
 
 
 async def read_outline(service: Service, exchange: Exchange, share: Share) -> Body:
@@ -98,7 +98,7 @@ async def read_object(service: Service, exchange: Exchange, *, may_be_empty: boo
         return {}
     check_media_type(exchange.request, "a JSON object")
     try:
-        value = load(data, strict=True, warn=service.warn)
+        value = parse_json(data, strict=True, warn=service.warn)
     except DecodeError as error:
         raise Rejected(422, "bad_json", error.message, error.path) from None
     if not is_object(value):
@@ -114,14 +114,14 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
         return _checked(body.outline, body.data, limits), None
     try:
         if len(body.data) <= _SOON:
-            warn = First(_expecting_data(service.warn))
+            warn = NoticeLimiter(_expecting_data(service.warn))
             found = _decoded(body, limits, warn)
-            warn.tell_rest()
+            warn.report_omitted()
         else:
             notices: list[Notice] = []
-            warn = First(_expecting_data(notices.append))
+            warn = NoticeLimiter(_expecting_data(notices.append))
             found, digest = await offload(lambda: (_decoded(body, limits, warn), hash_body(body.data)))
-            warn.tell_rest()
+            warn.report_omitted()
             for notice in notices:
                 service.warn(notice)
     except DecodeError as error:
@@ -156,7 +156,7 @@ def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
             tools=outline.tools,
             resume=outline.resume,
             state=outline.state,
-            state_size=None if short is None else short.size_of(bytes(outline.state)),
+            state_size=None if short is None else short.full_size(bytes(outline.state)),
         )
     found = _input(body, warn, max(limits.body, 1))
     limits.check(found)
@@ -167,12 +167,12 @@ def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
 
 def _input(body: Body, warn: Warn, max_size: int) -> RunAgentInput:
     if body.short is not None:
-        return decode_cut(body.short, RunAgentInput, compat=_level(body), warn=warn)
+        return decode_excised(body.short, RunAgentInput, compat=_level(body), warn=warn)
     return decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max_size)
 
 
 def _large(data: bytes) -> Body:
-    short = cut(data)
+    short = excise_strings(data)
     outline = None if short is None else _outline(short.text)
     return Body(data, _outline(data)) if outline is None else Body(data, outline, short)
 
@@ -203,7 +203,7 @@ async def read_body(request: Request, receive: Receive, limit: int, share: Share
             raise Rejected(413, "too_large", f"the body may have {limit} bytes")
         if expected > LARGE:
             await share.take(expected)
-    whole: Whole | None = None
+    whole: PresizedBuffer | None = None
     size = 0
     while True:
         message = await (share.receive(receive) if share.size else receive())
@@ -217,7 +217,7 @@ async def read_body(request: Request, receive: Receive, limit: int, share: Share
         if whole is None:
             if not is_more:
                 return piece
-            whole = Whole(expected)
+            whole = PresizedBuffer(expected)
         whole.write(piece)
         if expected is None and size > LARGE:
             expected = limit  # nobody has said how much it will be

@@ -27,7 +27,7 @@ from aguila.codec import decode_event, encode, encode_event
 from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
 from aguila.codec.dialects.translator import translated_types
 from aguila.codec.json.encoder import encode_large
-from aguila.codec.logs import OfRun
+from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
@@ -136,7 +136,7 @@ class Framing(ABC):
         self._touched = None if dialect.is_current else _touched(dialect)
         self._warned: set[str] = set()
         self.warn: Warn = log_notice
-        self.log_context: OfRun | None = None
+        self.log_context: RunLogContext | None = None
         """The thread and run that notices about this stream name."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aguila.codec.logs import OfRun
+from aguila.codec.logs import RunLogContext
 from aguila.errors import CursorExpired, NotFound
 from aguila.offload import offload
 from aguila.protocol import RunAgentInput
@@ -141,7 +141,7 @@ async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[Ru
     outline = body.outline
     if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
         return await _decode_and_start(service, exchange, share, body)
-    with OfRun(outline.thread_id, outline.run_id):
+    with RunLogContext(outline.thread_id, outline.run_id):
         return await _decode_and_start(service, exchange, share, body)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from aguila.codec import encode
-from aguila.codec.json.text import load
+from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import log_notice
 from aguila.errors import ThreadBusy
@@ -181,5 +181,5 @@ def _described(thread: ThreadSummary) -> dict[str, Any]:
         "agent": thread.agent,
         "title": thread.title,
         "archived": thread.archived,
-        "metadata": None if thread.metadata is None else load(thread.metadata, strict=False, warn=log_notice),
+        "metadata": None if thread.metadata is None else parse_json(thread.metadata, strict=False, warn=log_notice),
     }

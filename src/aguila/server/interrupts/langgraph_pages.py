@@ -14,7 +14,7 @@ import jsonschema_rs
 import msgspec
 
 from aguila.codec import decode, encode
-from aguila.codec.json.text import without_surrogates
+from aguila.codec.json.text import replace_surrogates
 from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import (
     CustomEvent,
@@ -138,7 +138,7 @@ def _payload(answer: Any, interrupt: Interrupt) -> Any:
 
 def _accepts(schema: Any, value: Any) -> bool:
     try:
-        return jsonschema_rs.validator_for(schema, offline=True).is_valid(without_surrogates(value))
+        return jsonschema_rs.validator_for(schema, offline=True).is_valid(replace_surrogates(value))
     except (ValueError, RecursionError):
         return True  # a broken schema takes any answer
 

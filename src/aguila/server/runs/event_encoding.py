@@ -13,7 +13,7 @@ import msgspec
 
 from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.json.encoder import encode_large
-from aguila.codec.json.text import MAX_SIZE, SHORT, check_size
+from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_size
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import (
     ActivitySnapshotEvent,
@@ -76,7 +76,7 @@ def encode_checked(event: Event, max_size: int = MAX_SIZE) -> bytes:
         # What the codec does, without the calls in between: 0.5 instead of 1.3 us for every token of every run.
         try:
             data = _encode(event)
-            if len(data) <= SHORT:
+            if len(data) <= SHORT_JSON:
                 _decode(data)
                 return data
         except (UnicodeError, TypeError, msgspec.MsgspecError):
@@ -111,7 +111,7 @@ def _encode_truncated(event: Event, data: bytes) -> bytes:
 def _truncate_strings(value: Any) -> Any:
     """JSON with the first character of each long string in its place."""
     if isinstance(value, str):
-        return value[:1] if len(value) > SHORT else value
+        return value[:1] if len(value) > SHORT_JSON else value
     if isinstance(value, _LIST):
         return [_truncate_strings(element) for element in value]
     if isinstance(value, _OBJECT):

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from aguila.codec.logs import tell
+from aguila.codec.logs import log_event
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.protocol import RunErrorEvent
 from aguila.server.runs.event_encoding import encode_checked
@@ -124,7 +124,7 @@ class Maintenance:
         except StaleLease:
             return True
         what = "the run had lost its owner and was closed"
-        tell(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
+        log_event(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
         return True
 
     async def _prune(self) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 from aguila.agent.context import RunContext
 from aguila.codec import encode_event
-from aguila.codec.logs import tell
+from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn
 from aguila.errors import (
     AgentMismatch,
@@ -440,7 +440,7 @@ class Runs:
         del self.live[key]
         self._release(key[0])
         if not task.cancelled() and task.exception() is not None:
-            tell(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
+            log_event(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
 
     async def start_unstored(self, asked: StartRequest) -> UnstoredStart:
         """Start a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""

@@ -19,8 +19,8 @@ from typing import Any
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
-from aguila.codec.json.text import MAX_SIZE, SHORT
-from aguila.codec.logs import OfRun, tell
+from aguila.codec.json.text import MAX_SIZE, SHORT_JSON
+from aguila.codec.logs import RunLogContext, log_event
 from aguila.errors import DecodeError, EncodeError, StaleLease, StoreError, StoreUnavailable
 from aguila.offload import offload
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
@@ -170,7 +170,7 @@ class LiveRun:
             len(events) == 1  # as nearly always
             and event.__class__ in DELTAS
             and event.delta.__class__ is str
-            and len(event.delta) <= SHORT
+            and len(event.delta) <= SHORT_JSON
             and event.message_id.__class__ is str
             and event.subagent_run_id is event.metadata is event.raw_event is event.timestamp is None
         ):
@@ -352,7 +352,7 @@ class LiveRun:
 
     async def drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:
         """Run the agent to its end and close the run. ``load`` gives what it needs to know."""
-        with OfRun(self.lease.thread_id, self.lease.run_id):
+        with RunLogContext(self.lease.thread_id, self.lease.run_id):
             driving = self._drive(agent, load, cancel_grace)
             del load  # and the request with it: this lasts as long as the run
             await driving
@@ -399,7 +399,7 @@ class LiveRun:
                 self.ended.set_result(None)
 
     def _log_event(self, what: str, level: int = logging.INFO, **more: Any) -> None:
-        tell(_log, level, what, thread=self.lease.thread_id, run=self.lease.run_id, **more)
+        log_event(_log, level, what, thread=self.lease.thread_id, run=self.lease.run_id, **more)
 
     async def _close(self, ending: Ending | None) -> str:
         """Store the end of the run; gives its outcome."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-from aguila.codec.logs import tell
+from aguila.codec.logs import log_event
 from aguila.errors import StoreError
 from aguila.store import RunRecord, Store
 
@@ -132,7 +132,7 @@ class RemoteRun:
                     await self._store.unwatch(scope, thread_id, run_id, viewer=self._name)
         except StoreError as error:  # it will be said again, and a note runs out by itself
             what = f"who watches the run could not be noted: {error}"
-            tell(_log, logging.INFO, what, thread=thread_id, run=run_id)
+            log_event(_log, logging.INFO, what, thread=thread_id, run=run_id)
         finally:
             self.update_task = None
         if not self.viewers:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from aguila.codec import encode
-from aguila.codec.json.text import SHORT
+from aguila.codec.json.text import SHORT_JSON
 from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import AssistantMessage, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
@@ -34,7 +34,7 @@ async def ungrouped(request: StartRequest, projections: Projections) -> StartReq
     if messages is given.messages and given.state != {}:
         return request
     restored = replace(given, messages=list(messages), state=None if given.state == {} else given.state)
-    body = await offload(encode, restored) if len(request.body) > SHORT else encode(restored)
+    body = await offload(encode, restored) if len(request.body) > SHORT_JSON else encode(restored)
     return replace(request, input=restored, body=body, digest=request.fingerprint)
 
 

@@ -10,7 +10,7 @@ import sqlite3
 from time import monotonic
 from typing import Any
 
-from aguila.codec.json.buffer import Whole
+from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.large_strings import LARGE
 from aguila.store.sqlite.connection import WriteConnection
 
@@ -43,7 +43,7 @@ def read_value(db: sqlite3.Connection, found: bytes | int, table: str, name: str
     """Return the value that ``select_value`` found; read a large one in slices."""
     if isinstance(found, bytes):
         return found
-    pieces = Whole(found)
+    pieces = PresizedBuffer(found)
     with db.blobopen(table, name, row, readonly=True) as blob:
         while piece := blob.read(_SLICE):
             pieces.write(piece)

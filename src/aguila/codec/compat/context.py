@@ -18,7 +18,7 @@ Raw = dict[str, Any]
 Level = Literal["off", "standard", "wide"]
 Stage = Literal["spelling", "shape", "nulls"]
 
-KEPT = "aguila"
+METADATA_KEY = "aguila"
 """The metadata key under which members without a place of their own are kept."""
 
 
@@ -35,11 +35,11 @@ class Rule(msgspec.Struct, frozen=True):
     rows: tuple[int, ...]
     summary: str
     places: tuple[str, ...]
-    apply: Callable[[Any, Memory], Any]
+    apply: Callable[[Any, RuleContext], Any]
     stage: Stage = "shape"
 
 
-class Memory:
+class RuleContext:
     """Where a rule is, and what went before in the stream."""
 
     def __init__(self, warn: Warn, new_id: Callable[[], str] | None) -> None:
@@ -62,7 +62,7 @@ class Memory:
         # Events that the current one turned out to hold besides itself.
         self.following: list[Raw] = []
 
-    def hit(self, member: str = "", message: str | None = None) -> None:
+    def report(self, member: str = "", message: str | None = None) -> None:
         """Report that the current rule applied. Each sentence of a rule is said once."""
         message = self.rule.summary if message is None else message
         said = (self.rule.name, message)
@@ -97,20 +97,20 @@ class Memory:
         return f"legacy-message-{index + 1}"
 
 
-def without(raw: Raw, *names: str) -> Raw:
+def omit(raw: Raw, *names: str) -> Raw:
     """A copy that lacks some members."""
     return {name: value for name, value in raw.items() if name not in names}
 
 
-def keep(raw: Raw, *names: str) -> Raw:
+def move_to_metadata(raw: Raw, *names: str) -> Raw:
     """A copy with some members moved into ``metadata["aguila"]``; nulls among them are left out.
 
     Metadata that is malformed stays as it is, and so do the members: both are for enforcement to judge.
     """
     metadata = raw.get("metadata", {})
-    before = metadata.get(KEPT, {}) if is_object(metadata) else None
+    before = metadata.get(METADATA_KEY, {}) if is_object(metadata) else None
     if not is_object(metadata) or not is_object(before):
         return raw
     kept = {name: raw[name] for name in names if raw.get(name) is not None}
-    rest = without(raw, *names)
-    return {**rest, "metadata": {**metadata, KEPT: {**before, **kept}}} if kept else rest
+    rest = omit(raw, *names)
+    return {**rest, "metadata": {**metadata, METADATA_KEY: {**before, **kept}}} if kept else rest
