@@ -14,10 +14,20 @@ async def run_shielded(work: Coroutine[Any, Any, T], on_abandoned: Callable[[asy
 
     If the caller is cancelled, the work continues in its task, which is passed to ``on_abandoned``.
     """
-    task = asyncio.create_task(work)
+    outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run() -> T:
+        try:
+            return await work
+        finally:
+            # Wakes the caller one turn of the event loop earlier than the end of the task, which asyncio.shield awaits.
+            if not outcome.done():
+                outcome.set_result(None)
+
+    task = asyncio.create_task(run())
     try:
-        return await asyncio.shield(task)
+        await outcome
     except asyncio.CancelledError:
-        if not task.cancelled():
-            on_abandoned(task)
+        on_abandoned(task)
         raise
+    return await task
