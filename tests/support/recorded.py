@@ -26,8 +26,8 @@ from aguila.protocol import (
     UserMessage,
     replace,
 )
-from aguila.server.history.hydration import Join, join
-from aguila.server.history.projection import History, Projections
+from aguila.server.history.hydration import Hydration, hydrate_thread
+from aguila.server.history.projection import HistoryMode, Projections
 from aguila.store import Lease, RunEnd, Store
 from aguila.stream import expand_chunks
 
@@ -175,10 +175,12 @@ async def log_after(store: Store, after: int) -> list[Event]:
     return events
 
 
-async def newcomer(store: Store, run_id: str = "visit", *, history: History = "client", **options: Any) -> Join:
+async def newcomer(
+    store: Store, run_id: str = "visit", *, history: HistoryMode = "client", **options: Any
+) -> Hydration:
     """What somebody who joins now is sent first."""
     runs = await store.runs(SCOPE, THREAD)
     live = runs[-1] if runs and runs[-1].is_running else None
-    return await join(
+    return await hydrate_thread(
         store, Projections(store, history=history, warn=ignore), SCOPE, THREAD, run_id, live=live, **options
     )

@@ -25,7 +25,7 @@ from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit, refusal_body
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
-from aguila.server.history.projection import History
+from aguila.server.history.projection import HistoryMode
 from aguila.server.http.responses import Document, Receive, Reply, Send, head_only, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.limits import Limits
@@ -74,7 +74,7 @@ class App:
         store: Store | str | os.PathLike[str] | None = None,
         authenticate: Authenticate | None = None,
         allow_anonymous: bool = False,
-        history: History = "client",
+        history: HistoryMode = "client",
         busy: Busy = "auto",
         on_disconnect: Literal["continue", "cancel"] = "continue",
         disconnect_grace: float = 5.0,
@@ -386,7 +386,7 @@ class App:
         status, body = refusal.status, refusal.body()
         if self.copilotkit is not None:
             with suppress(NotFound):  # a path that is none
-                if self.copilotkit.below(path_segments(scope)) is not None:
+                if self.copilotkit.relative_path(path_segments(scope)) is not None:
                     status, body = refusal_body(refusal)
         return Document(status=status, body=body, headers=[*header_list(refusal.headers), *headers])
 
@@ -401,7 +401,7 @@ class App:
         is_from_page = "origin" in request.headers
         if is_from_page:
             headers += self._origins.headers(request)
-        copilotkit = None if self.copilotkit is None else self.copilotkit.below(segments)
+        copilotkit = None if self.copilotkit is None else self.copilotkit.relative_path(segments)
         if copilotkit is not None:
             agent = None
             route, params = find_route(copilotkit, COPILOTKIT_ROUTES)

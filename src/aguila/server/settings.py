@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from aguila.server.history.projection import History
+from aguila.server.history.projection import HistoryMode
 from aguila.server.limits import Limits
 from aguila.store import Retention
 
@@ -23,7 +23,7 @@ UndeclaredPeers = Literal["flatten", "subagents"]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are treated; see ``App``."""
 
-    history: History = "client"
+    history: HistoryMode = "client"
     busy: Busy = "auto"
     lease: float = 30.0
     drain: float = 10.0

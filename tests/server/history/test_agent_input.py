@@ -24,24 +24,24 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.errors import Rejected
-from aguila.server.history.agent_input import Prepared, prepare
+from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio
 
 
-async def seen(store: Store, input: Any, history: Any = "server", **options: Any) -> Prepared:
-    return await prepare(
+async def seen(store: Store, input: Any, history: Any = "server", **options: Any) -> PreparedInput:
+    return await prepare_input(
         input, history=history, projections=Projections(store, history=history), scope=SCOPE, **options
     )
 
 
-def ids(prepared: Prepared) -> list[str]:
+def ids(prepared: PreparedInput) -> list[str]:
     return [message.id for message in prepared.input.messages]
 
 
-def rules(prepared: Prepared) -> list[str]:
+def rules(prepared: PreparedInput) -> list[str]:
     return [notice.rule for notice in prepared.notices]
 
 
@@ -103,7 +103,7 @@ async def test_the_server_supplies_what_the_client_leaves_out(open_store: Store)
 
 async def test_a_client_that_sends_everything_gets_nothing_twice(open_store: Store) -> None:
     await two_turns(open_store)
-    held = (await Projections(open_store, history="server").of(SCOPE, THREAD)).conversation.messages
+    held = (await Projections(open_store, history="server").load(SCOPE, THREAD)).conversation.messages
     prepared = await seen(open_store, request("r3", *held, user("u3")))
     assert ids(prepared) == ["u1", "a1", "u2", "a2", "u3"]
     assert prepared.notices == []
@@ -216,7 +216,7 @@ async def test_with_the_prelude_the_log_holds_the_state_that_the_agent_saw(open_
     sent = request("r2", user("u2"))
     prepared = await seen(open_store, sent)
     await write(open_store, sent, prepared.prelude)
-    assert (await Projections(open_store).of(SCOPE, THREAD)).conversation.state == {"n": 1}
+    assert (await Projections(open_store).load(SCOPE, THREAD)).conversation.state == {"n": 1}
 
 
 # Instructions

@@ -57,7 +57,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.history.hydration import Join, join
+from aguila.server.history.hydration import Hydration, hydrate_thread
 from aguila.server.history.projection import Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import Conversation, Verifier, reduce, verify
@@ -214,7 +214,7 @@ async def test_a_branch_can_be_joined(open_store: Store) -> None:
 
 async def test_another_scope_is_told_nothing(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")))
-    joined = await join(open_store, Projections(open_store), "other", THREAD, "r1", live=None)
+    joined = await hydrate_thread(open_store, Projections(open_store), "other", THREAD, "r1", live=None)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
 
 
@@ -277,7 +277,7 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
     await append(open_store, lease, rest)
     stream = [*joined.events, *await log_after(open_store, joined.after)]
     assert verify(stream, producer=True).end == "finished"
-    check_same(reduce(stream), (await Projections(open_store).of(SCOPE, THREAD)).conversation)
+    check_same(reduce(stream), (await Projections(open_store).load(SCOPE, THREAD)).conversation)
     assert reduce(stream).state == {"n": 2}
 
 
@@ -296,7 +296,7 @@ async def test_a_run_that_ends_while_somebody_joins_leaves_its_end_to_the_log(op
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1")
     await append(open_store, lease, [*said("a1", "x"), ending])
     await write(open_store, request("r2", user("u2")), said("a2", "y"))
-    joined = await join(open_store, Projections(open_store), SCOPE, THREAD, "visit", live=seen)
+    joined = await hydrate_thread(open_store, Projections(open_store), SCOPE, THREAD, "visit", live=seen)
     assert joined.is_live
     assert (await log_after(open_store, joined.after))[0] == ending
     stream = [*joined.events, ending]
@@ -351,7 +351,7 @@ def check_same(joined: Conversation, logged: Conversation) -> None:
     assert joined.state == logged.state
     mine, theirs = joined.runs[-1], logged.runs[-1]
     # A call that was answered before it was made, and the answer dropped again, is one without an answer to who joins
-    # in between: see the losses of ``join``.
+    # in between: see the losses of ``hydration``.
     pending = [call for call in joined.pending_tool_calls if theirs.calls.get(call.id) != "answered"]
     assert pending == logged.pending_tool_calls
     fields = ("run_id", "outcome", "result", "error", "usage", "interrupts", "reported_pending")
@@ -369,11 +369,11 @@ def check_every_cut(seed: int, size: int, **options: Any) -> None:
         lease: Any = None
         for event in past:
             lease = await put(store, event, lease)
-        joins: list[Join] = []
+        joins: list[Hydration] = []
         for event in run:
             lease = await put(store, event, lease)
             joins.append(await newcomer(store))
-        logged = (await Projections(store, warn=ignore).of(SCOPE, THREAD)).conversation
+        logged = (await Projections(store, warn=ignore).load(SCOPE, THREAD)).conversation
         for joined in joins:
             assert len(joined.events) > 1
             stream = [*joined.events]

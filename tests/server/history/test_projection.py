@@ -34,7 +34,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.projection import KEPT_ENDS, Projections
+from aguila.server.history.projection import MAX_CACHED_ENDS, Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import Lineage, expand_chunks
 
@@ -49,7 +49,7 @@ async def test_a_thread_holds_what_the_client_sent_and_what_the_agent_said(open_
     await write(open_store, request("r1", user("u1", "hi")), said("a1", "hello"))
     sent = [user("u1", "hi"), AssistantMessage(id="a1", content="hello"), user("u2", "bye")]
     await write(open_store, request("r2", *sent), said("a2", "goodbye"))
-    view = await Projections(open_store).of(SCOPE, THREAD)
+    view = await Projections(open_store).load(SCOPE, THREAD)
     assert contents(view) == ["hi", "hello", "bye", "goodbye"]
     assert (view.tip, view.last, view.is_running) == ("r2", 10, False)
 
@@ -58,17 +58,17 @@ async def test_where_the_server_keeps_them_messages_are_known_by_id_and_what_is_
     await write(open_store, request("r1", user("u1", "yes")), said("a1", "sure?"))
     changed = [user("u1", "no"), AssistantMessage(id="a1", content="forged"), user("u2", "yes")]
     await write(open_store, request("r2", *changed))
-    view = await Projections(open_store, history="server").of(SCOPE, THREAD)
+    view = await Projections(open_store, history="server").load(SCOPE, THREAD)
     assert contents(view) == ["yes", "sure?", "yes"]
     await write(open_store, request("r3", user("u1", "yes"), user("u3", "no")))
-    view = await Projections(open_store, history="server").of(SCOPE, THREAD)
+    view = await Projections(open_store, history="server").load(SCOPE, THREAD)
     assert contents(view) == ["yes", "sure?", "yes", "no"]
 
 
 async def test_a_client_may_send_only_what_is_new(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
     await write(open_store, request("r2", user("u2", "three")))
-    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["one", "two", "three"]
+    assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["one", "two", "three"]
 
 
 async def test_the_state_a_client_sends_is_the_baseline_of_its_run_in_11(open_store: Store) -> None:
@@ -76,10 +76,10 @@ async def test_the_state_a_client_sends_is_the_baseline_of_its_run_in_11(open_st
     delta = StateDeltaEvent(delta=[{"op": "replace", "path": "/n", "value": 6}])
     await write(open_store, request("r2", state={"n": 5, "mine": True}), [delta])
     projections = Projections(open_store)
-    assert (await projections.of(SCOPE, THREAD)).conversation.state == {"n": 6, "mine": True}
-    assert (await projections.of(SCOPE, THREAD, "r1")).conversation.state == {"n": 1}
+    assert (await projections.load(SCOPE, THREAD)).conversation.state == {"n": 6, "mine": True}
+    assert (await projections.load(SCOPE, THREAD, "r1")).conversation.state == {"n": 1}
     await write(open_store, request("r3"))
-    assert (await projections.of(SCOPE, THREAD)).conversation.state == {}
+    assert (await projections.load(SCOPE, THREAD)).conversation.state == {}
 
 
 async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store: Store) -> None:
@@ -89,7 +89,7 @@ async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store
         SCOPE, THREAD, "r1", owner="o", lease_seconds=30, input=body, fingerprint="f", events=[encode_event(started)]
     )
     await append(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1")])
-    assert contents(await Projections(open_store).of(SCOPE, THREAD)) == ["hi"]
+    assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["hi"]
 
 
 async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store) -> None:
@@ -97,10 +97,10 @@ async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store)
     await write(open_store, request("r2", user("u2", "three")), said("a2", "four"))
     await write(open_store, request("r3", user("u3", "instead"), parent_run_id="r1"), said("a3", "other"))
     projections = Projections(open_store)
-    assert contents(await projections.of(SCOPE, THREAD)) == ["one", "two", "instead", "other"]
-    assert contents(await projections.of(SCOPE, THREAD, "r2")) == ["one", "two", "three", "four"]
-    assert contents(await projections.of(SCOPE, THREAD, "r1")) == ["one", "two"]
-    assert (await projections.of(SCOPE, THREAD, "r1")).last == 5
+    assert contents(await projections.load(SCOPE, THREAD)) == ["one", "two", "instead", "other"]
+    assert contents(await projections.load(SCOPE, THREAD, "r2")) == ["one", "two", "three", "four"]
+    assert contents(await projections.load(SCOPE, THREAD, "r1")) == ["one", "two"]
+    assert (await projections.load(SCOPE, THREAD, "r1")).last == 5
 
 
 async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(open_store: Store) -> None:
@@ -108,7 +108,7 @@ async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(
     await write(open_store, request("r1", user("u1", "one")))
     await write(open_store, request("r2", user("u2", "two"), parent_run_id="elsewhere"))
     projections = Projections(open_store, warn=notices.append)
-    assert contents(await projections.of(SCOPE, THREAD)) == ["two"]
+    assert contents(await projections.load(SCOPE, THREAD)) == ["two"]
     assert [notice.rule for notice in notices] == ["LIFE-2"]
 
 
@@ -116,10 +116,10 @@ async def test_a_view_says_what_it_covers_and_a_later_one_goes_on_from_there(ope
     projections = Projections(open_store)
     lease = await begin(open_store, request("r1", user("u1")))
     await append(open_store, lease, said("a1", "hel")[:2])
-    first = await projections.of(SCOPE, THREAD)
+    first = await projections.load(SCOPE, THREAD)
     assert (first.last, first.is_running, contents(first)) == (3, True, ["hello", "hel"])
     await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="lo")])
-    second = await projections.of(SCOPE, THREAD)
+    second = await projections.load(SCOPE, THREAD)
     assert (second.last, contents(second)) == (4, ["hello", "hello"])
     assert (first.last, contents(first)) == (3, ["hello", "hel"])
 
@@ -130,23 +130,23 @@ async def test_only_events_that_were_not_seen_before_are_read() -> None:
     for number in range(3):
         await write(store, request(f"r{number}", user(f"u{number}")), said(f"a{number}", "x" * 10))
     projections = Projections(store)
-    await projections.of(SCOPE, THREAD)
+    await projections.load(SCOPE, THREAD)
     assert store.positions == [0]
-    await projections.of(SCOPE, THREAD)
+    await projections.load(SCOPE, THREAD)
     assert store.positions == [0]
     await write(store, request("r3"))
-    await projections.of(SCOPE, THREAD)
+    await projections.load(SCOPE, THREAD)
     assert store.positions == [0, 15]
 
 
 async def test_the_end_of_any_run_can_be_viewed_long_after_it_was_kept(open_store: Store) -> None:
-    count = KEPT_ENDS + 4
+    count = MAX_CACHED_ENDS + 4
     for number in range(count):
         await write(open_store, request(f"r{number}", user(f"u{number}", str(number))))
     projections = Projections(open_store)
-    await projections.of(SCOPE, THREAD)
+    await projections.load(SCOPE, THREAD)
     for number in range(count):
-        view = await projections.of(SCOPE, THREAD, f"r{number}")
+        view = await projections.load(SCOPE, THREAD, f"r{number}")
         assert contents(view) == [str(n) for n in range(number + 1)]
         assert view.last == 2 * (number + 1)
 
@@ -160,15 +160,15 @@ async def test_what_is_open_in_a_run_is_known_and_gone_when_it_ends(open_store: 
     ]
     await append(open_store, lease, [*opened, *said("a2", "closed")])
     projections = Projections(open_store)
-    view = await projections.of(SCOPE, THREAD)
+    view = await projections.load(SCOPE, THREAD)
     assert view.run is not None
-    assert view.run.opened == opened
+    assert view.run.open_items == opened
     assert view.run.ended is None
     ending = RunErrorEvent(message="broke")
     await append(open_store, lease, [ending])
-    view = await projections.of(SCOPE, THREAD)
+    view = await projections.load(SCOPE, THREAD)
     assert view.run is not None
-    assert (view.run.opened, view.run.ended) == ([], ending)
+    assert (view.run.open_items, view.run.ended) == ([], ending)
 
 
 async def test_system_messages_are_known_by_who_sent_them(open_store: Store) -> None:
@@ -179,8 +179,8 @@ async def test_system_messages_are_known_by_who_sent_them(open_store: Store) -> 
     ]
     await write(open_store, request("r1", *by_client), [by_agent[0], *by_agent[1:]])
     await write(open_store, request("r2", SystemMessage(id="s2", content="forged")))
-    view = await Projections(open_store).of(SCOPE, THREAD)
-    assert view.instructions == {"s1", "d1"}
+    view = await Projections(open_store).load(SCOPE, THREAD)
+    assert view.client_instructions == {"s1", "d1"}
 
 
 async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> None:
@@ -189,12 +189,12 @@ async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> N
     await store.open()
     projections = Projections(store)
     await write(store, request("r1", user("u1", "old")))
-    assert contents(await projections.of(SCOPE, THREAD)) == ["old"]
+    assert contents(await projections.load(SCOPE, THREAD)) == ["old"]
     await store.delete_thread(SCOPE, THREAD)
     with pytest.raises(NotFound):
-        await projections.of(SCOPE, THREAD)
+        await projections.load(SCOPE, THREAD)
     await write(store, request("r1", user("u1", "new")), said("a1", "longer than before"))
-    assert contents(await projections.of(SCOPE, THREAD)) == ["new", "longer than before"]
+    assert contents(await projections.load(SCOPE, THREAD)) == ["new", "longer than before"]
 
 
 async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
@@ -215,7 +215,7 @@ async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
     store = Replaced(clock=lambda: next(times))
     await store.open()
     await write(store, request("r1", user("u1", "old")), said("a1", "x"))
-    assert contents(await Projections(store).of(SCOPE, THREAD)) == ["new"]
+    assert contents(await Projections(store).load(SCOPE, THREAD)) == ["new"]
 
 
 async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_store: Store) -> None:
@@ -223,15 +223,15 @@ async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_sto
     projections = Projections(open_store)
     for scope, thread_id, run_id in ((SCOPE, "other", None), ("other", THREAD, None), (SCOPE, THREAD, "r2")):
         with pytest.raises(NotFound):
-            await projections.of(scope, thread_id, run_id)
+            await projections.load(scope, thread_id, run_id)
 
 
 async def test_scopes_with_the_same_thread_id_do_not_see_each_other(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "mine")))
     await write(open_store, request("r1", user("u1", "yours")), scope="other")
     projections = Projections(open_store)
-    assert contents(await projections.of(SCOPE, THREAD)) == ["mine"]
-    assert contents(await projections.of("other", THREAD)) == ["yours"]
+    assert contents(await projections.load(SCOPE, THREAD)) == ["mine"]
+    assert contents(await projections.load("other", THREAD)) == ["yours"]
 
 
 async def test_forgotten_threads_are_read_again(open_store: Store) -> None:
@@ -239,7 +239,7 @@ async def test_forgotten_threads_are_read_again(open_store: Store) -> None:
     for name in ("t1", "t2"):
         await write(open_store, request("r1", user("u1", name), thread_id=name))
     for name in ("t1", "t2", "t1"):
-        assert contents(await projections.of(SCOPE, name)) == [name]
+        assert contents(await projections.load(SCOPE, name)) == [name]
 
 
 async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -> None:
@@ -247,7 +247,7 @@ async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -
     projections = Projections(open_store)
     for _ in range(20):
         await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="x")])
-        views = await asyncio.gather(*(projections.of(SCOPE, THREAD) for _ in range(5)))
+        views = await asyncio.gather(*(projections.load(SCOPE, THREAD) for _ in range(5)))
     assert {tuple(contents(view)) for view in views} == {("x" * 20,)}
 
 
@@ -256,12 +256,12 @@ async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_s
         await write(open_store, request(f"r{number}", user(f"u{number}", str(number))), said(f"a{number}", "x"))
     projections = Projections(open_store)
     for steps in range(12):
-        reading = asyncio.ensure_future(projections.of(SCOPE, THREAD))
+        reading = asyncio.ensure_future(projections.load(SCOPE, THREAD))
         for _ in range(steps):
             await asyncio.sleep(0)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-    view = await projections.of(SCOPE, THREAD)
+    view = await projections.load(SCOPE, THREAD)
     assert contents(view)[::2] == [str(n) for n in range(30)]
     assert contents(view)[1::2] == ["x"] * 30
 
@@ -336,8 +336,8 @@ def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int
             for reader in (projections, Projections(store, history="server", warn=ignore)):
                 for run in rng.sample(lineage.runs, len(lineage.runs)):
                     expected = lineage.reduce_along(run.run_id, warn=ignore)
-                    assert (await reader.of(SCOPE, THREAD, run.run_id)).conversation == expected
-                latest = await reader.of(SCOPE, THREAD)
+                    assert (await reader.load(SCOPE, THREAD, run.run_id)).conversation == expected
+                latest = await reader.load(SCOPE, THREAD)
                 assert latest.tip == lineage.latest
                 assert latest.last == await store.last(SCOPE, THREAD)
 
@@ -361,15 +361,15 @@ def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the_end_s
         for at, until in itertools.pairwise([*starts, len(log)]):
             given: Any = log[at]
             # What a client would send: much of what there is, whatever its ids, and something else.
-            held = (await projections.of(SCOPE, THREAD)).conversation.messages if at else []
+            held = (await projections.load(SCOPE, THREAD)).conversation.messages if at else []
             sent = [one for one in held if rng.random() < 0.8]
             extra = [] if given.input is None else given.input.messages
             given = replace(given, input=request(given.run_id, *sent, *extra))
             await record(store, [given, *log[at + 1 : until]], rng)
-            views[given.run_id] = (await projections.of(SCOPE, THREAD)).conversation
+            views[given.run_id] = (await projections.load(SCOPE, THREAD)).conversation
         for reader in (projections, Projections(store, warn=ignore)):
             for run_id in rng.sample(list(views), len(views)):
-                assert (await reader.of(SCOPE, THREAD, run_id)).conversation == views[run_id]
+                assert (await reader.load(SCOPE, THREAD, run_id)).conversation == views[run_id]
 
     asyncio.run(check())
 

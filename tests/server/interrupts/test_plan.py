@@ -92,7 +92,7 @@ async def test_what_waits_for_an_answer_is_what_the_path_left_open_and_nobody_ha
     projections = Projections(open_store)
 
     async def waiting(run_id: str | None = None) -> list[str]:
-        found = await find_open_interrupts(open_store, SCOPE, await projections.of(SCOPE, THREAD, run_id))
+        found = await find_open_interrupts(open_store, SCOPE, await projections.load(SCOPE, THREAD, run_id))
         return [interrupt.id for interrupt in found]
 
     await write(open_store, request("r0"))

@@ -18,7 +18,7 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.server.tanstack.history import ungroup
+from aguila.server.tanstack.history import restore_messages
 
 CALL = ToolCall(id="c1", function=FunctionCall(name="look", arguments='{"at": 1}'))
 OTHER = ToolCall(id="c2", function=FunctionCall(name="look", arguments='{"at": 2}'))
@@ -41,12 +41,12 @@ NEXT = UserMessage(id="u2", content="And now?")
 
 
 def test_an_answer_that_says_the_same_is_the_threads_own() -> None:
-    assert ungroup([*SENT, NEXT], HELD) == [*HELD, NEXT]
+    assert restore_messages([*SENT, NEXT], HELD) == [*HELD, NEXT]
 
 
 def test_a_new_tool_result_is_kept() -> None:
     result = ToolMessage(id="tool-c2", tool_call_id="c2", content="by the page")
-    assert ungroup([*SENT, result], HELD) == [*HELD, result]
+    assert restore_messages([*SENT, result], HELD) == [*HELD, result]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_new_tool_result_is_kept() -> None:
     ],
 )
 def test_what_the_client_has_changed_stays_as_it_sent_it(sent: list[Message]) -> None:
-    assert ungroup([*sent, NEXT], HELD) == [*sent, NEXT]
+    assert restore_messages([*sent, NEXT], HELD) == [*sent, NEXT]
 
 
 @pytest.mark.parametrize("history", ["client", "server"])

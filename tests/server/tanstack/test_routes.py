@@ -24,7 +24,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.server.tanstack.events import BINDING, canonical_json, schema_hash
-from aguila.server.tanstack.routes import ui_messages
+from aguila.server.tanstack.routes import to_ui_messages
 from aguila.store import MemoryStore, SQLiteStore
 
 AS_TANSTACK = {"x-run-id": "run"}
@@ -245,7 +245,7 @@ def test_messages_become_ui_messages() -> None:
         ToolMessage(id="t0", tool_call_id="unknown", content=[image], error="late"),
         ReasoningMessage(id="r2", content="Hm"),
     ]
-    shown = json.loads(json.dumps(ui_messages(messages), default=lambda one: {"type": one.type}))
+    shown = json.loads(json.dumps(to_ui_messages(messages), default=lambda one: {"type": one.type}))
     assert [(one["id"], one["role"]) for one in shown] == [("s", "system"), ("u", "user"), ("m1", "assistant")]
     assert shown[1]["parts"] == [{"type": "text", "content": "Look"}, {"type": "image"}]
     thought, text, closed, waiting, result, stray, later = shown[2]["parts"]
@@ -295,7 +295,7 @@ def test_messages_are_grouped_as_the_client_groups_them() -> None:
         UserMessage(id="u2", content="Again"),
         call("c3"),
     ]
-    assert [(one["id"], [part["type"] for part in one["parts"]]) for one in ui_messages(messages)] == [
+    assert [(one["id"], [part["type"] for part in one["parts"]]) for one in to_ui_messages(messages)] == [
         ("u1", ["text"]),
         ("m1", ["tool-call", "tool-result", "text", "tool-call"]),
         ("m2", ["text"]),

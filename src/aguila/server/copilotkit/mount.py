@@ -41,7 +41,7 @@ class CopilotKit:
         self.path = "/" + "/".join(parts)
         self._parts = parts
 
-    def below(self, segments: Sequence[str]) -> Sequence[str] | None:
+    def relative_path(self, segments: Sequence[str]) -> Sequence[str] | None:
         """Return the rest of a path that is below this one; None if it is not."""
         count = len(self._parts)
         return segments[count:] if list(segments[:count]) == self._parts else None

@@ -199,7 +199,7 @@ async def _view(service: Service, exchange: Exchange) -> Projection | None:
     """Return the thread as it stands; None if there is none, which is how CopilotKit sees a new one."""
     try:
         await _check_query_agent(service, exchange)
-        return await service.runs.projections.of(exchange.scope, exchange.params[0])
+        return await service.runs.projections.load(exchange.scope, exchange.params[0])
     except NotFound:
         return None
 

@@ -22,7 +22,7 @@ In both: system and developer messages that came from a client are kept from the
 the agent itself once sent are its own, in its own words.
 
 Deltas are computed against the state that the agent starts with. Where that is not what the client sent, the client
-has to be told first (SNAP-2): ``Prepared.prelude`` has the STATE_SNAPSHOT to write right after RUN_STARTED.
+has to be told first (SNAP-2): ``PreparedInput.prelude`` has the STATE_SNAPSHOT to write right after RUN_STARTED.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
-from aguila.server.history.merge import INSTRUCTING_ROLES, says_the_same
-from aguila.server.history.message_ids import BY_PLACE, has_unnamed, named
-from aguila.server.history.projection import History, Projection, Projections
-from aguila.server.history.tool_results import NO_CALLS, keep_results
+from aguila.server.history.merge import INSTRUCTING_ROLES, is_same_message
+from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
+from aguila.server.history.projection import HistoryMode, Projection, Projections
+from aguila.server.history.tool_results import NO_CALLS, restore_server_results
 from aguila.store import Store
 from aguila.stream.json_values import json_equal
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """``input`` is what the agent sees, ``sent`` what the client sent, each message with its id in the thread.
+class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of an agent, made from a request and the thread.
 
-    ``prelude`` belongs right after RUN_STARTED. ``aside`` are the ids of tool messages that were kept aside, since the
-    result of their call is the server's.
+    ``input`` is what the agent sees. ``sent`` is what the client sent, with the thread's message ids. ``prelude`` is
+    written right after RUN_STARTED. ``ignored_results`` are the ids of the client's tool messages for calls that the
+    server answers.
     """
 
     input: RunAgentInput
@@ -57,17 +58,17 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[Notice]
     is_hydration: bool
     prelude: list[Event]
-    aside: Sequence[str] = ()
+    ignored_results: Sequence[str] = ()
 
 
-async def prepare(
+async def prepare_input(
     input: RunAgentInput,  # noqa: A002 - the protocol's word for it
     *,
-    history: History,
+    history: HistoryMode,
     projections: Projections,
     scope: str,
     allow_system_messages: bool = False,
-) -> Prepared:
+) -> PreparedInput:
     """What an agent is to see of a request. The log is read only where it matters.
 
     Raises ``Rejected`` as ``check_parent`` does, and ``StoreUnavailable``.
@@ -76,13 +77,13 @@ async def prepare(
     lost = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
     if history == "client" and _is_ordinary(input, allow_system_messages):
         # As combine would, having looked at every message several times.
-        return Prepared(input=input, sent=input, notices=lost, is_hydration=False, prelude=[])
+        return PreparedInput(input=input, sent=input, notices=lost, is_hydration=False, prelude=[])
     if history == "server" or _needs_the_log(input, allow_system_messages):
         try:
-            view = await projections.of(scope, input.thread_id, input.parent_run_id)
+            view = await projections.load(scope, input.thread_id, input.parent_run_id)
         except NotFound:
             view = None  # nobody has written to the thread
-    prepared = combine(input, view, history=history, allow_system_messages=allow_system_messages)
+    prepared = build_agent_input(input, view, history=history, allow_system_messages=allow_system_messages)
     return replace(prepared, notices=[*lost, *prepared.notices]) if lost else prepared
 
 
@@ -116,7 +117,7 @@ def _is_ordinary(input: RunAgentInput, allow_system_messages: bool) -> bool:  # 
     seen: set[str] = set()
     for message in input.messages:
         message_id = message.id
-        if message_id in seen or message_id.startswith(BY_PLACE) or message.role == "tool":
+        if message_id in seen or message_id.startswith(PLACEHOLDER_PREFIX) or message.role == "tool":
             return False
         if message.role in INSTRUCTING_ROLES and not allow_system_messages:
             return False
@@ -128,7 +129,7 @@ def _needs_the_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  
     if input.state is None and input.resume is not None and input.resume != []:
         return True
     has_results = any(message.role == "tool" for message in input.messages)
-    if has_results or has_unnamed(input.messages) or has_translated(input):
+    if has_results or has_placeholder_ids(input.messages) or has_translated(input):
         return True
     return not allow_system_messages and has_instructions(input.messages)
 
@@ -143,13 +144,13 @@ def has_instructions(messages: Iterable[Message]) -> bool:
     return not INSTRUCTING_ROLES.isdisjoint([message.role for message in messages])
 
 
-def combine(
+def build_agent_input(
     input: RunAgentInput,  # noqa: A002
     view: Projection | None,
     *,
-    history: History,
+    history: HistoryMode,
     allow_system_messages: bool,
-) -> Prepared:
+) -> PreparedInput:
     """The input as the agent sees it when the thread is at ``view``; the same for the same arguments.
 
     A replay asks again for what the first run of its chain saw.
@@ -157,10 +158,10 @@ def combine(
     notices: list[Notice] = []
     known = [] if view is None else view.conversation.messages
     held = {message.id: message for message in known}
-    input = named(input, known)  # noqa: A001
-    kept = keep_results(input.messages, NO_CALLS if view is None else view.server_calls)
-    if kept.aside:
-        notices.append(_kept_aside(kept.aside))
+    input = assign_ids(input, known)  # noqa: A001
+    kept = restore_server_results(input.messages, NO_CALLS if view is None else view.server_calls)
+    if kept.ignored:
+        notices.append(_kept_aside(kept.ignored))
     messages = kept.messages
     if history == "server":
         messages = [*known, *_unknown(messages, held, notices)]
@@ -173,13 +174,13 @@ def combine(
         messages = _without_instructions(messages, held, view, notices)
     state = _state(input, view, history)
     is_same = messages is input.messages and state is input.state
-    return Prepared(
+    return PreparedInput(
         input=input if is_same else replace(input, messages=list(messages), state=state),
         sent=input,
         notices=notices,
         is_hydration=history == "server" and not input.resume and not input.messages,
         prelude=_state_prelude(state, input.state),
-        aside=kept.aside,
+        ignored_results=kept.ignored,
     )
 
 
@@ -193,13 +194,13 @@ def _restored(
         return messages
     return [
         held[message.id]
-        if message.id in held and may_be_translated(message) and says_the_same(message, held[message.id])
+        if message.id in held and may_be_translated(message) and is_same_message(message, held[message.id])
         else message
         for message in messages
     ]
 
 
-def _state(input: RunAgentInput, view: Projection | None, history: History) -> State:  # noqa: A002
+def _state(input: RunAgentInput, view: Projection | None, history: HistoryMode) -> State:  # noqa: A002
     """Return the state that the agent starts with: the client's, or the one that the log holds."""
     if view is None or not (history == "server" or input.resume):
         return input.state
@@ -232,7 +233,7 @@ def _unknown(messages: Sequence[Message], held: dict[str, Message], notices: lis
     doubled: list[str] = []
     for message in messages:
         if message.id in held:
-            if not says_the_same(message, held[message.id]):
+            if not is_same_message(message, held[message.id]):
                 changed.append(message.id)
         elif message.id in new:
             doubled.append(message.id)
@@ -260,7 +261,7 @@ def _without_instructions(
     messages: Iterable[Message], held: dict[str, Message], view: Projection | None, notices: list[Notice]
 ) -> list[Message]:
     """The messages without those that would let a client instruct the agent."""
-    from_clients = frozenset[str]() if view is None else view.instructions
+    from_clients = frozenset[str]() if view is None else view.client_instructions
     left: list[Message] = []
     kept_away: list[str] = []
     for message in messages:

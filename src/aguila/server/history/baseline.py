@@ -12,7 +12,7 @@ from aguila.codec import decode_event
 from aguila.errors import NotFound, PatchError
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput, StateDeltaEvent, StateSnapshotEvent
-from aguila.server.history.projection import input_of
+from aguila.server.history.stored_input import load_input
 from aguila.server.limits import STORED
 from aguila.store import RunRecord, Store
 from aguila.stream.patch import apply_patch
@@ -27,9 +27,9 @@ async def state_before(store: Store, scope: str, thread_id: str, run_id: str | N
     Raises ``NotFound`` if the log has no such run.
     """
     if run_id is not None:
-        return run_id, _state_of(await input_of(await store.run(scope, thread_id, run_id)))
+        return run_id, _state_of(await load_input(await store.run(scope, thread_id, run_id)))
     record = await _run_at(store, scope, thread_id, number)
-    state = _state_of(await input_of(record))
+    state = _state_of(await load_input(record))
     position = record.first - 1
     while position < number - 1:
         batches = await store.read(scope, thread_id, position, until=number - 1)

@@ -16,7 +16,7 @@ from aguila.offload import LARGE, offload
 from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
-from aguila.server.history.projection import input_of
+from aguila.server.history.stored_input import load_input
 from aguila.server.http.responses import EventStream
 from aguila.server.limits import STORED
 from aguila.store import Batch, RunRecord, Store
@@ -25,7 +25,7 @@ from aguila.stream import compact
 Replay = Callable[[EventStream], Awaitable[None]]
 
 
-def is_compact(request: Request) -> bool:
+def wants_compact(request: Request) -> bool:
     """Whether the reader asks for the shortest form. Raises ``Rejected`` for what is neither yes nor no."""
     asked = request.query.get("compact", "false").lower()
     if asked not in ("true", "1", "false", "0"):
@@ -33,7 +33,7 @@ def is_compact(request: Request) -> bool:
     return asked in ("true", "1")
 
 
-def compacted(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
+def compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
     """What writes these runs, as far as they have ended and the reader does not have them."""
     return partial(_write, store, records, warn)
 
@@ -60,7 +60,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         events = compact(events, warn=warn)
         if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
             # Compaction moves nothing before the first delta but a snapshot.
-            given = await input_of(record)
+            given = await load_input(record)
             if framing.translator is not None:
                 framing.translator.supply_state(record.run_id, {} if given.state is None else given.state)
         frames = partial(framing.events, events, record.last)

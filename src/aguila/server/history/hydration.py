@@ -1,7 +1,7 @@
 """Layer: server. What a newcomer is told: a stream that any client can consume, however much of the thread it holds.
 
 Below: ``projection``. Above: ``run_routes``, which sends the events and then, if a run is on, the log after
-``Join.after``.
+``Hydration.after``.
 A client that kept its reducer resumes with a cursor and needs none of this. Nothing here is written to the log.
 
 The events, and why each is there:
@@ -77,7 +77,7 @@ from aguila.store import RunRecord, Store
 _TEXT_ROLES = frozenset({"assistant", "user", "system", "developer"})
 
 
-class Join(msgspec.Struct, frozen=True, kw_only=True):
+class Hydration(msgspec.Struct, frozen=True, kw_only=True):
     """What to send. With ``is_live`` the rest is the log after ``after``, up to the end of the run that is on there."""
 
     events: list[Event]
@@ -85,7 +85,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     is_live: bool
 
 
-async def join(
+async def hydrate_thread(
     store: Store,
     projections: Projections,
     scope: str,
@@ -94,7 +94,7 @@ async def join(
     *,
     live: RunRecord | None = None,
     branch: str | None = None,
-) -> Join:
+) -> Hydration:
     """The answer to a client that comes (back) to a thread.
 
     ``run_id`` is the run that the client named: if the thread has it, that is the one told about. Otherwise it is the
@@ -114,13 +114,13 @@ async def join(
                 if view is not None and (live is None or branch != live.run_id):
                     return await _hydrated(view, store, scope, run_id)
         if live is not None:
-            return _joined(await projections.of(scope, thread_id, live.run_id))
-        return await _hydrated(await projections.of(scope, thread_id), store, scope, run_id)
+            return _joined(await projections.load(scope, thread_id, live.run_id))
+        return await _hydrated(await projections.load(scope, thread_id), store, scope, run_id)
     except NotFound:
-        return Join(events=_frame(thread_id, run_id), after=0, is_live=False)
+        return Hydration(events=_frame(thread_id, run_id), after=0, is_live=False)
 
 
-def withdrawn(thread_id: str, run_id: str) -> list[Event]:
+def cancelled_run(thread_id: str, run_id: str) -> list[Event]:
     """What is told of a run that was cancelled while it waited for its turn: it has begun nowhere else than here."""
     started = _frame(thread_id, run_id)[0]
     return [started, RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=RunFinishedCancelledOutcome())]
@@ -128,7 +128,7 @@ def withdrawn(thread_id: str, run_id: str) -> list[Event]:
 
 async def _view(projections: Projections, scope: str, thread_id: str, run_id: str) -> Projection | None:
     try:
-        return await projections.of(scope, thread_id, run_id)
+        return await projections.load(scope, thread_id, run_id)
     except NotFound:
         return None
 
@@ -140,17 +140,17 @@ def _frame(thread_id: str, run_id: str) -> list[Event]:
     ]
 
 
-def _joined(view: Projection) -> Join:
+def _joined(view: Projection) -> Hydration:
     """The run that is on: what there is, opened again, and then the log."""
     run = _run_of(view)
     if run.ended is not None:  # just now
         events: list[Event] = [_restarted(run), *_retold(view, is_live=True), *_pending(view)]
-        return Join(events=events, after=view.last - 1, is_live=True)
+        return Hydration(events=events, after=view.last - 1, is_live=True)
     events = [_restarted(run), *_retold(view, is_live=True), *_reopened(view)]
-    return Join(events=events, after=view.last, is_live=True)
+    return Hydration(events=events, after=view.last, is_live=True)
 
 
-async def _told_again(view: Projection, store: Store, scope: str) -> Join:
+async def _told_again(view: Projection, store: Store, scope: str) -> Hydration:
     """A run that has ended, from its beginning to its end. A question that was answered since is not asked again."""
     run = _run_of(view)
     pending = _pending(view)
@@ -158,10 +158,10 @@ async def _told_again(view: Projection, store: Store, scope: str) -> Join:
     if isinstance(run.ended, RunFinishedEvent) and isinstance(run.ended.outcome, RunFinishedInterruptOutcome):
         outcome = _outcome(view, await find_open_interrupts(store, scope, view), pending)
         ended = [replace(run.ended, outcome=outcome)]
-    return Join(events=[_restarted(run), *_retold(view), *pending, *ended], after=view.last, is_live=False)
+    return Hydration(events=[_restarted(run), *_retold(view), *pending, *ended], after=view.last, is_live=False)
 
 
-async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Join:
+async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Hydration:
     """The thread as it is, as a run of its own."""
     thread_id = view.thread_id
     interrupts = await find_open_interrupts(store, scope, view)
@@ -174,7 +174,7 @@ async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> 
     else:
         outcome = _outcome(view, interrupts, pending)
         ended = RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata)
-    return Join(events=[started, *_retold(view), *pending, ended], after=view.last, is_live=False)
+    return Hydration(events=[started, *_retold(view), *pending, ended], after=view.last, is_live=False)
 
 
 def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]) -> RunFinishedOutcome:
@@ -259,9 +259,9 @@ def _reopened(view: Projection) -> list[Event]:
     """What is open in the run, opened again, and the calls that may yet be left to the front end."""
     run = _run_of(view)
     held = _Held(view.conversation.messages)
-    events: list[Event] = list(run.subagents)
+    events: list[Event] = list(run.subagent_events)
     is_restored = False  # whether something is back that the run has dropped
-    for opener in run.opened:
+    for opener in run.open_items:
         if isinstance(opener, SubagentStartedEvent | ToolCallStartEvent):
             continue
         if isinstance(opener, TextMessageStartEvent | ReasoningMessageStartEvent):
@@ -269,7 +269,7 @@ def _reopened(view: Projection) -> list[Event]:
             is_restored = is_restored or message is None
             opener = _restart(opener, message)
         events.append(opener)
-    open_calls = {opener.tool_call_id for opener in run.opened if isinstance(opener, ToolCallStartEvent)}
+    open_calls = {opener.tool_call_id for opener in run.open_items if isinstance(opener, ToolCallStartEvent)}
     last = view.conversation.last_run
     for call_id, opener in run.calls.items():
         if last is not None and last.calls.get(call_id) == "answered" and call_id not in open_calls:

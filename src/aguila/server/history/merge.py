@@ -38,22 +38,22 @@ UNSENT_ROLES: Final = frozenset({"activity", "reasoning"})
 _ANNOTATIONS = ("name", "subagent_run_id", "metadata", "encrypted_value", "encrypted_value_type")
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class ThreadMessages(msgspec.Struct, frozen=True, kw_only=True):
     """A view, and where to find what is in it.
 
-    ``place_of`` gives the place in ``messages`` of the one with an id and, if there are several, this role.
-    ``maker_of`` gives the run that made an activity or a reasoning message, ``made_by`` the ids of all else that
+    ``index_of`` gives the place in ``messages`` of the one with an id and, if there are several, this role.
+    ``creator_of`` gives the run that made an activity or a reasoning message, ``created_by`` the ids of all else that
     a run made. ``instructions`` are the ids of system and developer messages that came from clients.
     """
 
     messages: Sequence[Message]
-    place_of: Callable[[str, str], int | None]
-    maker_of: Callable[[str], str | None]
-    made_by: Callable[[str], Iterable[str]]
+    index_of: Callable[[str, str], int | None]
+    creator_of: Callable[[str], str | None]
+    created_by: Callable[[str], Iterable[str]]
     instructions: Collection[str]
 
 
-class Overlay(msgspec.Struct, frozen=True, kw_only=True):
+class MergedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a view: its first ``kept`` messages stay, but for the ``amended`` ones, and ``rest`` follows.
 
     ``amended`` are pairs of a message and what is to be in its place. ``replaced`` and ``left_out`` are ids;
@@ -68,7 +68,7 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     instructions: list[str]
 
 
-def lay_over(sent: Sequence[Message], held: Held) -> Overlay:
+def merge_messages(sent: Sequence[Message], held: ThreadMessages) -> MergedMessages:
     """The view after a client has sent these messages; of several with one id and role the first counts (ENV-12)."""
     size = len(held.messages)
     agreed = _agreed(sent, held)
@@ -98,7 +98,7 @@ def lay_over(sent: Sequence[Message], held: Held) -> Overlay:
     same = 0
     while same < len(rest) and cut + same < size and rest[same] is held.messages[cut + same]:
         same += 1
-    return Overlay(
+    return MergedMessages(
         kept=cut + same,
         amended=amended,
         rest=rest[same:],
@@ -108,31 +108,31 @@ def lay_over(sent: Sequence[Message], held: Held) -> Overlay:
     )
 
 
-def says_the_same(sent: Message, held: Message) -> bool:
+def is_same_message(sent: Message, held: Message) -> bool:
     """Whether a message is the held one, as far as it goes: what it does not mention counts as the same."""
     return sent == held or (sent.role == held.role and _completed(sent, held) == held)
 
 
-def _agreed(sent: Sequence[Message], held: Held) -> int:
+def _agreed(sent: Sequence[Message], held: ThreadMessages) -> int:
     """How many of the first messages are the end of the view, to a word: as they are if nothing was edited. 0 if not.
 
     Only to be quick where a client sends all there is, and then something new.
     """
-    at = None if not sent else held.place_of(sent[0].id, sent[0].role)
+    at = None if not sent else held.index_of(sent[0].id, sent[0].role)
     if at is None:
         return 0
     tail = held.messages[at:]
     return len(tail) if tail == sent[: len(tail)] else 0
 
 
-def _placed(sent: Sequence[Message], held: Held) -> dict[int, Message]:
+def _placed(sent: Sequence[Message], held: ThreadMessages) -> dict[int, Message]:
     """The messages in their order, by their place in the view; those that are not in it by numbers below zero."""
     found: dict[tuple[str, str], Message] = {}
     for message in sent:
         found.setdefault((message.id, message.role), message)
     placed: dict[int, Message] = {}
     for (message_id, role), message in found.items():
-        at = held.place_of(message_id, role)
+        at = held.index_of(message_id, role)
         if at is not None:
             other = held.messages[at].role
             if at in placed or (other != role and (message_id, other) in found):
@@ -141,14 +141,14 @@ def _placed(sent: Sequence[Message], held: Held) -> dict[int, Message]:
     return placed
 
 
-def _meant(sent: Message, old: Message, held: Held) -> Message:
+def _meant(sent: Message, old: Message, held: ThreadMessages) -> Message:
     """What is to stand for a held message that was sent like this."""
     if old.role in INSTRUCTING_ROLES and sent.role in INSTRUCTING_ROLES and old.id not in held.instructions:
         return old
-    return old if says_the_same(sent, old) else sent
+    return old if is_same_message(sent, old) else sent
 
 
-def _unsent(placed: dict[int, Message], cut: int, held: Held) -> tuple[dict[int, list[Message]], list[str]]:
+def _unsent(placed: dict[int, Message], cut: int, held: ThreadMessages) -> tuple[dict[int, list[Message]], list[str]]:
     """Of the messages that a client did not send: those that stay, by the place of the one before them, and the ids of
     those that do not.
     """
@@ -165,11 +165,11 @@ def _unsent(placed: dict[int, Message], cut: int, held: Held) -> tuple[dict[int,
             follows = False
             left_out.append(message.id)
         else:
-            maker = held.maker_of(message.id)
+            maker = held.creator_of(message.id)
             stays: bool | None = False
             if maker is not None:
                 if maker not in by_run:
-                    by_run[maker] = _rest_stays(held.made_by(maker), placed, cut, held)
+                    by_run[maker] = _rest_stays(held.created_by(maker), placed, cut, held)
                 stays = by_run[maker]
             if follows if stays is None else stays:
                 staying.setdefault(before, []).append(message)
@@ -178,9 +178,9 @@ def _unsent(placed: dict[int, Message], cut: int, held: Held) -> tuple[dict[int,
     return staying, left_out
 
 
-def _rest_stays(ids: Iterable[str], placed: dict[int, Message], cut: int, held: Held) -> bool | None:
+def _rest_stays(ids: Iterable[str], placed: dict[int, Message], cut: int, held: ThreadMessages) -> bool | None:
     """Whether anything of a run's messages stays; None if it has none."""
-    places = [at for one in ids if (at := held.place_of(one, "assistant")) is not None]
+    places = [at for one in ids if (at := held.index_of(one, "assistant")) is not None]
     return any(at < cut or at in placed for at in places) if places else None
 
 

@@ -23,20 +23,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from aguila.protocol import Message, RunAgentInput, replace
-from aguila.server.history.merge import UNSENT_ROLES, says_the_same
+from aguila.server.history.merge import UNSENT_ROLES, is_same_message
 
-BY_PLACE: Final = "legacy-message-"
+PLACEHOLDER_PREFIX: Final = "legacy-message-"
 """What ids of the codec begin with."""
 
 
-def has_unnamed(messages: Sequence[Message]) -> bool:
+def has_placeholder_ids(messages: Sequence[Message]) -> bool:
     """Whether some of these messages may have come without an id."""
-    return any(message.id.startswith(BY_PLACE) for message in messages)
+    return any(message.id.startswith(PLACEHOLDER_PREFIX) for message in messages)
 
 
-def named(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
+def assign_ids(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
     """The input with ids that are good in its thread, of which ``held`` are the messages that it goes on from."""
-    if not has_unnamed(input.messages):
+    if not has_placeholder_ids(input.messages):
         return input
     known = _repeated(input.messages, held)
     messages = list(input.messages)
@@ -49,7 +49,7 @@ def named(input: RunAgentInput, held: Sequence[Message]) -> RunAgentInput:  # no
 
 
 def _is_unnamed(message: Message, place: int) -> bool:
-    return message.id == f"{BY_PLACE}{place + 1}"
+    return message.id == f"{PLACEHOLDER_PREFIX}{place + 1}"
 
 
 def _repeated(sent: Sequence[Message], held: Sequence[Message]) -> list[str]:
@@ -65,7 +65,7 @@ def _repeated(sent: Sequence[Message], held: Sequence[Message]) -> list[str]:
         old = held[at]
         if not (message.id == old.id or _is_unnamed(message, place)):
             break
-        if not says_the_same(replace(message, id=old.id), old):
+        if not is_same_message(replace(message, id=old.id), old):
             break
         ids.append(old.id)
         has_answer = has_answer or message.role == "assistant"

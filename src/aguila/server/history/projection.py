@@ -31,15 +31,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
 
-from aguila.codec import EventDecoder, decode
-from aguila.codec.compat import Level
-from aguila.codec.json.decoder import decode_excised
-from aguila.codec.json.large_strings import excise_strings
+from aguila.codec import EventDecoder
 from aguila.codec.notices import Notice, Warn, list_ids, log_notice
 from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE, offload
@@ -58,40 +54,41 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, Held, lay_over
-from aguila.server.history.message_ids import has_unnamed, named
-from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, keep_results
+from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
+from aguila.server.history.message_ids import assign_ids, has_placeholder_ids
+from aguila.server.history.stored_input import load_input
+from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, restore_server_results
 from aguila.server.limits import STORED
-from aguila.store import RunRecord, Store
+from aguila.store import Store
 from aguila.stream import Conversation, Reducer
 from aguila.stream.json_values import json_equal
 from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
 
-KEPT_ENDS: Final = 8
+MAX_CACHED_ENDS: Final = 8
 """Of how many earlier runs per thread the end is kept, for branches."""
 
-History = Literal["client", "server"]
+HistoryMode = Literal["client", "server"]
 """Who keeps the conversation: the client, which sends all of it, or the server, which adds what is new."""
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a view ends at: the events that frame it, and what is open in it.
 
-    ``opened`` are the openers of what is open, in the order in which they came; ``calls`` the openers of its tool
-    calls; ``subagents`` all that was said of subagents coming and going. ``ended`` is None while the run is on.
+    ``open_items`` are the openers of what is open, in the order in which they came; ``calls`` the openers of its tool
+    calls; ``subagent_events`` all that was said of subagents coming and going. ``ended`` is None while the run is on.
     """
 
     started: RunStartedEvent
     ended: RunFinishedEvent | RunErrorEvent | None
-    opened: list[Event]
+    open_items: list[Event]
     calls: dict[str, ToolCallStartEvent]
-    subagents: list[Event]
+    subagent_events: list[Event]
 
 
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """A thread as it was after event ``last``, seen along the path from its root to the run ``tip``.
 
-    ``instructions`` are the ids of system and developer messages that came from clients, not from the agent.
+    ``client_instructions`` are the ids of system and developer messages that came from clients, not from the agent.
     ``has_state`` says whether anybody ever spoke of a state: ``{}`` may be one, or the lack of one (IN-11).
     ``server_calls`` are the tool calls whose results come from the server.
     """
@@ -101,7 +98,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     tip: str | None
     run: LastRun | None
-    instructions: frozenset[str]
+    client_instructions: frozenset[str]
     has_state: bool = False
     server_calls: ServerCalls = NO_CALLS
 
@@ -115,15 +112,15 @@ class Projections:
     """The views of all threads of a store. At most ``max_threads`` are kept, the most recently used."""
 
     def __init__(
-        self, store: Store, *, history: History = "client", max_threads: int = 256, warn: Warn = log_notice
+        self, store: Store, *, history: HistoryMode = "client", max_threads: int = 256, warn: Warn = log_notice
     ) -> None:
         self.store = store
-        self._history: History = history
+        self._history: HistoryMode = history
         self._max_threads = max_threads
         self._warn = warn
         self._threads: OrderedDict[tuple[str, str], _Thread] = OrderedDict()
 
-    async def of(self, scope: str, thread_id: str, run_id: str | None = None) -> Projection:
+    async def load(self, scope: str, thread_id: str, run_id: str | None = None) -> Projection:
         """The thread along the path to a run, or to its latest run, with all that is durable by now.
 
         Raises ``NotFound`` if there is no such thread or run in this scope.
@@ -135,13 +132,13 @@ class Projections:
             self._threads.pop((scope, thread_id), None)
             return await self._read(scope, thread_id, run_id)
 
-    async def given_to(self, scope: str, thread_id: str, run_id: str) -> Sequence[Message]:
+    async def load_initial_messages(self, scope: str, thread_id: str, run_id: str) -> Sequence[Message]:
         """Return the messages that a run began with: those of the view that it has not made itself.
 
         Raises ``NotFound`` if there is no such thread or run in this scope.
         """
-        view = await self.of(scope, thread_id, run_id)
-        made = self._threads[scope, thread_id].made_by(run_id)
+        view = await self.load(scope, thread_id, run_id)
+        made = self._threads[scope, thread_id].created_by(run_id)
         return [message for message in view.conversation.messages if message.id not in made]
 
     async def _read(self, scope: str, thread_id: str, run_id: str | None) -> Projection:
@@ -187,18 +184,18 @@ class _Makers:
         else:
             self._made.setdefault(run_id, {})[message_id] = None
 
-    def maker_of(self, message_id: str, path: Collection[str]) -> str | None:
+    def creator_of(self, message_id: str, path: Collection[str]) -> str | None:
         """The run on a path that made an activity or a reasoning message; of several the latest."""
         return next((run for run in reversed(self._makers.get(message_id, {})) if run in path), None)
 
-    def made_by(self, run_id: str) -> Iterable[str]:
+    def created_by(self, run_id: str) -> Iterable[str]:
         """The ids of all else that a run made."""
         return self._made.get(run_id, ())
 
     def all_made_by(self, run_id: str) -> frozenset[str]:
         """The ids of everything that a run made."""
         unsent = (message_id for message_id, runs in self._makers.items() if run_id in runs)
-        return frozenset((*self.made_by(run_id), *unsent))
+        return frozenset((*self.created_by(run_id), *unsent))
 
 
 class _Line:
@@ -216,7 +213,7 @@ class _Line:
         self._reducer = (
             Reducer(warn=warn) if start is None else Reducer.from_conversation(start.conversation, warn=warn)
         )
-        self._instructions = frozenset[str]() if start is None else start.instructions
+        self._instructions = frozenset[str]() if start is None else start.client_instructions
         self._has_state = start is not None and start.has_state
         self._server_calls = ServerCallTracker(NO_CALLS if start is None else start.server_calls)
         self._started: RunStartedEvent | None = None
@@ -229,12 +226,12 @@ class _Line:
         self._calls: dict[str, ToolCallStartEvent] = {}
         self._subagents: list[Event] = []
 
-    def start(self, event: RunStartedEvent, given: RunAgentInput, history: History, at: int) -> None:
+    def start(self, event: RunStartedEvent, given: RunAgentInput, history: HistoryMode, at: int) -> None:
         """Go on with another run, which was asked for with this input."""
         reducer = self._reducer
-        given = named(given, reducer.messages) if has_unnamed(given.messages) else given
+        given = assign_ids(given, reducer.messages) if has_placeholder_ids(given.messages) else given
         reducer.feed(replace(event, input=None))
-        messages = keep_results(given.messages, self._server_calls.calls()).messages
+        messages = restore_server_results(given.messages, self._server_calls.calls()).messages
         if history == "client":
             self._lay_over(messages)
         else:
@@ -254,14 +251,14 @@ class _Line:
 
     def _lay_over(self, messages: Sequence[Message]) -> None:
         reducer = self._reducer
-        held = Held(
+        held = ThreadMessages(
             messages=reducer.messages,
-            place_of=reducer.index_of,
-            maker_of=lambda message_id: self._makers.maker_of(message_id, self._path),
-            made_by=self._makers.made_by,
+            index_of=reducer.index_of,
+            creator_of=lambda message_id: self._makers.creator_of(message_id, self._path),
+            created_by=self._makers.created_by,
             instructions=self._instructions,
         )
-        found = lay_over(messages, held)
+        found = merge_messages(messages, held)
         for old, new in found.amended:
             reducer.replace_message(old, new)
         reducer.replace_from(found.kept, found.rest)
@@ -290,9 +287,9 @@ class _Line:
             run = LastRun(
                 started=self._started,
                 ended=self._ended,
-                opened=list(self._opened.values()),
+                open_items=list(self._opened.values()),
                 calls=dict(self._calls),
-                subagents=list(self._subagents),
+                subagent_events=list(self._subagents),
             )
         return Projection(
             thread_id=thread_id,
@@ -300,7 +297,7 @@ class _Line:
             last=self.last,
             tip=self.tip,
             run=run,
-            instructions=self._instructions,
+            client_instructions=self._instructions,
             has_state=self._has_state,
             server_calls=self._server_calls.calls(),
         )
@@ -383,7 +380,7 @@ class _Thread:
     """One thread: the tree of its runs, the line to the latest of them, and the ends of some others."""
 
     def __init__(
-        self, store: Store, scope: str, thread_id: str, created_at: float, history: History, warn: Warn
+        self, store: Store, scope: str, thread_id: str, created_at: float, history: HistoryMode, warn: Warn
     ) -> None:
         self.created_at = created_at
         self.last = 0
@@ -391,7 +388,7 @@ class _Thread:
         self._store = store
         self._scope = scope
         self._thread_id = thread_id
-        self._history: History = history
+        self._history: HistoryMode = history
         self._warn = warn
         self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=STORED)
         self._runs: dict[str, _Run] = {}
@@ -419,7 +416,7 @@ class _Thread:
                     self.last += 1
             await asyncio.sleep(0)  # a long log is read in one go, but not at the expense of everybody else
 
-    def made_by(self, run_id: str) -> frozenset[str]:
+    def created_by(self, run_id: str) -> frozenset[str]:
         """Return the ids of the messages that a run has made."""
         return self._makers.all_made_by(run_id)
 
@@ -447,14 +444,14 @@ class _Thread:
             line = self._line
         else:
             line = _Line(None if parent is None else await self._end_of(parent), self._makers, self._warn)
-        line.start(event, await input_of(record), self._history, at)
+        line.start(event, await load_input(record), self._history, at)
         self._line = line
         self._runs[event.run_id] = _Run(run_id=event.run_id, parent=parent, first=at, last=at)
 
     def _keep(self, run_id: str, end: Projection) -> None:
         self._ends[run_id] = end
         self._ends.move_to_end(run_id)
-        while len(self._ends) > KEPT_ENDS:
+        while len(self._ends) > MAX_CACHED_ENDS:
             self._ends.popitem(last=False)
 
     async def _end_of(self, run_id: str) -> Projection:
@@ -487,42 +484,10 @@ class _Thread:
                     ):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
-                            line.start(event, await input_of(record), self._history, at)  # type: ignore[arg-type]
+                            line.start(event, await load_input(record), self._history, at)  # type: ignore[arg-type]
                         else:
                             line.feed(event, at)
 
 
-class _Declared(msgspec.Struct, rename="camel"):
-    protocol_version: Any = None
-
-
-def stored_input(run: RunRecord) -> RunAgentInput:
-    """Decode the request that a run was started with, under the run's stored id."""
-    body = stored_body(run)
-    return body if body.run_id == run.run_id else replace(body, run_id=run.run_id)
-
-
-def stored_body(run: RunRecord) -> RunAgentInput:
-    """Decode a run's request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
-    short = excise_strings(run.input) if len(run.input) > LARGE else None
-    is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
-    level: Level = "wide" if is_old else "standard"
-    if short is not None:
-        return decode_excised(short, RunAgentInput, compat=level, warn=_ignore)
-    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=STORED)
-
-
-def _is_old(*texts: bytes) -> bool:
-    for text in texts:
-        with suppress(msgspec.DecodeError, UnicodeError):
-            return msgspec.json.decode(text, type=_Declared).protocol_version is None
-    return True  # odd text, which the decoder knows how to read
-
-
-async def input_of(run: RunRecord) -> RunAgentInput:
-    """The same, without keeping everybody else waiting for a large one."""
-    return await offload(stored_input, run) if len(run.input) > LARGE else stored_input(run)
-
-
 def _ignore(notice: Notice) -> None:
-    """What was tolerated in a request was reported when it arrived."""
+    """Drop a notice that was reported when the request arrived."""

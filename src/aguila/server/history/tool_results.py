@@ -18,7 +18,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolMessage,
 )
-from aguila.server.history.merge import says_the_same
+from aguila.server.history.merge import is_same_message
 
 
 class ServerCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,17 +91,17 @@ class ServerCallTracker:
             self._results.pop(call_id, None)
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class RestoredResults(msgspec.Struct, frozen=True, kw_only=True):
     """Messages with the server's results, and the ids of the tool messages that were kept aside."""
 
     messages: Sequence[Message]
-    aside: Sequence[str]
+    ignored: Sequence[str]
 
 
-def keep_results(messages: Sequence[Message], calls: ServerCalls) -> Kept:
+def restore_server_results(messages: Sequence[Message], calls: ServerCalls) -> RestoredResults:
     """Put the server's own result in the place of every tool message that a client sent for the same call."""
     if not (calls.results or calls.asked):
-        return Kept(messages=messages, aside=())
+        return RestoredResults(messages=messages, ignored=())
     present = {message.id for message in messages if message.role == "tool"}
     kept: list[Message] = []
     aside: list[str] = []
@@ -113,7 +113,7 @@ def keep_results(messages: Sequence[Message], calls: ServerCalls) -> Kept:
             else:
                 kept.append(message)
         elif message.id in own:
-            is_same = says_the_same(message, own[message.id])
+            is_same = is_same_message(message, own[message.id])
             kept.append(message if is_same else own[message.id])
             if not is_same:
                 aside.append(message.id)
@@ -122,4 +122,4 @@ def keep_results(messages: Sequence[Message], calls: ServerCalls) -> Kept:
             missing = [result for result in own.values() if result.id not in present]
             present.update(result.id for result in missing)
             kept += missing
-    return Kept(messages=kept if aside else messages, aside=aside)
+    return RestoredResults(messages=kept if aside else messages, ignored=aside)

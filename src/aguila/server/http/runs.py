@@ -17,8 +17,8 @@ from aguila.offload import offload
 from aguila.protocol import RunAgentInput
 from aguila.server.errors import Rejected
 from aguila.server.history.agent_input import check_parent
-from aguila.server.history.compact_log import compacted, is_compact
-from aguila.server.history.hydration import join, withdrawn
+from aguila.server.history.compact_log import compact_replay, wants_compact
+from aguila.server.history.hydration import cancelled_run, hydrate_thread
 from aguila.server.http.body_limits import Share
 from aguila.server.http.request_body import Body, decode_input, read_outline
 from aguila.server.http.responses import Framing, Receive, Reply, WithoutIds, json_document
@@ -28,7 +28,7 @@ from aguila.server.runs.event_encoding import is_large_event
 from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
-from aguila.server.tanstack.history import ungrouped
+from aguila.server.tanstack.history import restore_request
 from aguila.store import RunRecord
 
 
@@ -53,7 +53,7 @@ async def run(service: Service, exchange: Exchange) -> Reply:
     if started.is_hydration or (record is not None and not record.is_running and after is None):
         return await _join(service, exchange, input, input.run_id if record is None else record.run_id, framing)
     if started.is_withdrawn:
-        opening = framing.events(withdrawn(input.thread_id, input.run_id))
+        opening = framing.events(cancelled_run(input.thread_id, input.run_id))
         return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
     if record is None:
         raise LookupError("a request leads to a new run, to one that is there, or to none")
@@ -131,7 +131,7 @@ async def _observe(
     while at < after:
         batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
         for batch in batches:
-            framing.additions.observe(batch.events)
+            framing.adapter.observe(batch.events)
         at = batches[-1].last if batches else after
 
 
@@ -154,7 +154,7 @@ async def _decode_and_start(
         share.lend()
     request = _build_start_request(service, exchange, body, input, digest)
     if input.protocol_version is None and is_tanstack(exchange.request):
-        request = await ungrouped(request, service.runs.projections)
+        request = await restore_request(request, service.runs.projections)
     if not service.runs.has_queue:
         return input, await service.runs.start(request)
     with Hearing(exchange.receive) as hearing:
@@ -239,7 +239,9 @@ async def _join(
     records = await store.runs(scope, thread_id)
     running = records[-1] if records and records[-1].is_running else None
     projections = service.runs.projections
-    joined = await join(store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id)
+    joined = await hydrate_thread(
+        store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id
+    )
 
     events = joined.events
     if service.runs.sends_on_interrupt:
@@ -261,7 +263,7 @@ async def run_events(service: Service, exchange: Exchange) -> Reply:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
     record = await _record(service, exchange)
     after = await cursor_of(service, exchange, record.thread_id)
-    replay = compacted(service.store, [record], service.warn) if is_compact(exchange.request) else None
+    replay = compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
     return await run_stream(service, exchange, record, after, replay=replay, fails_in_band=False)
 
 

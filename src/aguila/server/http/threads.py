@@ -20,7 +20,7 @@ from aguila.errors import ThreadBusy
 from aguila.offload import is_large, offload
 from aguila.protocol import replace
 from aguila.server.errors import Rejected
-from aguila.server.history.compact_log import compacted, is_compact
+from aguila.server.history.compact_log import compact_replay, wants_compact
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import Document, Reply, json_document
 from aguila.server.http.runs import cursor_of, flag, run_document
@@ -71,7 +71,7 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
     """``GET /threads/{id}``: messages, state, open interrupts and calls, with the sequence number they cover."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
-    view = await service.runs.projections.of(exchange.scope, thread_id, exchange.request.query.get("run"))
+    view = await service.runs.projections.load(exchange.scope, thread_id, exchange.request.query.get("run"))
     records = await service.store.runs(exchange.scope, thread_id)
     summary = await service.store.thread(exchange.scope, thread_id)
     interrupts = await find_open_interrupts(service.store, exchange.scope, view)
@@ -146,9 +146,9 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
     after = await cursor_of(service, exchange, thread_id)
     after = 0 if after is None else after
     replay = None
-    if is_compact(exchange.request):
+    if wants_compact(exchange.request):
         records = await service.store.runs(exchange.scope, thread_id)
-        replay = compacted(service.store, records, service.warn)
+        replay = compact_replay(service.store, records, service.warn)
     watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
     return service.stream(
         exchange,

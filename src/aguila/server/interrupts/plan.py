@@ -53,8 +53,9 @@ from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Interrupt, ResumeEntry, RunAgentInput, replace
 from aguila.server.errors import Rejected
-from aguila.server.history.agent_input import combine
-from aguila.server.history.projection import History, Projection, Projections, input_of
+from aguila.server.history.agent_input import build_agent_input
+from aguila.server.history.projection import HistoryMode, Projection, Projections
+from aguila.server.history.stored_input import load_input
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
@@ -101,7 +102,7 @@ async def plan_resume(
     scope: str,
     projections: Projections,
     now: float,
-    history: History = "client",
+    history: HistoryMode = "client",
     allow_system_messages: bool = False,
 ) -> ResumePlan:
     """Judge a request, with or without answers, by the interrupts of the run that it continues.
@@ -115,7 +116,7 @@ async def plan_resume(
     if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
         return plan_without_answers(input)  # as most are: without a look at the log
     try:
-        view = await projections.of(scope, thread_id, input.parent_run_id)
+        view = await projections.load(scope, thread_id, input.parent_run_id)
     except NotFound:
         view = None
         runs: list[ConversationRun] = []
@@ -160,9 +161,9 @@ async def plan_resume(
 
     answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims})
     root = members[-1]
-    before = None if root == 0 else await projections.of(scope, thread_id, runs[root - 1].run_id)
+    before = None if root == 0 else await projections.load(scope, thread_id, runs[root - 1].run_id)
     original = await chain.input_of(_id_of(runs[root]))
-    seen = combine(original, before, history=history, allow_system_messages=allow_system_messages)
+    seen = build_agent_input(original, before, history=history, allow_system_messages=allow_system_messages)
     checker.notices += _unseen(input, view)
     return ResumePlan(
         claims=checker.claims,
@@ -394,7 +395,7 @@ class _ResumeChain:
     async def input_of(self, run_id: str) -> RunAgentInput:
         """What a run was asked for with."""
         if run_id not in self._inputs:
-            self._inputs[run_id] = await input_of(await self._store.run(self._scope, self._thread_id, run_id))
+            self._inputs[run_id] = await load_input(await self._store.run(self._scope, self._thread_id, run_id))
         return self._inputs[run_id]
 
     async def members(self, at: int) -> list[int]:

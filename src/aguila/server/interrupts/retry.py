@@ -15,7 +15,8 @@ import msgspec
 
 from aguila.protocol import Message, MessagesSnapshotEvent, ReasoningMessage
 from aguila.server.errors import Rejected
-from aguila.server.history.projection import Projections, input_of
+from aguila.server.history.projection import Projections
+from aguila.server.history.stored_input import load_input
 from aguila.server.interrupts.plan import FailedAttempts
 
 _FROM_CLIENTS: Final = frozenset({"user", "system", "developer"})
@@ -63,13 +64,13 @@ async def retract_attempts(
 
     Raises ``Rejected`` if the conversation has gone on since it was decided that the run may begin.
     """
-    view = await projections.of(scope, thread_id, run_id)
+    view = await projections.load(scope, thread_id, run_id)
     path = [run.run_id for run in view.conversation.runs]
     if path[path.index(attempts.asked_by) :] != [attempts.asked_by, *attempts.run_ids, run_id]:
         raise Rejected(409, "interrupt_taken", "another run has answered meanwhile", "/resume")
-    before = (await projections.of(scope, thread_id, attempts.asked_by)).conversation.messages
-    after = (await projections.of(scope, thread_id, attempts.run_ids[-1])).conversation.messages
-    first = await input_of(await projections.store.run(scope, thread_id, attempts.run_ids[0]))
+    before = (await projections.load(scope, thread_id, attempts.asked_by)).conversation.messages
+    after = (await projections.load(scope, thread_id, attempts.run_ids[-1])).conversation.messages
+    first = await load_input(await projections.store.run(scope, thread_id, attempts.run_ids[0]))
     held = {(message.id, message.role): message for message in before}
     changed = [one for one in after if one.role not in _FROM_CLIENTS and held.get((one.id, one.role), one) != one]
     back = Retraction(

@@ -20,7 +20,7 @@ from aguila.codec.json.encoder import encode_large
 from aguila.errors import NotFound
 from aguila.offload import LARGE, offload
 from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEvent, replace
-from aguila.server.history.projection import input_of, stored_body
+from aguila.server.history.stored_input import decode_body, load_input
 from aguila.server.http.responses import Framing, WrappedFraming
 from aguila.server.limits import STORED
 from aguila.server.runs.start_request import StartRequest
@@ -42,7 +42,7 @@ def sent_run_id(run: RunRecord) -> str:
     """Return the run id that the run's request was sent with."""
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
         return msgspec.json.decode(run.input, type=_Sent).run_id
-    return stored_body(run).run_id  # an older spelling
+    return decode_body(run).run_id  # an older spelling
 
 
 async def descends_from(run: RunRecord, run_id: str, store: Store) -> bool:
@@ -108,7 +108,7 @@ async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequen
         return request.cursor is not None and run.first <= request.cursor < run.last and await _is_same(request, run)
     if await _is_same(request, run):
         return True
-    given = {entry.interrupt_id: entry for entry in (await input_of(run)).resume or ()}
+    given = {entry.interrupt_id: entry for entry in (await load_input(run)).resume or ()}
     if not all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in entries):
         return False
     # An agent that chooses its ids itself may have asked again under the same id: then this answers that question.

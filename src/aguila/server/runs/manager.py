@@ -46,7 +46,7 @@ from aguila.errors import (
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
 from aguila.server.errors import Disconnected, Rejected, draining
-from aguila.server.history.agent_input import Prepared, prepare
+from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
 from aguila.server.http.responses import Watched, is_terminal
 from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
@@ -334,10 +334,10 @@ class Runs:
             asked = found
         return await resolve_run(asked, self.store)
 
-    async def _plan(self, asked: StartRequest, is_optimistic: bool) -> tuple[Prepared, ResumePlan | None]:
+    async def _plan(self, asked: StartRequest, is_optimistic: bool) -> tuple[PreparedInput, ResumePlan | None]:
         """What the agent will see, and what the run may begin with. A guess tells no notices: it may not come true."""
         settings = self._settings
-        prepared = await prepare(
+        prepared = await prepare_input(
             asked.input,
             history=settings.history,
             projections=self.projections,
@@ -361,7 +361,7 @@ class Runs:
             self._warn(notice)
         return prepared, plan
 
-    async def _begin(self, asked: StartRequest, prepared: Prepared, plan: ResumePlan) -> StartResult:
+    async def _begin(self, asked: StartRequest, prepared: PreparedInput, plan: ResumePlan) -> StartResult:
         settings, store, scope = self._settings, self.store, asked.scope
         seen = prepared.input
         thread_id, run_id = seen.thread_id, seen.run_id
@@ -421,7 +421,7 @@ class Runs:
             asked.headers,
             settings.limits.state,
             settings.debug,
-            restates_messages=bool(seen.resume and prepared.aside),
+            restates_messages=bool(seen.resume and prepared.ignored_results),
         )
         key = (scope, thread_id, run_id)
         self.live[key] = live

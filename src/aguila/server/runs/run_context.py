@@ -58,7 +58,7 @@ class RunContextLoader(msgspec.Struct):
             back, snapshot = await retract_attempts(plan.failed_attempts, self.projections, scope, thread_id, run_id)
             brought = replace(seen, messages=back.filter_messages(seen.messages))
         if snapshot is None and self.restates_messages:
-            view = await self.projections.of(scope, thread_id, run_id)
+            view = await self.projections.load(scope, thread_id, run_id)
             snapshot = MessagesSnapshotEvent(messages=view.conversation.messages)
         if snapshot is not None:
             live.put(writer.emit(snapshot))

@@ -13,7 +13,7 @@ import msgspec
 
 from aguila.codec import encode
 from aguila.protocol import RunAgentInput
-from aguila.server.history.projection import stored_body
+from aguila.server.history.stored_input import decode_body
 from aguila.server.runs.run_task import LiveRun
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord
 
@@ -45,7 +45,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
         return record.agent == self.agent and self._has_same_input(record)
 
     def _has_same_input(self, record: RunRecord) -> bool:
-        return record.fingerprint == self.fingerprint or encode(stored_body(record)) == encode(self.input)
+        return record.fingerprint == self.fingerprint or encode(decode_body(record)) == encode(self.input)
 
 
 class StartResult(msgspec.Struct, frozen=True, kw_only=True):

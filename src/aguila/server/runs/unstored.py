@@ -17,7 +17,7 @@ from aguila.errors import DecodeError, RunNotStored
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
-from aguila.server.history.agent_input import prepare
+from aguila.server.history.agent_input import prepare_input
 from aguila.server.history.projection import Projections
 from aguila.server.runs.event_encoding import encode_all_checked
 from aguila.server.runs.run_context import new_id
@@ -66,7 +66,7 @@ async def begin_unstored(
     if request.input.resume:
         message = "a run that is not stored cannot answer a question; post the answer without ?store=false"
         raise Rejected(422, "resume_not_stored", message, "/resume")
-    prepared = await prepare(
+    prepared = await prepare_input(
         request.input,
         history=settings.history,
         projections=projections,

@@ -44,7 +44,7 @@ def is_tanstack(request: Request) -> bool:
     return "x-run-id" in request.headers or (request.method == "GET" and "offset" in request.query)
 
 
-def parsed(content: Any) -> Any:
+def parse_json(content: Any) -> Any:
     """Parse JSON text, as the client does; other text stays what it is."""
     if not isinstance(content, str):
         return content
@@ -63,7 +63,7 @@ class TanStackFraming(SSEFraming):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.additions = Additions()
+        self.adapter = StreamAdapter()
 
     def batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
@@ -77,19 +77,19 @@ class TanStackFraming(SSEFraming):
 
     def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        return super().events([one for event in events for one in self.additions.expand(event)], number)
+        return super().events([one for event in events for one in self.adapter.expand(event)], number)
 
     def _one(self, number: int, data: bytes) -> bytes:
         event = decode_event(data, strict=True, max_size=STORED) if data.startswith(_CONCERNED) else None
         if event is None:
             return super().batch(number, [data])
-        *added, last = self.additions.expand(event)
+        *added, last = self.adapter.expand(event)
         write = super().events
         frames = [b"id: %d.%d\n%b" % (number - 1, place, write([one])) for place, one in enumerate(added, 1)]
         return b"".join([*frames, super().batch(number, [data]) if last is event else write([last], number)])
 
 
-class Additions:
+class StreamAdapter:
     """Adds to one stream what the client needs. Feed it every event of the run, from the first.
 
     Interrupts get the binding, and each call that waits for the front end the CUSTOM event that starts the tool. A
@@ -120,7 +120,11 @@ class Additions:
         elif isinstance(event, RunFinishedEvent):
             outcome = event.outcome
             if isinstance(outcome, RunFinishedInterruptOutcome):
-                return [replace(event, outcome=replace(outcome, interrupts=bound(outcome.interrupts, event.run_id)))]
+                return [
+                    replace(
+                        event, outcome=replace(outcome, interrupts=bind_interrupts(outcome.interrupts, event.run_id))
+                    )
+                ]
             if isinstance(outcome, RunFinishedSuccessOutcome):
                 pending = outcome.pending_tool_call_ids or ()
                 return [*(self._tool_input(call_id) for call_id in pending if call_id in self._calls), event]
@@ -129,11 +133,11 @@ class Additions:
     def _tool_input(self, call_id: str) -> Event:
         name, pieces = self._calls[call_id]
         arguments = "".join(pieces)
-        given: Any = parsed(arguments or "{}")
+        given: Any = parse_json(arguments or "{}")
         return CustomEvent(name=TOOL_INPUT, value={"toolCallId": call_id, "toolName": name, "input": given})
 
 
-def bound(interrupts: Iterable[Interrupt], run_id: str | None) -> list[Interrupt]:
+def bind_interrupts(interrupts: Iterable[Interrupt], run_id: str | None) -> list[Interrupt]:
     """Add the binding to interrupts of a run, so that the client takes an answer to them."""
     return [
         replace(interrupt, metadata={**(interrupt.metadata or {}), BINDING: _binding(interrupt, run_id)})

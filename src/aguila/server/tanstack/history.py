@@ -20,17 +20,17 @@ from aguila.server.history.projection import Projections
 from aguila.server.runs.start_request import StartRequest
 
 
-async def ungrouped(request: StartRequest, projections: Projections) -> StartRequest:
+async def restore_request(request: StartRequest, projections: Projections) -> StartRequest:
     """Return a start request with the thread's own messages where the client sent them back regrouped.
 
     The request keeps its fingerprint, so that the same request finds its run again.
     """
     given = request.input
     try:
-        view = await projections.of(request.scope, given.thread_id, given.parent_run_id)
+        view = await projections.load(request.scope, given.thread_id, given.parent_run_id)
     except NotFound:
         return request
-    messages = ungroup(given.messages, view.conversation.messages)
+    messages = restore_messages(given.messages, view.conversation.messages)
     if messages is given.messages and given.state != {}:
         return request
     restored = replace(given, messages=list(messages), state=None if given.state == {} else given.state)
@@ -38,7 +38,7 @@ async def ungrouped(request: StartRequest, projections: Projections) -> StartReq
     return replace(request, input=restored, body=body, digest=request.fingerprint)
 
 
-def ungroup(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:
+def restore_messages(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:
     """Put the messages of the thread in the place of every answer that says the same in other groups.
 
     An answer is what lies between two user messages. It is left as the client sent it if the client has changed

@@ -24,7 +24,7 @@ from aguila.server.http.responses import Reply, json_document
 from aguila.server.http.runs import cursor_of, run_stream
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
-from aguila.server.tanstack.events import bound, parsed
+from aguila.server.tanstack.events import bind_interrupts, parse_json
 
 _MAX_PAGE = 1_000
 
@@ -49,7 +49,7 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
     await service.check_agent(exchange, thread_id)
     runs = service.runs
     try:
-        view = await runs.projections.of(exchange.scope, thread_id)
+        view = await runs.projections.load(exchange.scope, thread_id)
     except NotFound:  # a new chat hydrates too
         return json_document(_hydration([], None, None, []), exchange.headers)
     messages: Sequence[Message] = view.conversation.messages
@@ -57,13 +57,13 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
     interrupts: Sequence[Interrupt] = []
     if view.is_running:
         active = view.tip
-        messages = await runs.projections.given_to(exchange.scope, thread_id, str(view.tip))
+        messages = await runs.projections.load_initial_messages(exchange.scope, thread_id, str(view.tip))
     else:
         interrupts = await find_open_interrupts(service.store, exchange.scope, view)
         interrupted = view.tip
 
     def page() -> Any:
-        shown = ui_messages(messages)
+        shown = to_ui_messages(messages)
         end = next((place for place, one in enumerate(shown) if one["id"] == before), len(shown))
         start = 0 if limit is None else max(0, end - limit)
         answer = _hydration(shown[start:end], active, interrupted, interrupts)
@@ -91,7 +91,7 @@ def _hydration(
     return {
         "messages": messages,
         "activeRun": None if active is None else {"runId": active},
-        "interrupts": {"runId": interrupted, "pending": bound(interrupts, interrupted)}
+        "interrupts": {"runId": interrupted, "pending": bind_interrupts(interrupts, interrupted)}
         if interrupts and interrupted is not None
         else None,
         "page": {"truncated": False},
@@ -118,7 +118,7 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
 # Messages as the client has them
 
 
-def ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def to_ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Convert messages to TanStack's ``UIMessage``, in the groups that its client makes of the events.
 
     Reasoning, tool calls and their results are parts of the text message before them, or else of the one after them. A
@@ -135,7 +135,7 @@ def ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
             owner, call_part = owners[message.tool_call_id]
             result = _result_part(message)
             call_part["state"] = "error" if message.error is not None else "complete"
-            call_part["output"] = parsed(result["content"])
+            call_part["output"] = parse_json(result["content"])
             owner["parts"].append(result)
             continue
         if isinstance(message, ReasoningMessage | AssistantMessage | ToolMessage):
@@ -181,7 +181,7 @@ def _call_part(call: ToolCall) -> dict[str, Any]:
         "id": call.id,
         "name": call.function.name,
         "arguments": arguments,
-        "input": parsed(arguments),
+        "input": parse_json(arguments),
         "state": "input-complete",
     }
 

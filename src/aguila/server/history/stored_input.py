@@ -1,0 +1,54 @@
+"""Decode the request that a run was started with, from the run's record."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from aguila.codec import decode
+from aguila.codec.compat import Level
+from aguila.codec.json.decoder import decode_excised
+from aguila.codec.json.large_strings import excise_strings
+from aguila.codec.notices import Notice
+from aguila.offload import LARGE, offload
+from aguila.protocol import RunAgentInput, replace
+from aguila.server.limits import STORED
+from aguila.store import RunRecord
+
+
+class _Declared(msgspec.Struct, rename="camel"):
+    protocol_version: Any = None
+
+
+async def load_input(run: RunRecord) -> RunAgentInput:
+    """Decode the request that a run was started with, under the run's stored id. A large one is offloaded."""
+    return await offload(decode_input, run) if len(run.input) > LARGE else decode_input(run)
+
+
+def decode_input(run: RunRecord) -> RunAgentInput:
+    """Decode the request that a run was started with, under the run's stored id."""
+    body = decode_body(run)
+    return body if body.run_id == run.run_id else replace(body, run_id=run.run_id)
+
+
+def decode_body(run: RunRecord) -> RunAgentInput:
+    """Decode a run's request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
+    short = excise_strings(run.input) if len(run.input) > LARGE else None
+    is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
+    level: Level = "wide" if is_old else "standard"
+    if short is not None:
+        return decode_excised(short, RunAgentInput, compat=level, warn=_ignore)
+    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=STORED)
+
+
+def _is_old(*texts: bytes) -> bool:
+    for text in texts:
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return msgspec.json.decode(text, type=_Declared).protocol_version is None
+    return True  # text that only the tolerant decoder reads
+
+
+def _ignore(notice: Notice) -> None:
+    """Drop a notice: it was reported when the request arrived."""
