@@ -1,4 +1,4 @@
-"""Interrupts that an agent makes itself, in whatever form, have ids of their own."""
+"""Interrupts that an agent passes on keep their ids, also those with the prefix of ``run.ask``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from aguila.agent import Interrupt
 from aguila.chat import ChatUpdate, InterruptRequestContent
 
 
-def test_ids_of_ask_are_refused_in_an_end_of_the_agents_own_and_in_contents() -> None:
-    """Their answers would be taken for answers to ``ask``: a replay, which raises them again, and so on."""
+def test_an_interrupt_that_is_passed_on_keeps_an_id_with_the_prefix_of_ask() -> None:
     interrupt = protocol.Interrupt(id="int_mine", reason="approval")
 
     async def ends(run: Any) -> Any:
         outcome = protocol.RunFinishedInterruptOutcome(interrupts=[interrupt])
         yield protocol.RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
+
+    async def raises(run: Any) -> Any:
+        raise Interrupt(interrupt)
 
     async def asks(run: Any) -> Any:
         yield ChatUpdate(contents=[InterruptRequestContent("int_mine")])
@@ -26,11 +28,18 @@ def test_ids_of_ask_are_refused_in_an_end_of_the_agents_own_and_in_contents() ->
         yield ChatUpdate(contents=[InterruptRequestContent("int_mine")])
         yield protocol.RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id)
 
-    async def asks_both_ways(run: Any) -> Any:
-        yield ChatUpdate(contents=[InterruptRequestContent("int_mine")])
-        raise Interrupt(protocol.Interrupt(id="mine", reason="approval"))
+    for agent in (ends, raises, asks, asks_and_ends):
+        ending = run_agent(agent).ending
+        assert [one.id for one in ending.interrupts] == ["int_mine"]
+        assert ending.asked == frozenset()
 
-    for agent in (ends, asks, asks_and_ends, asks_both_ways):
-        outcome = run_agent(agent)
-        assert outcome.last.code == "agent_output"
-        assert "int_" in str(outcome.ending.error)
+
+def test_only_the_questions_of_ask_are_to_be_replayed() -> None:
+    async def agent(run: Any) -> Any:
+        yield ChatUpdate(contents=[InterruptRequestContent("int_mine")])
+        await run.ask("Sure?")
+
+    ending = run_agent(agent).ending
+    (asked,) = [one.id for one in ending.interrupts if one.message == "Sure?"]
+    assert {one.id for one in ending.interrupts} == {asked, "int_mine"}
+    assert ending.asked == {asked}

@@ -7,7 +7,7 @@ from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
 from aguila.agent.executor import execute
 from aguila.agent.interrupts import Interrupt
-from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question, is_replayed
+from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult
 
@@ -26,5 +26,4 @@ __all__ = [
     "Sink",
     "ToolResult",
     "execute",
-    "is_replayed",
 ]

@@ -98,7 +98,8 @@ class RunContext:
 class Ending:
     """How a run ended.
 
-    ``interrupts`` are its open questions. ``session`` is the private value to store: as the agent left it, or as it
+    ``interrupts`` are its open questions. ``asked`` are the ids of those that ``run.ask`` raised, whose answers replay
+    the agent. ``session`` is the private value to store: as the agent left it, or as it
     was before the run if the run failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the
     exception that made the run fail, and ``reference`` the id in its log record. ``is_written`` is False if the sink
     refused the terminal event.
@@ -106,6 +107,7 @@ class Ending:
 
     outcome: Outcome
     interrupts: list[Interrupt] = field(default_factory=list[Interrupt])
+    asked: frozenset[str] = frozenset()
     session: Any = None
     reference: str | None = None
     error: BaseException | None = None

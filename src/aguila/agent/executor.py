@@ -30,7 +30,7 @@ from typing import Any, cast
 from aguila.agent.context import Ending, RunContext, Services, Sink
 from aguila.agent.interrupts import interrupts_in, others_in
 from aguila.agent.output import OutputMapper
-from aguila.agent.questions import InterruptCancelled, is_replayed
+from aguila.agent.questions import InterruptCancelled
 from aguila.agent.run import Run
 from aguila.agent.runners import Agent, BadOutput, drive
 from aguila.codec.json.decoder import decode, encode
@@ -207,7 +207,6 @@ class _End:
                 for other in others_in(error):
                     self._log("a branch of the agent failed while another asked; the question stands", other)
                 self._check_own(asked)
-                self._check_ids(output.interrupts)
                 return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
             if _is_stopped(error) and output.ending is None:
                 return self._cancel()
@@ -219,7 +218,6 @@ class _End:
                 self._warn("the agent ended without reaching the question that was answered; its output was suppressed")
             if output.ending is not None:
                 return self._end_as_told()
-            self._check_ids(output.interrupts)
             return self._interrupt(output.interrupts) if output.interrupts else self._finish()
         except Exception as failure:  # noqa: BLE001 - the run must end in any case
             return self._fail(failure)
@@ -253,8 +251,7 @@ class _End:
                 self._log("the last state was not sent", failure, reference=reference)
 
     def _check_own(self, asked: list[Interrupt]) -> None:
-        """Refuse interrupts of the agent's own with ids that could not be answered."""
-        self._check_ids(asked)
+        """Refuse interrupts of the agent's own that have the same id."""
         seen: set[str] = set()
         for interrupt in asked:
             if interrupt.id in self._run._questions.raised:
@@ -263,26 +260,17 @@ class _End:
                 raise IllegalStep(f"two interrupts have the id {interrupt.id!r}; give each its own", rule="INT-3")
             seen.add(interrupt.id)
 
-    def _check_ids(self, interrupts: list[Interrupt]) -> None:
-        """Refuse ids with the prefix of ``ask``: their answer would replay the agent, which would ask again."""
-        for interrupt in interrupts:
-            if is_replayed(interrupt.id) and interrupt.id not in self._run._questions.raised:
-                raise IllegalStep(
-                    f"interrupt id {interrupt.id!r} begins with 'int_', the prefix of run.ask; use another one",
-                    rule="ask",
-                )
-
     def _interrupt(self, raised: list[Interrupt]) -> Ending:
         interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
         decode(encode(interrupts), list[Interrupt], strict=True)
         # A replay changes the session again, so it starts from the session before the run.
-        replayed = any(is_replayed(interrupt.id) for interrupt in interrupts)
-        session = copy_json(self._context.session if replayed else self._run.session)
+        asked = frozenset(self._run._questions.raised)
+        session = copy_json(self._context.session if asked else self._run.session)
         replaying = self._output.replaying
         if replaying is None or (replaying.has_spoken and self._output.branches.is_caught_up):
             self._output.send_last_state()
         events = self._output.writer.interrupt(interrupts, usage=self._usage())
-        return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, session=session))
+        return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, asked=asked, session=session))
 
     def _end_as_told(self) -> Ending:
         told = self._output.ending
@@ -290,8 +278,6 @@ class _End:
         told = replace(told, usage=self._usage(told.usage))
         if isinstance(told, RunFinishedEvent) and told.outcome is None and self._output.interrupts:
             told = replace(told, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
-        if isinstance(told, RunFinishedEvent) and isinstance(told.outcome, RunFinishedInterruptOutcome):
-            self._check_ids(told.outcome.interrupts)
         decode(encode(told), Event, strict=True)
         session = copy_json(self._run.session)
         self._output.send_last_state()

@@ -15,8 +15,7 @@ class Interrupt(BaseException):
     """Raised in an agent to end the run with questions. ``run.ask`` raises it; an agent may raise it itself.
 
     An agent that raises it itself is not replayed: it is invoked with the next input and reads ``run.resume``. Its
-    interrupt ids must be unique and must not begin with ``int_``, or the run fails. Raises ``ValueError`` without
-    interrupts.
+    interrupt ids must be unique, or the run fails. Raises ``ValueError`` without interrupts.
     """
 
     def __init__(self, *interrupts: protocol.Interrupt) -> None:

@@ -38,7 +38,8 @@ from aguila.stream.patch.diff import make_patch
 if TYPE_CHECKING:
     from aguila.agent.handles import ToolCallHandle
 
-_PREFIX = "int_"
+ID_PREFIX = "int_"
+"""How the ids of questions begin."""
 
 C = TypeVar("C")
 
@@ -117,11 +118,6 @@ def within_itself(key: str) -> str:
     return f"once({key!r}) is used within its own effect: it would wait for itself"
 
 
-def is_replayed(interrupt_id: str) -> bool:
-    """Whether an interrupt was raised by ``ask``, so that its answer resumes the run by replay."""
-    return interrupt_id.startswith(_PREFIX)
-
-
 class _Place:
     """Where keys are counted: an effect that is recorded, by its key, or the agent itself.
 
@@ -186,9 +182,9 @@ class Questions:
             same = derive("#", branch.name, *what)
             number = self._count_of(same) + 1
             self._times[same] = (number, branch)
-            id_ = _PREFIX + derive(same, str(number))
+            id_ = ID_PREFIX + derive(same, str(number))
         else:
-            id_ = _PREFIX + derive(f"={question.key}", *what)
+            id_ = ID_PREFIX + derive(f"={question.key}", *what)
         return protocol.Interrupt(
             id=id_,
             reason=question.reason,

@@ -68,10 +68,11 @@ def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: An
         assert [message["content"] for message in joined[2]["messages"]] == ["Go", "Go: first=a second=b"]
 
 
-def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(store: Any) -> None:
+@pytest.mark.parametrize("name", ["mine", "int_mine"])
+def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(store: Any, name: str) -> None:
     async def agent(run: Any) -> Any:
         if not run.resume:
-            raise Interrupt(Question(id="mine", reason="confirm"))
+            raise Interrupt(Question(id=name, reason="confirm"))
         if run.resume[0].payload == "fail":
             raise ValueError("no")
         yield f"got {run.resume[0].payload}"
@@ -81,13 +82,13 @@ def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(
         def waiting() -> list[str]:
             return [interrupt["id"] for interrupt in server.get("/threads/thread").json()["interrupts"]]
 
-        assert asked(server.events(run_id="r1")) == ["mine"]
-        assert waiting() == ["mine"]
-        assert server.events(run_id="r2", resume=answers(("mine", "fail")))[-1]["type"] == "RUN_ERROR"
-        assert waiting() == ["mine"]
-        assert text_of(server.events(run_id="r3", resume=answers(("mine", "yes")))) == "got yes"
+        assert asked(server.events(run_id="r1")) == [name]
+        assert waiting() == [name]
+        assert server.events(run_id="r2", resume=answers((name, "fail")))[-1]["type"] == "RUN_ERROR"
+        assert waiting() == [name]
+        assert text_of(server.events(run_id="r3", resume=answers((name, "yes")))) == "got yes"
         assert waiting() == []
-        again = {"resume": answers(("mine", "yes"))}
+        again = {"resume": answers((name, "yes"))}
         assert code_of(server, run_id="r4", **again) == (409, "interrupt_stale")
         # Not from where it was asked either: it is settled once.
         assert code_of(server, run_id="r4", parentRunId="r1", **again) == (409, "interrupt_stale")

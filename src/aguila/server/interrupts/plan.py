@@ -45,7 +45,6 @@ from typing import Final
 import msgspec
 
 from aguila.agent.context import Replay
-from aguila.agent.questions import is_replayed
 from aguila.chat.expiry import is_expired
 from aguila.chat.json_schema import find_problem
 from aguila.codec import decode
@@ -56,6 +55,7 @@ from aguila.server.errors import Rejected
 from aguila.server.history.agent_input import build_agent_input
 from aguila.server.history.projection import HistoryMode, Projection, Projections
 from aguila.server.history.stored_input import load_input
+from aguila.server.interrupts.records import is_replayed
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
@@ -129,7 +129,8 @@ async def plan_resume(
     waiting = frozenset(record.interrupt_id for record in records.values() if record.status == "open")
     continued = _continued(runs, last)
     checker = _AnswerChecker(runs, continued, records, now)
-    chain = _ResumeChain(store, scope, thread_id, runs)
+    replayed = {record.interrupt_id for record in records.values() if is_replayed(record)}
+    chain = _ResumeChain(store, scope, thread_id, runs, replayed)
     members: list[int] = []
     answers: dict[str, ResumeEntry] = {}
     attempts: FailedAttempts | None = None
@@ -138,7 +139,7 @@ async def plan_resume(
         answers = await chain.answers(members, records.values())
         attempts = await chain.attempts(continued)
     if attempts is not None:
-        used = [one for one in checker.settled if is_replayed(one) and records[one].claimed_by in attempts.run_ids]
+        used = [one for one in checker.settled if one in replayed and records[one].claimed_by in attempts.run_ids]
         checker.used = {one: answers[one] for one in used}
     unknown: dict[str, int] = {}
     for index, entry in enumerate(entries):
@@ -156,7 +157,7 @@ async def plan_resume(
         message = "the answers were used and are given up: the run ends as cancelled, and the agent is not called"
         checker.notices.append(Notice(rule="INT-8", message=message, path="/resume"))
         return replace(_ordinary(input, checker.notices, waiting), contested=checker.abandoned, is_abandoned=True)
-    if continued is None or not (is_retry or any(map(is_replayed, checker.claims))):
+    if continued is None or not (is_retry or not replayed.isdisjoint(checker.claims)):
         return _ordinary(input, checker.notices, waiting, checker.claims, checker.contested)
 
     answers.update({entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims})
@@ -385,11 +386,14 @@ class _AnswerChecker:
 class _ResumeChain:
     """The runs from the one that first asked to the one that is continued now, and the answers they have used."""
 
-    def __init__(self, store: Store, scope: str, thread_id: str, runs: Sequence[ConversationRun]) -> None:
+    def __init__(
+        self, store: Store, scope: str, thread_id: str, runs: Sequence[ConversationRun], replayed: set[str]
+    ) -> None:
         self._store = store
         self._scope = scope
         self._thread_id = thread_id
         self._runs = runs
+        self._replayed = replayed
         self._inputs: dict[str, RunAgentInput] = {}
 
     async def input_of(self, run_id: str) -> RunAgentInput:
@@ -402,7 +406,7 @@ class _ResumeChain:
         """The places of the runs that asked, from the one at ``at`` back to the one that the chain began with."""
         found = [at]
         while (before := _continued(self._runs, at)) is not None:
-            raised = {interrupt.id for interrupt in self._runs[before].interrupts if is_replayed(interrupt.id)}
+            raised = {interrupt.id for interrupt in self._runs[before].interrupts} & self._replayed
             given = (await self.input_of(_id_of(self._runs[at]))).resume
             if given is None or not any(entry.interrupt_id in raised for entry in given):
                 break

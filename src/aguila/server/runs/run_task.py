@@ -27,6 +27,7 @@ from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
+from aguila.server.interrupts.records import interrupt_body
 from aguila.server.runs.event_encoding import (
     DELTAS,
     encode_checked,
@@ -444,7 +445,7 @@ class LiveRun:
             viewer.end_early(_UNSTORED)
 
     def _end(self, ending: Ending) -> RunEnd:
-        interrupts = [(interrupt.id, encode(interrupt)) for interrupt in ending.interrupts]
+        interrupts = [(one.id, interrupt_body(one, is_asked=one.id in ending.asked)) for one in ending.interrupts]
         session = encode(ending.session)
         is_changed = session != (b"null" if self.session is None else self.session)
         return RunEnd(
