@@ -224,7 +224,7 @@ def test_pictures_of_tools_and_models_are_never_worked_on_by_the_event_loop(
     places = [
         "aguila.chat.tools.function_tool.make_result_content",  # what a tool gave becomes parts
         "aguila.agent.questions.encode",  # and is put on record
-        "aguila.agent.questions.load",  # and read again
+        "aguila.agent.questions.parse_json",  # and read again
         "aguila.chat.media.encode_base64",
     ]
     if provider is not gemini:  # which takes and gives bytes; the others, text

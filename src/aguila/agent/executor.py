@@ -33,7 +33,8 @@ from aguila.agent.output import OutputMapper
 from aguila.agent.questions import InterruptCancelled
 from aguila.agent.run import Run
 from aguila.agent.runners import Agent, BadOutput, drive
-from aguila.codec.json.decoder import decode, encode
+from aguila.codec.json.decoder import decode
+from aguila.codec.json.encoder import encode
 from aguila.codec.logs import log_event
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import (

@@ -17,7 +17,7 @@ from aguila.agent.output import OutputMapper
 from aguila.agent.replay.branches import Branch, Branches, Place
 from aguila.chat.from_chat.updates import Update
 from aguila.chat.own_metadata import add_own_metadata
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ContentPart,

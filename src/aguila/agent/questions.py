@@ -26,7 +26,7 @@ from aguila.agent.output import OutputMapper
 from aguila.agent.replay.branches import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.json_schema import check_schema
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import PatchError, RunNotStored

@@ -21,7 +21,8 @@ from aguila.agent.run_api import RunAPI
 from aguila.chat.hooks import Hooks
 from aguila.chat.types import ChatMessage
 from aguila.chat.user_text import last_user_text
-from aguila.codec.json.decoder import decode, encode
+from aguila.codec.json.decoder import decode
+from aguila.codec.json.encoder import encode
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import EncodeError
 from aguila.offload import offload

@@ -1,10 +1,10 @@
-"""Layer: codec. Bytes to protocol objects and back, without I/O.
+"""Encode protocol objects as bytes and decode them, without I/O.
 
-Below: ``aguila.protocol``. Above: ``aguila.stream`` says what the decoded events mean. JSON is here; the framings are
-``aguila.codec.sse``, ``aguila.codec.jsonl`` and ``aguila.codec.protobuf``.
+This module has JSON. The framings are in ``aguila.codec.sse``, ``aguila.codec.jsonl`` and ``aguila.codec.protobuf``.
 """
 
-from aguila.codec.json.decoder import EventDecoder, decode, decode_event, encode, encode_event
+from aguila.codec.json.decoder import EventDecoder, decode, decode_event
+from aguila.codec.json.encoder import encode, encode_event
 from aguila.codec.json.text import MAX_DEPTH, MAX_SIZE
 from aguila.codec.notices import Notice, Warn
 

@@ -1,8 +1,4 @@
-"""Layer: codec. The forms in which a stream is kept in a file, told by the file's name or by its first bytes.
-
-Below: nothing. Above: recordings of the client, ``aguila.testing.recordings``, and commands that read and write files.
-Bytes are passed in; what they mean is for the framings.
-"""
+"""The file formats of event streams, detected by the file's name or its first bytes."""
 
 from __future__ import annotations
 
@@ -22,22 +18,22 @@ _SUFFIXES: Final[dict[str, Format]] = {
     ".bin": "protobuf",
 }
 _BOM: Final = b"\xef\xbb\xbf"
-_FIELDS: Final = frozenset({b"", b"data", b"id", b"event", b"retry"})  # nothing before the colon is a comment
+_FIELDS: Final = frozenset({b"", b"data", b"id", b"event", b"retry"})  # the empty name is a comment
 
 
 def format_from_name(name: str | PurePath) -> Format | None:
-    """The format that a file's name says; None if it says none."""
+    """Return the format for the suffix of a file's name, or None."""
     return _SUFFIXES.get(PurePath(name).suffix.lower())
 
 
 def detect_format(data: bytes, name: str | PurePath = "") -> Format:
-    """The format of bytes: by how they begin; where that says nothing, by the name."""
+    """Detect a format by the first bytes; if they are ambiguous, by the name; else SSE."""
     start = data.removeprefix(_BOM).lstrip(b" \t\r\n")
     if start[:1] == b"{":
         return "jsonl"
     if start[:1] == b"[":
         return "json"
-    # The length of a frame is four bytes, and no frame is so long that the first is not zero.
+    # A frame begins with its length in four bytes. No frame is so long that the first byte is not zero.
     if data[:1] == b"\0":
         return "protobuf"
     if start and start.partition(b"\n")[0].partition(b":")[0].strip() in _FIELDS:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, Protocol
 
 from aguila.codec.compat import Level
-from aguila.codec.json.decoder import EventDecoder, encode_event
+from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.encoder import encode_event
 from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.notices import Warn
 from aguila.errors import DecodeError

@@ -32,8 +32,9 @@ from typing import Any, Final, get_args
 import msgspec
 
 import aguila.protocol
-from aguila.codec.json.decoder import EventDecoder, enforce_document
-from aguila.codec.json.text import _refuse_non_finite
+from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.text import refuse_non_finite_numbers
+from aguila.codec.json.validation import enforce_document
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Warn, log_notice
 from aguila.errors import DecodeError, EncodeError, MissingExtra
@@ -60,21 +61,21 @@ _RETIRED: Final = {
     "ThinkingTextMessageEndEvent": "ReasoningMessageEndEvent",
 }
 _REQUIRED_IN_0_1: Final[dict[str, Any]] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
-_LIKE_EVERY_OFFICIAL: Final = {"GeneratedBaseModel", "ConfiguredBaseModel", "Attributable"}
+_COMMON_BASES: Final = {"GeneratedBaseModel", "ConfiguredBaseModel", "Attributable"}
 
 
 def is_official(obj: object) -> bool:
-    """Whether an object is of ``ag_ui``, or of a class derived from one of its classes. Imports nothing."""
+    """Return whether an object's class is one of ``ag_ui`` or derived from one. Imports nothing."""
     return _official_name(type(obj)) is not None
 
 
 def from_official(model: Any, *, warn: Warn | None = None) -> Any:
-    """An object of ``ag_ui.core`` as ours: an event, message, part, input, declaration, patch operation or enum member.
+    """Convert an object of ``ag_ui.core``: an event, message, part, input, declaration, patch operation or enum member.
 
-    Reads it as if it had arrived: members that the protocol does not describe are stripped with a notice to ``warn``
-    (default: the ``aguila`` logger), and a value that the schema refuses raises ``DecodeError``, since the official
-    models accept some. Raises ``TypeError`` for an object that is not official, ``EncodeError`` for one that has no
-    JSON form, NaN and Infinity included.
+    The object is decoded like received JSON: unknown members are stripped with a notice to ``warn`` (default: the
+    ``aguila`` logger), and values that the schema refuses raise ``DecodeError``; the official models accept some of
+    them. Raises ``TypeError`` for an object that is not official, ``EncodeError`` for one without a JSON form, NaN and
+    Infinity included.
     """
     name = _official_name(model.__class__)
     if name is None:
@@ -84,8 +85,8 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
     try:
         raw: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
         _remove_absent(model, raw)
-        # pydantic writes NaN and Infinity as null without a word (PY-8): only its Python form still has them
-        _refuse_non_finite(model.model_dump(by_alias=True), "")
+        # pydantic writes NaN and Infinity as null (PY-8); only the Python form still has them
+        refuse_non_finite_numbers(model.model_dump(by_alias=True))
     except EncodeError:
         raise
     except ValueError as error:
@@ -109,10 +110,10 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
 
 
 def to_official(obj: Any) -> Any:
-    """One of our objects, an ``EventType`` or a patch operation (a dict) as an object of ``ag_ui.core``.
+    """Convert one of our objects, an ``EventType`` or a patch operation (a dict) to an object of ``ag_ui.core``.
 
-    Raises ``MissingExtra`` without the official package, ``EncodeError`` for what its models refuse or do not know
-    (the retired events), ``TypeError`` for what is no protocol object.
+    Raises ``MissingExtra`` without the official package, ``EncodeError`` for what its models refuse or do not have
+    (the retired events), ``TypeError`` for what is not a protocol object.
     """
     if not isinstance(obj, (Wire, dict, EventType)):
         raise TypeError(f"not a protocol object: {obj!r}")
@@ -174,8 +175,8 @@ def _remove_absent(model: Any, raw: dict[str, Any]) -> None:
 
 @cache
 def _official_name(cls: type) -> str | None:
-    """The name of the official class that ``cls`` is or extends."""
+    """Return the name of the official class that ``cls`` is or extends, or None."""
     for base in cls.__mro__:
-        if base.__module__.partition(".")[0] == "ag_ui" and base.__name__ not in _LIKE_EVERY_OFFICIAL:
+        if base.__module__.partition(".")[0] == "ag_ui" and base.__name__ not in _COMMON_BASES:
             return base.__name__
     return None

@@ -19,7 +19,7 @@ import msgspec
 
 from aguila.codec.compat import Level
 from aguila.codec.json.decoder import EventDecoder
-from aguila.codec.json.encoder import SIMPLE_EVENTS, encode_event, encode_events, write_simple
+from aguila.codec.json.encoder import SIMPLE_EVENTS, encode_event, encode_events, encode_simple
 from aguila.codec.json.large_strings import LARGE
 from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.notices import Warn
@@ -52,7 +52,7 @@ class SSEEncoder:
             and event.timestamp is None  # the one number: NaN would be written as null
         ):
             try:  # what encode_event does, without the calls in between: this runs for every token
-                data = write_simple(event)
+                data = encode_simple(event)
             except (ValueError, TypeError, RecursionError):
                 data = encode_event(event)
             return b"data: %b\n\n" % data if id is None else b"id: %b\ndata: %b\n\n" % (_id(id), data)

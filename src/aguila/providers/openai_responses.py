@@ -24,7 +24,7 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart
 from aguila.chat.property_keys import ENCRYPTED_VALUE
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Warn, log_notice
 from aguila.providers._encrypted_values import Place, read_json, unpack

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from aguila.codec.compat import Level
-from aguila.codec.json.decoder import EventDecoder, encode
+from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.notices import Warn, log_notice
 from aguila.codec.official import from_official, is_official

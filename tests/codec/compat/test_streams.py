@@ -83,7 +83,7 @@ def test_thinking_that_goes_on_without_a_start_gets_an_id_and_a_notice_of_its_ow
     assert [event["messageId"] for event in events[1:]] == ["r-reasoning-1", "r-reasoning-1", "r-reasoning-2"]
     assert [notice.message for notice in notices] == [
         "THINKING_* is read as REASONING_*",
-        "thinking goes on that was never started",
+        "thinking continues that was never started",
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aguila.codec import EventDecoder, Notice, decode, decode_event, encode, encode_event
-from aguila.codec.json.decoder import encode_events
+from aguila.codec.json.encoder import encode_events
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     AgentCapabilities,

@@ -184,7 +184,7 @@ def test_the_default_receiver_of_notices_logs(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize("thing", [ThinkingStartEvent(), UserMessage(id="1", content="x"), None, {"type": "CUSTOM"}])
 def test_what_is_no_event_of_the_protocol_is_refused(thing: object) -> None:
-    with pytest.raises(EncodeError, match="is no event"):
+    with pytest.raises(EncodeError, match="is not an event"):
         ProtobufEncoder().encode(thing)  # type: ignore[arg-type]
 
 

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 from google.protobuf import descriptor_pool
 
-from aguila.codec._generated import agui_pb2
-from aguila.codec.protobuf.slots import EVENTS, Slots
+from aguila.codec.protobuf._generated import agui_pb2
+from aguila.codec.protobuf.schema import EVENTS, MessageFields
 from aguila.protocol import BaseEvent, Event
 from aguila.protocol._base import struct_fields
 
@@ -36,7 +36,7 @@ def test_every_field_of_an_event_has_a_slot(cls: type[BaseEvent]) -> None:
     own = {field.name for field in struct_fields(cls)} - base
     # The outcome's lists and the parts of a tool result have slots beside the one named after the field.
     beside = {"interrupts", "pending_tool_call_ids", "interrupt_ids", "content_parts", "base_event"}
-    assert set(Slots(cls.__name__).json_names) - beside == own
+    assert set(MessageFields(cls.__name__).json_names) - beside == own
 
 
 def test_the_messages_live_in_a_pool_of_our_own_beside_any_other_package_of_that_name() -> None:

@@ -61,13 +61,13 @@ def test_bytes_that_are_no_event_are_fatal_pb_7(body: bytes) -> None:
 
 
 def test_two_different_arms_are_fatal_and_the_last_does_not_win() -> None:
-    with pytest.raises(DecodeError, match="arms 2 and 3"):
+    with pytest.raises(DecodeError, match="fields 2 and 3"):
         read(CONTENT + field(3, base(2), field(2, "m")))
 
 
 def test_a_second_arm_hidden_by_an_overlong_tag_is_fatal() -> None:
     arm_3 = field(3, base(2))
-    with pytest.raises(DecodeError, match="arms 2 and 3"):
+    with pytest.raises(DecodeError, match="fields 2 and 3"):
         read(CONTENT + b"\x9a\x80\x80\x80\x00" + arm_3[1:])
     with pytest.raises(DecodeError, match="beyond 32 bits"):
         read(CONTENT + b"\x9a\x80\x80\x80\x80\x01" + arm_3[1:])
@@ -86,7 +86,7 @@ def test_occurrences_of_one_arm_that_are_no_messages_alone_do_not_become_one_tog
 
 def test_an_arm_that_is_a_number_is_no_event_but_still_a_second_arm() -> None:
     assert read(CONTENT + number(2, 1)) == ([HELLO], [])
-    with pytest.raises(DecodeError, match="arms 2 and 3"):
+    with pytest.raises(DecodeError, match="fields 2 and 3"):
         read(CONTENT + number(3, 1))
 
 
@@ -131,7 +131,7 @@ def test_an_event_without_base_is_fatal() -> None:
 
 @pytest.mark.parametrize(("number_", "name"), [(2, "TEXT_MESSAGE_END"), (0, "TEXT_MESSAGE_START"), (99, "99")])
 def test_a_base_that_contradicts_the_arm_is_fatal_and_names_both(number_: int, name: str) -> None:
-    with pytest.raises(DecodeError, match=f"base_event says {name} and the arm says TEXT_MESSAGE_CONTENT") as caught:
+    with pytest.raises(DecodeError, match=f"TEXT_MESSAGE_CONTENT event with the base_event of {name}") as caught:
         read(field(2, base(number_), field(2, "m"), field(3, "hello")))
     assert caught.value.path == "/type"
 

@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from protobuf_bytes import field, number
 
 from aguila.codec.json.text import MAX_DEPTH
-from aguila.codec.protobuf import values as _pb_value
+from aguila.codec.protobuf import values
 from aguila.codec.protobuf.values import NotJSON, find_unwritable, varint, write_struct, write_value
 from aguila.testing import strategies
 
 
 def read_value(*occurrences: bytes) -> Any:
-    return _pb_value.read_value(occurrences)
+    return values.read_value(occurrences)
 
 
 def read_struct(*occurrences: bytes) -> dict[str, Any]:
-    return _pb_value.read_struct(occurrences)
+    return values.read_struct(occurrences)
 
 
 def write(value: Any) -> bytes:
@@ -184,5 +184,5 @@ def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_double_that_json_has_no_number_for_is_refused(value: float) -> None:
-    with pytest.raises(NotJSON, match="no JSON number"):
+    with pytest.raises(NotJSON, match="not a JSON number"):
         read_value(double(value))

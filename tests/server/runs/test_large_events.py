@@ -158,9 +158,9 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         yield StateSnapshotEvent(snapshot={"image": TEXT})
 
     places = [
-        "aguila.server.http.request_body.cut",  # what came is looked at
+        "aguila.server.http.request_body.excise_strings",  # what came is looked at
         "aguila.server.http.request_body.decode_excised",  # and read
-        "aguila.server.http.request_body.fingerprint",
+        "aguila.server.http.request_body.hash_body",
         "aguila.chat.media.decode_base64",  # its base64 is decoded
         "aguila.chat.media.encode_base64",  # what goes is encoded
         "aguila.server.runs.run_task.encode_checked_large",
@@ -206,7 +206,7 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
         server.events(**asked)
         monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
         for module, name, kind in (
-            ("history.projection", "decode_excised", "decoded"),
+            ("history.stored_input", "decode_excised", "decoded"),
             ("history.compact_log", "decode_event", "decoded"),
             ("http.responses", "encode_large", "encoded"),
         ):

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.replay.ids import short_hash
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent, replace

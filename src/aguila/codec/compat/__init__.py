@@ -1,7 +1,7 @@
-"""Layer: codec. The compatibility boundary: older shapes in, today's shapes out (ERA-1, VER-18).
+"""The compatibility boundary: translate older shapes to the current ones (ERA-1, VER-18).
 
-``boundary`` walks the input, ``rules`` lists what it recognises; each rule is a function in ``spelling``, ``events`` or
-``documents``. What an old shape carries that today's has no place for is kept under ``metadata["aguila"]``.
+``boundary`` walks the input and ``rules`` lists the rules; each is a function in ``spelling``, ``events`` or
+``documents``. Members of an older shape that have no current place move to ``metadata["aguila"]``.
 """
 
 from aguila.codec.compat.boundary import Compat

@@ -1,11 +1,10 @@
-"""Layer: codec, compatibility. The walk: finds the described objects in raw input and applies the rules to them.
+"""Apply the compatibility rules to raw input.
 
-Below: ``rules`` (what each old shape becomes) and ``shape`` (where described objects are). Above: ``json`` calls this
-for raw input that is not exactly valid already, before unknown material is stripped (PROC-8), so that a stream of
-today never pays for it. It goes only along described members: what is opaque is never looked into.
+The decoder calls this only for input that the typed decoder refused, before unknown members are stripped (PROC-8), so
+a current stream pays nothing. The walk follows described members only; opaque values are not searched.
 
-Levels: ``off`` has no rules. ``standard`` has those that contradict no conformance stream. ``wide`` adds those that
-soften a known field's value: it is for peers known to be old, such as one that declares no protocol version.
+The level ``off`` has no rules. ``standard`` has the rules that contradict no conformance stream. ``wide`` adds rules
+that accept a malformed value of a known member, for old peers, such as one that declares no protocol version.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from aguila.protocol import legacy
 from aguila.protocol._base import Wire
 
 Plan = Mapping[str, tuple[Rule, ...]]
-"""The rules of one stage by the place they look at."""
+"""The rules of one stage by the place they apply to."""
 
 _UNIONS: dict[str, Any] = {
     "ContentPart": protocol.ContentPart,
@@ -38,7 +37,7 @@ _UNION_OF: dict[type[Any], str] = {cls: name for name, union in _UNIONS.items() 
 
 @cache
 def _plans(level: Level) -> tuple[Plan, ...]:
-    """The rules of a level, stage by stage. A later stage relies on what the earlier ones made of the input."""
+    """Return the rules of a level by stage. A later stage relies on the results of earlier ones."""
     plans: list[Plan] = []
     for stage in ("spelling", "shape", "nulls"):
         plan: dict[str, tuple[Rule, ...]] = {}
@@ -53,16 +52,16 @@ def _plans(level: Level) -> tuple[Plan, ...]:
 
 @cache
 def _events() -> dict[str, Record]:
-    """Every event by its type, the retired ones included."""
-    today, retired = shape_of(protocol.Event), shape_of(legacy.LegacyEvent)
-    assert isinstance(today, Choice)  # noqa: S101
+    """Return the records of all events by type, retired ones included."""
+    current, retired = shape_of(protocol.Event), shape_of(legacy.LegacyEvent)
+    assert isinstance(current, Choice)  # noqa: S101
     assert isinstance(retired, Choice)  # noqa: S101
-    return {**retired.options, **today.options}
+    return {**retired.options, **current.options}
 
 
 @cache
 def _document(kind: str) -> Shape | None:
-    """The shape of a document by the name of its type; ``Message[]`` is a list. None for what has no rules."""
+    """Return the shape of a document by the name of its type (``Message[]`` is a list), or None."""
     if kind.endswith("[]"):
         item = _document(kind[:-2])
         return None if item is None else Listing(item)
@@ -71,7 +70,7 @@ def _document(kind: str) -> Shape | None:
         type_ = getattr(protocol, kind, None)
         if not isinstance(type_, type) or not issubclass(type_, Wire) or issubclass(type_, protocol.BaseEvent):
             return None
-        # An ImagePart may have been a binary part: what is told apart from siblings is looked for among them.
+        # An ImagePart may have been a binary part, so a member of a union is looked up in the union.
         type_ = _UNIONS[_UNION_OF[type_]] if type_ in _UNION_OF else type_
     return shape_of(type_)
 
@@ -94,15 +93,15 @@ def _place(shape: Shape) -> str:
 
 @cache
 def _nested(record: Record) -> tuple[tuple[str, Shape], ...]:
-    """The members that hold described objects; all others end the walk."""
+    """Return the members that contain described objects; the walk ends at all others."""
     return tuple((name, s) for name, s in record.members.items() if isinstance(s, Record | Choice | Listing))
 
 
 class Compat:
     """Translates one stream, or one document, of an older peer.
 
-    Each rule that applies is reported once per instance, by name. ``new_id`` makes the ids that an old shape lacks;
-    without it they are derived from the run's id and a count, so that the same input gives the same output.
+    Each rule that applies is reported once per instance. ``new_id`` makes the ids that an older shape lacks; without it
+    they are derived from the run's id and a count, so that the same input gives the same output.
     """
 
     OBSERVED: ClassVar[frozenset[type[Any]]] = frozenset(
@@ -113,7 +112,7 @@ class Compat:
             protocol.ActivitySnapshotEvent,
         }
     )
-    """The events that ``observe`` wants to see."""
+    """The events that must be passed to ``observe``."""
 
     def __init__(
         self, level: Level = "standard", warn: Warn = log_notice, new_id: Callable[[], str] | None = None
@@ -123,7 +122,7 @@ class Compat:
         self._context = RuleContext(warn, new_id)
 
     def observe(self, event: protocol.Event) -> None:
-        """Take note of an event that needed no translation. Only types in ``OBSERVED`` make a difference."""
+        """Record an event that needed no translation. Types that are not in ``OBSERVED`` are ignored."""
         context = self._context
         if isinstance(event, protocol.RunStartedEvent):
             context.start_run(event.run_id)
@@ -133,10 +132,7 @@ class Compat:
             context.activities[event.message_id] = event.activity_type
 
     def upgrade(self, raw: Raw) -> list[Raw]:
-        """One raw event as the events of today that say the same: one, or none, or two.
-
-        Never changes ``raw``; gives it back as it is where no rule applies.
-        """
+        """Translate a raw event to current ones: one, none or two. Never changes ``raw``."""
         events = [raw]
         for plan in self._plans:
             events = [result for event in events for result in self._event(event, plan)]
@@ -145,9 +141,9 @@ class Compat:
         return events
 
     def upgrade_document(self, raw: Any, kind: str) -> Any:
-        """What is no event, by the name of its type (``"RunAgentInput"``, ``"Message[]"``, ``"Outcome"``).
+        """Translate a document by the name of its type (``"RunAgentInput"``, ``"Message[]"``, ``"Outcome"``).
 
-        Never changes ``raw``; gives it back as it is where no rule applies, or where no type has that name.
+        Never changes ``raw``. A name without rules returns it as it is.
         """
         shape = _document(kind)
         if shape is None:
@@ -170,7 +166,7 @@ class Compat:
             event = self._rules(event, place, plan, "", record)
             if event is None:
                 return []
-        # A rule may have made another event of it, with members of its own.
+        # A rule may have changed the type, and with it the members.
         record = _events().get(event["type"])
         if record is not None:
             event = self._members(event, record, plan, "")
@@ -227,7 +223,7 @@ class Compat:
         return raw if changed is None else changed
 
     def _remember(self, event: Raw) -> None:
-        """What ``observe`` does, for an event that is still raw and perhaps malformed."""
+        """Record an event as ``observe`` does. It is still raw and may be malformed."""
         context = self._context
         type_ = event.get("type")
         if type_ == "RUN_STARTED":

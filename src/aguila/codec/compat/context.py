@@ -1,7 +1,4 @@
-"""Layer: codec, compatibility. What a rule is, what it knows besides the value in hand, and what rules share.
-
-Below: notices and shapes. Above: the rules. Holds no rule of its own.
-"""
+"""What a compatibility rule is, the context it runs in, and functions that rules share."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ Level = Literal["off", "standard", "wide"]
 Stage = Literal["spelling", "shape", "nulls"]
 
 METADATA_KEY = "aguila"
-"""The metadata key under which members without a place of their own are kept."""
+"""The metadata key for members of older shapes that have no current place."""
 
 
 class Rule(msgspec.Struct, frozen=True):
     """One older shape and its translation.
 
-    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` are the names of what it looks at:
-    a wire type, a union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every
-    described object. ``apply`` returns the value it was given if it has nothing to do; for an event, None drops it.
+    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` are what it applies to: a type, a
+    union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every described
+    object. ``apply`` returns the same value if nothing changes; for an event, None drops it.
     """
 
     name: str
@@ -40,55 +37,52 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class RuleContext:
-    """Where a rule is, and what went before in the stream."""
+    """The position of a rule in the input, and what the stream contained before."""
 
     def __init__(self, warn: Warn, new_id: Callable[[], str] | None) -> None:
         self._warn = warn
         self._new_id = new_id
         self._reasoning_ids = 0
         self._lone_messages = 0
-        self._said: set[tuple[str, str]] = set()
-        # Where we are: the walk says so before each rule.
+        self._reported: set[tuple[str, str]] = set()
+        # Set before each rule.
         self.rule: Rule
         self.path = ""
         self.event_type: str | None = None
         self.record: Record | None = None
-        # What went before.
+        # What the stream contained before.
         self.run_id: str | None = None
         self.span: str | None = None
         self.message: str | None = None
         self.steps: dict[str, str] = {}
         self.activities: dict[str, str] = {}
-        # Events that the current one turned out to hold besides itself.
+        # Events that follow from the current one.
         self.following: list[Raw] = []
 
     def report(self, member: str = "", message: str | None = None) -> None:
-        """Report that the current rule applied. Each sentence of a rule is said once."""
+        """Report that the current rule applied. Each message of a rule is reported once."""
         message = self.rule.summary if message is None else message
-        said = (self.rule.name, message)
-        if said not in self._said:
-            self._said.add(said)
+        key = (self.rule.name, message)
+        if key not in self._reported:
+            self._reported.add(key)
             path = f"{self.path}/{member}" if member else self.path
             self._warn(Notice(rule=self.rule.name, message=message, path=path, event_type=self.event_type))
 
     def start_run(self, run_id: str) -> None:
-        """Forget what belonged to the run before."""
+        """Forget the previous run."""
         self.run_id = run_id
         self.span = self.message = None
         self.steps.clear()
 
     def reasoning_id(self) -> str:
-        """An id for a span or a message of reasoning that came without one."""
+        """Return an id for a reasoning span or message that has none."""
         if self._new_id is not None:
             return self._new_id()
         self._reasoning_ids += 1
         return f"{'legacy' if self.run_id is None else self.run_id}-reasoning-{self._reasoning_ids}"
 
     def message_id(self, index: int | None) -> str:
-        """An id for a message that came without one.
-
-        By its position, so that a history sent again gets the same ids again (ENV-12).
-        """
+        """Return an id for a message that has none, by its index: a resent history gets the same ids (ENV-12)."""
         if self._new_id is not None:
             return self._new_id()
         if index is None:
@@ -98,14 +92,14 @@ class RuleContext:
 
 
 def omit(raw: Raw, *names: str) -> Raw:
-    """A copy that lacks some members."""
+    """Return a copy without some members."""
     return {name: value for name, value in raw.items() if name not in names}
 
 
 def move_to_metadata(raw: Raw, *names: str) -> Raw:
-    """A copy with some members moved into ``metadata["aguila"]``; nulls among them are left out.
+    """Return a copy with some members moved into ``metadata["aguila"]``, without nulls.
 
-    Metadata that is malformed stays as it is, and so do the members: both are for enforcement to judge.
+    If the metadata is malformed, nothing moves: validation refuses it.
     """
     metadata = raw.get("metadata", {})
     before = metadata.get(METADATA_KEY, {}) if is_object(metadata) else None

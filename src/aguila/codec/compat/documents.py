@@ -1,4 +1,4 @@
-"""Layer: codec, compatibility. Rules about what travels within events and inputs: answers, parts, messages, tools."""
+"""Compatibility rules for what events and inputs contain: answers, parts, messages, tools."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from aguila.errors import DecodeError
 
 
 def interrupt_payload(raw: Raw, context: RuleContext) -> Raw:
-    """An interrupt was an id and a payload; a function's name in it made it an approval, anything else a question.
+    """Read an interrupt with a payload: an approval if the payload has a function name, else a question.
 
-    Some had a reason, too, in words of their own: a question's stays, an approval's is kept beside the payload.
+    A question keeps its own reason. An approval's own reason moves to the metadata with the payload.
     """
     has_reason = "reason" in raw
     member = "payload" if "payload" in raw or has_reason else "value"
@@ -20,20 +20,20 @@ def interrupt_payload(raw: Raw, context: RuleContext) -> Raw:
         return raw
     context.report(member)
     payload = raw[member]
-    asked = payload if is_object(payload) else {}
+    details = payload if is_object(payload) else {}
     interrupt = {**omit(raw, member), "payload": payload}
-    if isinstance(asked.get("functionName"), str):
+    if isinstance(details.get("functionName"), str):
         names = ("payload",) if raw.get("reason") == "tool_call" else ("payload", "reason")
-        gated = raw.get("toolCallId", raw.get("id"))
-        return {**move_to_metadata(interrupt, *names), "reason": "tool_call", "toolCallId": gated}
+        tool_call_id = raw.get("toolCallId", raw.get("id"))
+        return {**move_to_metadata(interrupt, *names), "reason": "tool_call", "toolCallId": tool_call_id}
     interrupt.setdefault("reason", "input_required")
-    if isinstance(prompt := asked.get("prompt"), str):
+    if isinstance(prompt := details.get("prompt"), str):
         interrupt.setdefault("message", prompt)
     return move_to_metadata(interrupt, "payload")
 
 
 def single_resume(resume: Any, context: RuleContext) -> Any:
-    """One answer needed no list, and some peers wrap the list in an object."""
+    """Read a single answer, or an object around the list of answers, as a list."""
     if not is_object(resume):
         return resume
     context.report()
@@ -50,7 +50,7 @@ _RESUME_ALIASES = {
 
 
 def resume_aliases(raw: Raw, context: RuleContext) -> Raw:
-    """Other names that peers have for the two members of an answer."""
+    """Read other names of the two members of an answer."""
     entry = raw
     for member, aliases in _RESUME_ALIASES.items():
         alias = next((name for name in aliases if name in raw), None)
@@ -61,7 +61,7 @@ def resume_aliases(raw: Raw, context: RuleContext) -> Raw:
 
 
 def resume_status(raw: Raw, context: RuleContext) -> Raw:
-    """An answer had no status: to send one was to resolve."""
+    """Add the status ``resolved`` to an answer without a status."""
     if "status" in raw or not isinstance(raw.get("interruptId"), str):
         return raw
     context.report("status")
@@ -69,15 +69,14 @@ def resume_status(raw: Raw, context: RuleContext) -> Raw:
 
 
 def binary_part(value: Any, context: RuleContext) -> Any:
-    """One kind of part held every kind of file (ERA-3).
+    """Read a binary part as the media part of its MIME type (ERA-3).
 
-    In a stream a malformed one is left to be dropped as unknown, as the published client does. In a document, which is
-    what a user sends, one that refers to nothing is an error, and data without a media type is of no known type.
-
-    Some peers send an attachment both ways: in a list, a binary part that repeats a media part is dropped.
+    A malformed one in a stream is later dropped as unknown, as the published client does. In a document, which a user
+    sends, a part without content is an error, and a missing MIME type is ``application/octet-stream``. Some peers send
+    an attachment in both forms: in a list, a binary part that repeats a media part is dropped.
     """
     if is_array(value):
-        return _without_twins(value, context)
+        return _without_duplicates(value, context)
     if context.event_type is None and is_object(value) and value.get("type") == "binary":
         if all(value.get(name) is None for name in ("data", "url", "id")):
             raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=context.path)
@@ -90,7 +89,7 @@ def binary_part(value: Any, context: RuleContext) -> Any:
     return media
 
 
-def _without_twins(parts: list[Any], context: RuleContext) -> list[Any]:
+def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:
     binary = {i: media for i, part in enumerate(parts) if (media := convert_binary_part(part)) is not None}
     if not binary:
         return parts
@@ -98,17 +97,17 @@ def _without_twins(parts: list[Any], context: RuleContext) -> list[Any]:
     for part in parts:
         if is_object(part) and (key := _attachment(part)) is not None:
             present.add(key)
-            present.add((*key[:-1], None))  # a binary part without filename is matched by one with any
-    twins = [i for i, media in binary.items() if _attachment(media) in present]
-    if not twins:
+            present.add((*key[:-1], None))  # a binary part without filename equals a media part with any filename
+    duplicates = [i for i, media in binary.items() if _attachment(media) in present]
+    if not duplicates:
         return parts
-    context.report(str(twins[0]), "a binary part that repeats a media part beside it is dropped")
-    dropped = frozenset(twins)
+    context.report(str(duplicates[0]), "a binary part that repeats a media part beside it is dropped")
+    dropped = frozenset(duplicates)
     return [part for i, part in enumerate(parts) if i not in dropped]
 
 
 def convert_binary_part(part: Any) -> Raw | None:
-    """What a binary part is today; None for another part, a malformed one, or one that refers to nothing."""
+    """Convert a binary part to a media part. Return None for another part, a malformed one, or one without content."""
     if not is_object(part) or part.get("type") != "binary":
         return None
     mime = part.get("mimeType")
@@ -116,7 +115,7 @@ def convert_binary_part(part: Any) -> Raw | None:
     if not isinstance(mime, str) or not all(isinstance(value, str) for value in given.values()):
         return None
     filename = given.pop("filename", None)
-    # In the order data, url, id; an empty string counts only where there is nothing better.
+    # In the order data, url, id; an empty string is used only if there is nothing else.
     chosen = next((name for name in given if given[name] != ""), next(iter(given), None))
     if chosen is None:
         return None
@@ -133,18 +132,18 @@ def convert_binary_part(part: Any) -> Raw | None:
 
 
 def _attachment(media: Raw) -> tuple[str | None, ...] | None:
-    """What makes two media parts the same attachment; None where one is not well enough formed to tell."""
+    """Return a key that is equal for two media parts of the same attachment; None for a malformed part."""
     source, metadata = media.get("source"), media.get("metadata")
     if not is_object(source):
         return None
     key = (media.get("type"), source.get("type"), source.get("value"), source.get("mimeType"))
     filename = metadata.get("filename") if is_object(metadata) else None
-    is_told = all(isinstance(value, str) for value in key)
-    return (*key, filename if isinstance(filename, str) else None) if is_told else None
+    is_valid = all(isinstance(value, str) for value in key)
+    return (*key, filename if isinstance(filename, str) else None) if is_valid else None
 
 
 def message_id(value: Any, context: RuleContext) -> Any:
-    """Ids of messages were optional. In a list a message is named by its place, so that it is the same next time."""
+    """Add ids to messages without one. In a list the id follows from the index, so that it is the same next time."""
     if is_array(value):
         missing = {i for i, message in enumerate(value) if is_object(message) and message.get("id") is None}
         if not missing:
@@ -158,7 +157,7 @@ def message_id(value: Any, context: RuleContext) -> Any:
 
 
 def tool_description(raw: Raw, context: RuleContext) -> Raw:
-    """Descriptions of tools were optional."""
+    """Add an empty description to a tool without one."""
     if raw.get("description") is not None:
         return raw
     context.report("description")
@@ -166,7 +165,7 @@ def tool_description(raw: Raw, context: RuleContext) -> Raw:
 
 
 def subagents_alias(raw: Raw, context: RuleContext) -> Raw:
-    """The capability was spelled with a capital."""
+    """Read the capability ``subAgents`` as ``subagents``."""
     if "subAgents" not in raw or "subagents" in raw:
         return raw
     context.report("subAgents")

@@ -1,4 +1,4 @@
-"""Layer: codec, compatibility. Rules about events: steps, activities, thinking, META, outcomes."""
+"""Compatibility rules for events: steps, activities, thinking, META, outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aguila.codec.json.values import is_array, is_object
 
 
 def step_by_id(raw: Raw, context: RuleContext) -> Raw:
-    """Steps once had ids, parents and results, and ended without a name; today they pair by name (STEP-4)."""
+    """Read a step with a ``stepId``, whose end may lack the name. Current steps pair by name (STEP-4)."""
     step_id = raw.get("stepId")
     if not isinstance(step_id, str):
         return raw
@@ -25,7 +25,7 @@ def step_by_id(raw: Raw, context: RuleContext) -> Raw:
 
 
 def activity_id(raw: Raw, context: RuleContext) -> Raw:
-    """Activities once had an id and a state of any kind; today they are messages with an object for content."""
+    """Read an activity with an ``activityId`` and a state of any type as one with a message id and an object."""
     activity = raw.get("activityId")
     if not isinstance(activity, str) or "messageId" in raw:
         return raw
@@ -53,7 +53,7 @@ _REASONING_TYPES = {
 
 
 def thinking(raw: Raw, context: RuleContext) -> Raw:
-    """Thinking had no ids: each span and each message is given one, and what follows in it gets the same (ERA-2)."""
+    """Read THINKING_* as REASONING_*. Each span and each message gets an id, which its later events share (ERA-2)."""
     old: str = raw["type"]
     context.report("type")
     event = {**raw, "type": _REASONING_TYPES[old]}
@@ -63,8 +63,8 @@ def thinking(raw: Raw, context: RuleContext) -> Raw:
         current = context.span if is_span else context.message
         if opens or current is None:
             if not opens:
-                # It gets an id all the same, and then fails verification, whose verdict this is.
-                context.report("type", "thinking goes on that was never started")
+                # It gets an id, so that the verifier refuses it.
+                context.report("type", "thinking continues that was never started")
             current = context.reasoning_id()
         event["messageId"] = current
     still_open = None if old.endswith("_END") else event["messageId"]
@@ -75,12 +75,12 @@ def thinking(raw: Raw, context: RuleContext) -> Raw:
     if old == "THINKING_TEXT_MESSAGE_START":
         event["role"] = "reasoning"
     if old == "THINKING_START" and event.get("title") is not None:
-        context.report("title", "thinking has no title today; it is kept in the metadata")
+        context.report("title", "the title of thinking is moved to the metadata")
     return move_to_metadata(event, "title") if old == "THINKING_START" else event
 
 
 def reasoning_role(raw: Raw, context: RuleContext) -> Raw:
-    """A draft gave reasoning messages the role of the assistant."""
+    """Read the role ``assistant`` of a reasoning message, from a draft, as ``reasoning``."""
     if raw.get("role") != "assistant":
         return raw
     context.report("role")
@@ -88,21 +88,21 @@ def reasoning_role(raw: Raw, context: RuleContext) -> Raw:
 
 
 def encrypted_content(raw: Raw, context: RuleContext) -> Raw:
-    """A draft put the encrypted value on the start of the span; today it is an event that follows."""
+    """Move the encrypted value of REASONING_START, from a draft, to an event that follows."""
     value, span = raw.get("encryptedContent"), raw.get("messageId")
     if not isinstance(value, str) or not isinstance(span, str):
         return raw
     context.report("encryptedContent")
-    sealed = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": span, "encryptedValue": value}
+    encrypted = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": span, "encryptedValue": value}
     envelope = {name: raw[name] for name in ("timestamp", "subagentRunId") if name in raw}
-    context.following.append({**sealed, **envelope})
+    context.following.append({**encrypted, **envelope})
     return omit(raw, "encryptedContent")
 
 
 def meta_event(raw: Raw, context: RuleContext) -> Raw | None:
-    """A side note of a draft. RAW and not CUSTOM: it must not close the chunk streams that are open around it."""
+    """Read META, from a draft, as RAW. CUSTOM would close the chunk streams that are open around it."""
     if context.run_id is None:
-        context.report("type", "META outside of a run is dropped: RAW is legal only within one")
+        context.report("type", "META outside a run is dropped: RAW is legal only within one")
         return None
     context.report("type")
     envelope = ("timestamp", "rawEvent", "metadata", "subagentRunId")
@@ -114,7 +114,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso_timestamp(raw: Raw, context: RuleContext) -> Raw:
-    """A date in ISO 8601 is read as milliseconds since 1970, and as UTC where it does not say otherwise."""
+    """Read an ISO 8601 date as milliseconds since 1970. Without an offset it is UTC."""
     text = raw.get("timestamp")
     if not isinstance(text, str):
         return raw
@@ -124,13 +124,13 @@ def iso_timestamp(raw: Raw, context: RuleContext) -> Raw:
             moment = moment.replace(tzinfo=UTC)
         milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
     except ValueError:
-        return raw  # no date either: malformed, and refused as such
+        return raw  # not a date: validation refuses it
     context.report("timestamp")
     return {**raw, "timestamp": milliseconds}
 
 
 def custom_value(raw: Raw, context: RuleContext) -> Raw:
-    """A CUSTOM event could once be a name alone."""
+    """Add the value null to a CUSTOM event that has only a name."""
     if "value" in raw:
         return raw
     context.report("value")
@@ -138,7 +138,7 @@ def custom_value(raw: Raw, context: RuleContext) -> Raw:
 
 
 def sibling_interrupt(raw: Raw, context: RuleContext) -> Raw:
-    """Interrupts once stood beside the outcome, which was the string ``interrupt`` or was left out."""
+    """Move interrupts beside the outcome into it. The outcome was the string ``interrupt`` or absent."""
     outcome = raw.get("outcome", "interrupt")
     is_bare_object = is_object(outcome) and outcome.get("type") == "interrupt" and "interrupts" not in outcome
     if not is_bare_object and outcome != "interrupt":
@@ -156,14 +156,14 @@ def sibling_interrupt(raw: Raw, context: RuleContext) -> Raw:
 
 
 def _with_reason(interrupt: Any) -> Any:
-    """Beside an outcome an interrupt could be an id alone. One with a payload is read by a rule of its own."""
+    """Add a reason to an interrupt that is only an id. The rule ``interrupt-payload`` reads one with a payload."""
     if not is_object(interrupt) or interrupt.keys() & {"reason", "payload", "value"}:
         return interrupt
     return {**interrupt, "reason": "input_required"}
 
 
 def string_outcome(outcome: Any, context: RuleContext) -> Any:
-    """Outcomes were strings. ``interrupt`` alone does not say what was asked: it stays, and is refused."""
+    """Read an outcome that is a string as an object. ``interrupt`` stays, and is refused: it lacks the interrupts."""
     if outcome != "success" and outcome != "cancelled":
         return outcome
     context.report()

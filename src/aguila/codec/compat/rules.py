@@ -1,8 +1,8 @@
-"""Layer: codec, compatibility. The list of rules: every older shape we read, by name.
+"""The list of compatibility rules: every older shape that is accepted, by name.
 
-A rule is a function of a raw value and of what was seen before (``Memory``). It returns the same object when it has
-nothing to do, never changes its argument, and never repairs a malformed known value (VER-14) unless it is a ``wide``
-rule, whose very point is to soften one. There is no tolerance for older peers outside of this list.
+A rule is a function of a raw value and a ``RuleContext``. It returns the same object if nothing changes, never changes
+its argument, and never repairs a malformed known value (VER-14) unless its level is ``wide``. Older peers are tolerated
+nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aguila.codec.compat.context import Rule
 
 
 def _null(name: str, member: str, *places: str) -> Rule:
-    """One of the nulls of ERA-5."""
+    """Make a rule that reads a null member as absent (ERA-5)."""
     return Rule(name, "standard", (32,), f"a null {member} is read as absent", places, spelling.drop_null(member))
 
 
@@ -215,4 +215,4 @@ _NULLS = (
 )
 
 RULES: tuple[Rule, ...] = (*_SPELLING, *_EVENTS, *_DOCUMENTS, *_NULLS)
-"""All rules. Those of one place apply in this order."""
+"""All rules. The rules of one place apply in this order."""

@@ -1,4 +1,4 @@
-"""Layer: codec, compatibility. Rules about names and nulls, which apply to described objects of any kind."""
+"""Compatibility rules for names and nulls, in described objects of any kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aguila.protocol import ReasoningMessageStartEvent
 
 _PART_TYPES = frozenset({"text", "image", "audio", "video", "document", "binary"})
 
-# Members of older shapes that no type describes any more, so that their snake_case is known too.
+# Members of older shapes that no current type has, so that their snake_case is recognised too.
 _OLD_MEMBERS: dict[str, frozenset[str]] = {
     "StepStartedEvent": frozenset({"stepId", "parentStepId"}),
     "StepFinishedEvent": frozenset({"stepId", "parentStepId"}),
@@ -26,7 +26,7 @@ _OLD_MEMBERS: dict[str, frozenset[str]] = {
 
 
 def part_type_case(part: Any, context: RuleContext) -> Any:
-    """``"Text"`` is the part type ``text``."""
+    """Read the part type ``"Text"`` as ``"text"``."""
     if not is_object(part):
         return part
     kind = part.get("type")
@@ -37,7 +37,7 @@ def part_type_case(part: Any, context: RuleContext) -> Any:
 
 
 def snake_case(raw: Raw, context: RuleContext) -> Raw:
-    """Described members only: what is opaque, and what is unknown, keeps its names."""
+    """Read snake_case names of described members as camelCase. Opaque and unknown members keep their names."""
     record = context.record
     if record is None:
         return raw
@@ -59,7 +59,7 @@ def _camel(name: str) -> str:
 
 
 def drop_null(member: str) -> Callable[[Raw, RuleContext], Raw]:
-    """The rule that reads a null under one name as absence."""
+    """Make a function that removes a member if it is null."""
 
     def apply(raw: Raw, context: RuleContext) -> Raw:
         if member not in raw or raw[member] is not None:
@@ -71,7 +71,7 @@ def drop_null(member: str) -> Callable[[Raw, RuleContext], Raw]:
 
 
 def null_optional(raw: Raw, context: RuleContext) -> Raw:
-    """A null is read as absence wherever absence is allowed; a null that is required data stays (ENV-7)."""
+    """Remove nulls of optional members. A null in a required member stays (ENV-7)."""
     record = context.record
     if record is None:
         return raw
@@ -81,7 +81,7 @@ def null_optional(raw: Raw, context: RuleContext) -> Raw:
         if value is None and name in record.members and name not in record.required and name != record.tag_field
     ]
     if record.cls is ReasoningMessageStartEvent and "role" in nulls:
-        nulls.remove("role")  # implied in a constructor, required on the wire (RSN-3)
+        nulls.remove("role")  # the constructor implies it, but it is required on the wire (RSN-3)
     for name in nulls:
         context.report(name)
     return omit(raw, *nulls) if nulls else raw

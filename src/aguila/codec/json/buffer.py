@@ -1,7 +1,4 @@
-"""Layer: codec. Bytes that come in pieces as one object, without holding them twice.
-
-Below: the standard library. Above: whoever reads bodies, rows and files that can be large.
-"""
+"""A buffer for large bytes that arrive in pieces."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from io import BytesIO
 
 
 class PresizedBuffer(BytesIO):
-    """Takes pieces with ``write``; ``getvalue`` then gives away what it holds, where joining would copy all of it.
+    """Collects pieces with ``write``. ``getvalue`` returns the memory itself, where joining pieces would copy it.
 
-    Made with the size that is to come, which may be None. If that is right the memory is asked for once: to grow, an
-    allocator often has to copy, and holds both for that moment. Nothing of it is touched before it is written to: to
-    have megabytes of fresh pages at once takes tens of milliseconds, and the event loop makes these objects.
+    ``size`` is the expected size. If it is right, the memory is allocated once: growing would often copy it and hold
+    both copies. The pages are not touched before they are written, because touching megabytes of fresh pages at once
+    would block the event loop for tens of milliseconds.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -21,7 +18,7 @@ class PresizedBuffer(BytesIO):
         self._size = size
 
     def getvalue(self) -> bytes:
-        """All that was written."""
+        """Return everything that was written."""
         if self._size is not None and self.tell() != self._size:
             self.truncate()
         return super().getvalue()

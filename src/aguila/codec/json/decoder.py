@@ -1,74 +1,51 @@
-"""Layer: codec. JSON to protocol objects; the way back is ``writing``, whose functions this module gives too.
+"""Decode JSON to protocol objects.
 
-Below: ``text`` (plain JSON), ``compat`` (older shapes), ``enforce`` (what a receiver strips and refuses), ``large``.
-Above: ``sse``, ``jsonl`` and ``protobuf`` bring the bytes, or the raw objects, that end here.
-
-Decoding tries the typed decoder first: it refuses unknown members, nulls and wrong types at C speed, so input that
-is exactly right costs one call. Only what it refuses takes the path of the receiver rules: compatibility boundary,
-stripping with notices, and the final verdict (PROC-7, PROC-8). Both paths end in the same types.
-What JSON itself leaves open is decided in ``text``.
+The typed decoder of msgspec goes first: it refuses unknown members, nulls and wrong types, so exact input costs one
+call. What it refuses is parsed as plain JSON, upgraded by the compatibility rules (``compat``), stripped of unknown
+members with notices (``validation``), and converted to the same types (PROC-7, PROC-8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, overload
+from typing import Any, Final, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
 from aguila.codec.compat import Compat, Level
-from aguila.codec.json.encoder import encode, encode_event, encode_events
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.large_strings import LARGE, ExcisedJSON, excise_strings
-from aguila.codec.json.shapes import Choice, Shape, shape_of
-from aguila.codec.json.text import (
-    MAX_SIZE,
-    SHORT_JSON,
-    check_depth,
-    check_size,
-    parse_json,
-    replace_surrogates,
-)
-from aguila.codec.json.validation import is_patch, refused, strip
+from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_depth, check_size, parse_json
+from aguila.codec.json.validation import EVENT_CHECKS, enforce_document, enforce_event, with_required_tag
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
-    ActivityDeltaEvent,
     AssistantMessage,
     ContentPart,
     Event,
     Message,
     MessagesSnapshotEvent,
-    ReasoningMessageStartEvent,
-    ResumeStatus,
     RunAgentInput,
     RunFinishedOutcome,
     RunStartedEvent,
-    StateDeltaEvent,
     SubagentFinishedOutcome,
 )
-from aguila.protocol.events import IMPLIED_REASONING_ROLE
-
-__all__ = ["EventDecoder", "decode", "decode_event", "encode", "encode_event", "encode_events"]
 
 T = TypeVar("T")
 
 _EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
-_EVENT_SHAPE = shape_of(Event)
-assert isinstance(_EVENT_SHAPE, Choice)  # noqa: S101
-_EVENT_RECORDS: Final = _EVENT_SHAPE.options
-_FLAT_DEPTH: Final = 16  # no protocol object nests deeper than this in others
-_decode_event_exactly = msgspec.json.Decoder(Event).decode
+_MAX_TYPED_DEPTH: Final = 16  # no protocol type nests deeper than this
+_decode_exact_event = msgspec.json.Decoder(Event).decode
 
 
 class EventDecoder:
-    """Turns raw events, one at a time, into typed ones: the compatibility boundary and enforcement of a stream.
+    """Decodes the raw events of one stream, in order.
 
-    Stateful, because older shapes refer to earlier events, and one of them may become two events. ``new_id`` mints
-    the ids that older shapes lack; without it ids are derived from the run's. ``warn`` receives a ``Notice`` for
-    everything that was tolerated (default: the ``aguila`` logger). ``strict`` accepts exactly the schema.
+    It has state because older shapes refer to earlier events. ``new_id`` makes the ids that older shapes lack; without
+    it they are derived from the run's id. ``warn`` receives a ``Notice`` for everything that is tolerated (default: the
+    ``aguila`` logger). ``strict`` accepts exactly the schema. ``max_size`` limits one event, in bytes.
     """
 
     def __init__(
@@ -85,13 +62,13 @@ class EventDecoder:
         self._compat = Compat("off" if strict else compat, self._warn, new_id)
         self._max_size = max_size
         # Shorter text cannot be too deep, or too large in any encoding.
-        self._unchecked = min(SHORT_JSON, max_size // 4)
-        self._fed = 0
-        # What has to look at an event after the typed decoder accepted it; a class that is absent is done.
-        self._after: dict[type[Any], Callable[[Any], bool]] = dict(_CHECKS)
+        self._unchecked_size = min(SHORT_JSON, max_size // 4)
+        self._next_index = 0
+        # Run after the typed decoder accepted an event; most classes have none.
+        self._checks: dict[type[Any], Callable[[Any], bool]] = dict(EVENT_CHECKS)
         if not strict and compat != "off":
             for cls in Compat.OBSERVED:
-                self._after[cls] = self._observing(_CHECKS.get(cls))
+                self._checks[cls] = self._observing(EVENT_CHECKS.get(cls))
 
     def _observing(self, check: Callable[[Any], bool] | None) -> Callable[[Any], bool]:
         observe = self._compat.observe
@@ -106,92 +83,89 @@ class EventDecoder:
 
     @property
     def next_index(self) -> int:
-        """How many raw events were fed: the index of the next one."""
-        return self._fed
+        """The index of the next raw event: how many were fed."""
+        return self._next_index
 
     def feed(self, data: bytes | str | dict[str, Any]) -> list[Event]:
-        """The events that one raw event stands for: mostly one, none if its type is unknown, two for some old shapes.
+        """Decode one raw event: into one event, none if its type is unknown, or two for some older shapes.
 
-        A plain object is judged as the JSON it is written as. Raises ``DecodeError`` (with rule, path, and the index of
-        the event among those fed) for what is not a well-formed event.
+        A dict is decoded as the JSON that it encodes to. Raises ``DecodeError`` with the rule, the path, and the index
+        of the event in the stream.
         """
-        index = self._fed
-        self._fed = index + 1
+        index = self._next_index
+        self._next_index = index + 1
         text = data if data.__class__ is bytes or data.__class__ is str else _as_text(data, index)
-        if len(text) > self._unchecked:
+        if len(text) > self._unchecked_size:
             check_size(text, self._max_size, index)  # type: ignore[arg-type]
-            if len(text) > LARGE and (event := _without_large(text)) is not None:  # type: ignore[arg-type]
-                check = self._after.get(event.__class__)
+            if len(text) > LARGE and (event := _decode_large_event(text)) is not None:  # type: ignore[arg-type]
+                check = self._checks.get(event.__class__)
                 if check is None or check(event):
                     return [event]
         try:
-            event = _decode_event_exactly(text)  # type: ignore[arg-type]
+            event = _decode_exact_event(text)  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._inexact(text, index)  # type: ignore[arg-type]
-        if len(text) > self._unchecked:
-            check_depth(text, index, _flat_brackets(event))  # type: ignore[arg-type]
-        check = self._after.get(event.__class__)
+            return self._decode_inexact(text, index)  # type: ignore[arg-type]
+        if len(text) > self._unchecked_size:
+            check_depth(text, index, _shallow_brackets(event))  # type: ignore[arg-type]
+        check = self._checks.get(event.__class__)
         if check is None or check(event):
             return [event]
-        return self._inexact(text, index)  # type: ignore[arg-type]
+        return self._decode_inexact(text, index)  # type: ignore[arg-type]
 
     def feed_all(self, texts: Iterable[bytes], events: list[Event]) -> None:
-        """Appends to ``events`` what ``feed`` would return for each text: what came before an error is then there."""
-        short, after = self._unchecked, self._after
+        """Append to ``events`` what ``feed`` returns for each text. On an error, the events before it are there."""
+        short, checks = self._unchecked_size, self._checks
         for data in texts:
             if len(data) <= short:
                 try:
-                    event = _decode_event_exactly(data)
+                    event = _decode_exact_event(data)
                 except (msgspec.DecodeError, UnicodeError, RecursionError):
                     events += self.feed(data)
                     continue
-                check = after.get(event.__class__)
+                check = checks.get(event.__class__)
                 if check is None or check(event):
-                    self._fed += 1
+                    self._next_index += 1
                     events.append(event)
                     continue
             events += self.feed(data)
 
     def feed_exact(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
-        """What ``feed`` would return for the texts from ``start`` on, as long as each is one event just as it stands.
-
-        The first text that needs a closer look ends the run; it has not been fed.
-        """
+        """Decode the texts from ``start`` on, up to the first that the typed decoder refuses; that one is not fed."""
         events = self._all_exact(texts) if start == 0 else None
         if events is None:
             events = list(self._leading_exact(islice(texts, start, None)))
-        self._fed += len(events)
+        self._next_index += len(events)
         return events
 
     def _all_exact(self, texts: Sequence[bytes]) -> list[Event] | None:
-        """All of them at once, which costs half; None if one of them cannot be read that way."""
-        if max(map(len, texts), default=0) > self._unchecked:
+        """Decode all texts in one go, at half the cost. Return None if one is refused."""
+        if max(map(len, texts), default=0) > self._unchecked_size:
             return None
         try:
-            events: list[Event] = list(map(_decode_event_exactly, texts))
+            events: list[Event] = list(map(_decode_exact_event, texts))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
-        if not self._after.keys().isdisjoint(map(type, events)):
+        if not self._checks.keys().isdisjoint(map(type, events)):
             for i, event in enumerate(events):
-                check = self._after.get(event.__class__)
+                check = self._checks.get(event.__class__)
                 if check is not None and not check(event):
                     return events[:i]
         return events
 
     def _leading_exact(self, texts: Iterable[bytes]) -> Iterator[Event]:
         for data in texts:
-            if len(data) > self._unchecked:
+            if len(data) > self._unchecked_size:
                 return
             try:
-                event = _decode_event_exactly(data)
+                event = _decode_exact_event(data)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 return
-            check = self._after.get(event.__class__)
+            check = self._checks.get(event.__class__)
             if check is not None and not check(event):
                 return
             yield event
 
-    def _inexact(self, data: bytes | str, index: int) -> list[Event]:
+    def _decode_inexact(self, data: bytes | str, index: int) -> list[Event]:
         check_depth(data, index)
         raw = parse_json(data, strict=self._strict, warn=self._warn, index=index)
         if not is_object(raw):
@@ -203,7 +177,7 @@ class EventDecoder:
             upgraded = [raw] if self._strict else self._compat.upgrade(raw)
             events: list[Event] = []
             for item in upgraded:
-                event = _enforce_event(item, self._strict, self._warn)
+                event = enforce_event(item, self._strict, self._warn)
                 if event is not None:
                     if event.__class__ in Compat.OBSERVED:
                         self._compat.observe(event)
@@ -214,21 +188,21 @@ class EventDecoder:
             raise
 
 
-def _without_large(data: bytes | str) -> Event | None:
-    """An event that is exactly right, read without its large strings; None if it is not, or has none."""
-    short = excise_strings(data) if isinstance(data, bytes) else None
-    if short is None:
+def _decode_large_event(data: bytes | str) -> Event | None:
+    """Decode an exact event without its large strings. Return None if it has none or is not exact."""
+    excised = excise_strings(data) if isinstance(data, bytes) else None
+    if excised is None:
         return None
     try:
-        event = _decode_event_exactly(short.text)
-        check_depth(short.text, flat=_flat_brackets(event))
+        event = _decode_exact_event(excised.text)
+        check_depth(excised.text, shallow=_shallow_brackets(event))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
-    return short.restore(event)
+    return excised.restore(event)
 
 
 def _as_text(data: Any, index: int) -> bytes | str:
-    """What is neither bytes nor str as one of them: a plain object is judged as the JSON it is written as."""
+    """Convert what is not bytes or str to one of them. A dict is encoded as JSON."""
     if isinstance(data, bytes | str):
         return data
     if isinstance(data, bytearray | memoryview):
@@ -242,54 +216,10 @@ def _as_text(data: Any, index: int) -> bytes | str:
         raise DecodeError(f"not JSON: {error.message}", rule="json", path=error.path, index=index) from None
 
 
-def _enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | None:
-    type_ = raw.get("type")
-    if not isinstance(type_, str) or not type_:
-        raise DecodeError("an event must say its type", rule="ENV-1", path="/type")
-    record = _EVENT_RECORDS.get(type_)
-    if record is None:
-        if strict:
-            raise DecodeError(f"there is no event {type_!r}", rule="PROC-3", path="/type")
-        warn(Notice(rule="PROC-3", message="dropped an event of an unknown type", path="/type", event_type=type_))
-        return None
-    stripped, notices, unknown = strip(raw, record, type_)
-    if strict and notices:
-        raise _unknown(notices[0])
-    if unknown is not None:
-        if strict:
-            raise DecodeError("unknown value in a required place", rule="PROC-4", path=unknown)
-        message = "dropped an event with an unknown value in a required place"
-        warn(Notice(rule="PROC-4", message=message, path=unknown, event_type=type_))
-        return None
-    event: Any = _convert(stripped, record.cls, record)
-    check = _CHECKS.get(event.__class__)
-    if check is not None and not check(event):  # a patch was checked while stripping: only the role is left
-        raise DecodeError("required member is missing", rule="RSN-3", path="/role")
-    for notice in notices:
-        warn(notice)
-    return event
+def _shallow_brackets(value: Any) -> int:
+    """Count brackets of messages and tool calls, which are many in a long history and do not nest deep.
 
-
-def _unknown(notice: Notice) -> DecodeError:
-    message = notice.message.removeprefix("removed an ").removeprefix("removed the ")
-    return DecodeError(message, rule=notice.rule, path=notice.path)
-
-
-def _convert(raw: Any, type_: Any, shape: Shape) -> Any:
-    try:
-        return msgspec.convert(raw, type_)
-    except msgspec.ValidationError as error:
-        raise refused(error, raw, shape) from None
-    except UnicodeEncodeError:
-        # Half a surrogate pair where no text may be: msgspec trips over it before it can say where.
-        _convert(replace_surrogates(raw), type_, shape)
-        raise DecodeError("half a surrogate pair in a place that cannot hold one", rule="PROC-2") from None
-
-
-def _flat_brackets(value: Any) -> int:
-    """How many brackets the messages of a document have at least: many, in long histories, and none of them deep.
-
-    Without it every long history would be measured in full, which takes longer than decoding it.
+    Without this number, ``check_depth`` would measure every long history, which takes longer than decoding it.
     """
     if value.__class__ is RunStartedEvent:
         value = value.input
@@ -297,19 +227,7 @@ def _flat_brackets(value: Any) -> int:
         return 0
     messages: list[Any] = value.messages
     calls = sum([len(m.tool_calls) for m in messages if m.__class__ is AssistantMessage and m.tool_calls is not None])
-    return max(0, len(messages) + 2 * calls - _FLAT_DEPTH)
-
-
-def _has_role(event: ReasoningMessageStartEvent) -> bool:
-    return event.role is not IMPLIED_REASONING_ROLE
-
-
-# What the typed decoder cannot say: JSON Patch operations are dicts to it, and an implied role has a default.
-_CHECKS: Final[dict[type[Any], Callable[[Any], bool]]] = {
-    StateDeltaEvent: lambda event: is_patch(event.delta),
-    ActivityDeltaEvent: lambda event: is_patch(event.patch),
-    ReasoningMessageStartEvent: _has_role,
-}
+    return max(0, len(messages) + 2 * calls - _MAX_TYPED_DEPTH)
 
 
 def decode_event(
@@ -320,25 +238,25 @@ def decode_event(
     warn: Warn | None = None,
     max_size: int = MAX_SIZE,
 ) -> Event | None:
-    """One event by itself; None if its type is unknown (dropped with a notice).
+    """Decode a single event. Return None if its type is unknown; it is dropped with a notice.
 
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
-    long = len(data) > SHORT_JSON
-    if long or max_size < 4 * SHORT_JSON:
+    is_long = len(data) > SHORT_JSON
+    if is_long or max_size < 4 * SHORT_JSON:
         check_size(data, max_size, 0)
         if len(data) > LARGE:
-            event = _without_large(data)
-            if event is not None and (event.__class__ not in _CHECKS or _CHECKS[event.__class__](event)):
+            event = _decode_large_event(data)
+            if event is not None and (event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event)):
                 return event
-    try:  # an event that is exactly right needs no decoder object
-        event = _decode_event_exactly(data)
+    try:  # an exact event needs no decoder object
+        event = _decode_exact_event(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     else:
-        if long:
-            check_depth(data, 0, _flat_brackets(event))
-        if event.__class__ not in _CHECKS or _CHECKS[event.__class__](event):
+        if is_long:
+            check_depth(data, 0, _shallow_brackets(event))
+        if event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event):
             return event
     events = EventDecoder(compat=compat, warn=warn, strict=strict, max_size=max_size).feed(data)
     if not events:
@@ -347,16 +265,16 @@ def decode_event(
         warn(
             Notice(
                 rule="split-event",
-                message="an older event stands for several; only the first is returned here, EventDecoder gives all",
+                message="an older event becomes several; only the first is returned here, EventDecoder returns all",
                 event_type=events[0].type,
             )
         )
     return events[0]
 
 
-_exact: dict[Any, Callable[[bytes | str], Any]] = {}
+_exact_decoders: dict[Any, Callable[[bytes | str], Any]] = {}
 
-# The name under which the compatibility boundary knows a type that has more than one class; others go by their own.
+# The names of unions in the compatibility rules. Other types are named by their class.
 _KINDS: Final[dict[Any, str]] = {
     **dict.fromkeys((Message, *get_args(Message)), "Message"),
     **dict.fromkeys((ContentPart, *get_args(ContentPart)), "ContentPart"),
@@ -397,18 +315,18 @@ def decode(
     warn: Warn | None = None,
     max_size: int = MAX_SIZE,
 ) -> Any:
-    """``data`` as a protocol type, a union of them, or a list of either.
+    """Decode JSON as a protocol type, a union of them, or a list of either.
 
-    By the receiver's rules: older shapes are upgraded as far as ``compat`` says, unknown material is stripped with
-    notices, malformed values raise ``DecodeError`` with rule and path. With ``strict`` exactly the schema is accepted.
-    A single event of an unknown type gives None, as with ``decode_event``; any other unknown document raises.
+    Older shapes are upgraded as ``compat`` allows, unknown members are stripped with notices, and malformed values
+    raise ``DecodeError`` with rule and path. ``strict`` accepts exactly the schema. A single event of an unknown type
+    gives None, as with ``decode_event``; any other unknown document raises.
     """
     if type is Event:
         return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)
-    exactly = _exact.get(type)
-    if exactly is not None and len(data) <= SHORT_JSON and max_size >= 4 * SHORT_JSON:  # nothing to check but its shape
+    decode_exact = _exact_decoders.get(type)
+    if decode_exact is not None and len(data) <= SHORT_JSON and max_size >= 4 * SHORT_JSON:  # size and depth are fine
         try:
-            return exactly(data)
+            return decode_exact(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             pass
     warn = warn or log_notice
@@ -421,38 +339,39 @@ def decode(
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
     check_size(data, max_size)
-    if len(data) > LARGE and isinstance(data, bytes) and (short := excise_strings(data)) is not None:
-        return decode_excised(short, type, strict=strict, compat=compat, warn=warn)
-    return _document(data, type, strict, compat, warn)
+    if len(data) > LARGE and isinstance(data, bytes) and (excised := excise_strings(data)) is not None:
+        return decode_excised(excised, type, strict=strict, compat=compat, warn=warn)
+    return _decode_document(data, type, strict, compat, warn)
 
 
 def decode_excised(
-    short: ExcisedJSON,
+    excised: ExcisedJSON,
     type: Any,  # noqa: A002
     *,
     strict: bool = False,
     compat: Level = "standard",
     warn: Warn | None = None,
 ) -> Any:
-    """What ``decode`` gives for a large document that is no event, and was cut; its size is not looked at."""
+    """Decode a large document without its large strings, as ``decode`` does. It is not an event; no size limit."""
     warn = warn or log_notice
     notices: list[Notice] = []
     try:
-        value = _document(short.text, type, strict, compat, notices.append)
+        value = _decode_document(excised.text, type, strict, compat, notices.append)
     except DecodeError:
-        return _document(short.data, type, strict, compat, warn)  # it may be right all the same
+        # Something else may have been mistaken for a string.
+        return _decode_document(excised.data, type, strict, compat, warn)
     for notice in notices:
         warn(notice)
-    return short.restore(value)
+    return excised.restore(value)
 
 
-def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn) -> Any:
+def _decode_document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn) -> Any:
     try:
-        value = _exactly(type_)(data)
+        value = _exact_decoder(type_)(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         check_depth(data)
     else:
-        check_depth(data, flat=_flat_brackets(value))
+        check_depth(data, shallow=_shallow_brackets(value))
         return value
     raw = parse_json(data, strict=strict, warn=warn)
     kind = None if strict else _kind(type_)
@@ -462,11 +381,11 @@ def _document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: 
 
 
 def decode_exactly(data: bytes, type: type[T]) -> T | None:  # noqa: A002
-    """A document that is exactly as the schema has it; None for any other, which ``decode`` may repair."""
+    """Decode a document that matches the schema exactly. Return None for any other; ``decode`` may accept it."""
     try:
-        value = _exactly(type)(data)
+        value = _exact_decoder(type)(data)
         if len(data) > SHORT_JSON:
-            check_depth(data, flat=_flat_brackets(value))
+            check_depth(data, shallow=_shallow_brackets(value))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
     return value
@@ -477,30 +396,6 @@ def _kind(type_: Any) -> str | None:
         item = _kind(get_args(type_)[0])
         return None if item is None else f"{item}[]"
     return _KINDS.get(type_) or getattr(type_, "__name__", None)
-
-
-def enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
-    """A plain value that is no event as its protocol type, by the receiver's rules. Raises ``DecodeError``."""
-    stripped, notices, unknown = strip(raw, shape_of(type_))
-    if strict and notices:
-        raise _unknown(notices[0])
-    if unknown is not None:
-        raise DecodeError("the document as a whole is of no known kind", rule="PROC-4", path=unknown)
-    if type_ is RunAgentInput and is_object(raw):
-        _refuse_lost_answers(raw, stripped)
-    value = _convert(stripped, _told_apart(type_), shape_of(type_))
-    for notice in notices:
-        warn(notice)
-    return value
-
-
-def _refuse_lost_answers(raw: dict[str, Any], stripped: dict[str, Any]) -> None:
-    """A resume entry with an unknown status must not silently uncover its interrupt (AMB-9)."""
-    before, after = raw.get("resume"), stripped.get("resume")
-    if is_array(before) and is_array(after) and len(after) < len(before):
-        known = get_args(ResumeStatus)
-        lost = next(i for i, entry in enumerate(before) if is_object(entry) and entry.get("status") not in known)
-        raise DecodeError("a resume entry has an unknown status", rule="AMB-9", path=f"/resume/{lost}/status")
 
 
 def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
@@ -518,20 +413,8 @@ def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, m
     return events
 
 
-def _exactly(type_: Any) -> Callable[[bytes | str], Any]:
-    decoder = _exact.get(type_)
+def _exact_decoder(type_: Any) -> Callable[[bytes | str], Any]:
+    decoder = _exact_decoders.get(type_)
     if decoder is None:
-        decoder = _exact[type_] = msgspec.json.Decoder(_told_apart(type_)).decode
+        decoder = _exact_decoders[type_] = msgspec.json.Decoder(with_required_tag(type_)).decode
     return decoder
-
-
-@cache
-def _told_apart(type_: Any) -> Any:
-    """``type_``, in a union with a sibling nobody can name if it has a discriminator: msgspec demands it only then."""
-    if get_origin(type_) is list:
-        return list[_told_apart(get_args(type_)[0])]
-    config = getattr(type_, "__struct_config__", None)
-    if config is None or config.tag is None:
-        return type_
-    sibling = msgspec.defstruct("Sibling", [], tag_field=config.tag_field, tag="\x00")
-    return Union[type_, sibling]  # noqa: UP007  # built at run time

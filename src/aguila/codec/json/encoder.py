@@ -1,8 +1,7 @@
-"""Layer: codec. Protocol objects to JSON.
+"""Encode protocol objects as JSON.
 
-Below: ``text`` (what JSON cannot say, and lone surrogates), ``large``. Above: ``sse``, ``jsonl``. Absent fields are
-left out (ENV-6), required nulls are there (ENV-7). What an object holds is written as it is: whether its values are of
-the right type is for ``decode(..., strict=True)`` to say, which the server asks of everything it sends.
+Absent fields are omitted (ENV-6) and required nulls are written (ENV-7). Values are written without type checks; the
+server checks what it sends with ``decode(..., strict=True)``.
 """
 
 from __future__ import annotations
@@ -18,53 +17,52 @@ from aguila.errors import EncodeError
 from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, RunStartedEvent, UserMessage, replace
 from aguila.protocol.parts import TextPart, is_plain_text
 
-_encode = write_simple = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
-
 
 _LONG: Final = 1 << 16
 
 
 def encode(obj: Any) -> bytes:
-    """A protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
+    """Encode a protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
 
-    Absent fields are left out, required nulls are written, a user message whose only part is plain text is written
-    as a string. Values that msgspec knows how to write as JSON (dates, UUIDs, dataclasses) are. Raises ``EncodeError``
-    for NaN and Infinity, for objects with no JSON form, and for nesting too deep to write.
+    A user message whose only part is plain text gets a string as its content. Dates, UUIDs, dataclasses and other
+    values that msgspec supports are written its way. Raises ``EncodeError`` for NaN and Infinity, for objects without
+    a JSON form, and for nesting too deep to write.
     """
-    return _write(_respelled(obj))
+    return _write(_with_text_content(obj))
 
 
 def encode_large(obj: Any) -> bytes:
-    """What ``encode`` gives, with large strings written slice by slice: for a thread, beside which others run.
+    """Encode as ``encode`` does, with large strings in slices, so that other threads can run meanwhile.
 
-    Small objects cost several times as much as with ``encode``.
+    Small objects take several times as long as with ``encode``.
     """
     try:
-        taken = ExcisedValue(msgspec.to_builtins(_respelled(obj)))
-        if taken:
-            return taken.splice(_write(taken.rest))
+        excised = ExcisedValue(msgspec.to_builtins(_with_text_content(obj)))
+        if excised:
+            return excised.splice(_write(excised.rest))
     except (TypeError, ValueError, RecursionError):
-        pass  # a msgspec.Raw, half a surrogate pair, or what encode says
+        pass  # a msgspec.Raw, a lone surrogate, or what encode raises
     return encode(obj)
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as compact JSON in UTF-8; see ``encode``."""
-    return _write(_respell(event) if event.__class__ in _RESPELLED else event)
+    """Encode an event as compact JSON in UTF-8; see ``encode``."""
+    return _write(_simplify(event) if event.__class__ in _HOLDS_USER_MESSAGES else event)
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
-    """Many events, each as ``encode_event`` writes it and followed by LF; cheaper than one by one.
+    """Encode events as lines: each as ``encode_event`` does, followed by LF. Cheaper than one by one.
 
-    LF is nowhere else in the result, CR nowhere at all.
+    The result contains no other LF and no CR.
     """
-    batch = [_respell(event) if event.__class__ in _RESPELLED else event for event in events]
+    batch = [_simplify(event) if event.__class__ in _HOLDS_USER_MESSAGES else event for event in events]
     try:
         data = _encode_lines(batch)
-    except (ValueError, RecursionError, TypeError):  # one by one, it is clear which event and why
+    except (ValueError, RecursionError, TypeError):  # encode one by one to name the event and the reason
         return b"".join([_write(event) + b"\n" for event in batch])
-    if data.count(b"\n") != len(batch) or 13 in data:  # a msgspec.Raw brought line ends of its own
+    if data.count(b"\n") != len(batch) or 13 in data:  # a msgspec.Raw contains line ends
         return b"".join([_write(event).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for event in batch])
     if data.find(b"null") >= 0:
         for event, line in zip(batch, data.split(b"\n"), strict=False):
@@ -82,15 +80,15 @@ def _write(obj: Any) -> bytes:
         raise EncodeError("nested too deep to write") from None
     except (TypeError, ValueError) as error:  # no JSON form; an integer too long to write
         raise EncodeError(str(error)) from None
-    # msgspec writes NaN and Infinity as null: only output with a null in it can hold one. (`in` would try the word as
-    # a number first, and cost three times as much.)
+    # msgspec writes NaN and Infinity as null, so only output with a null can contain one. (`in` would first try its
+    # operand as a number, which takes three times as long.)
     if data.find(b"null") >= 0 if len(data) <= _LONG else _has_null(data):
         _refuse_non_finite(obj)
     return data
 
 
 def _has_null(data: bytes) -> bool:
-    """Whether there is one that is no part of a word: in megabytes of base64 there is likely one that is."""
+    """Return whether JSON contains a null outside words: megabytes of base64 likely contain the four letters."""
     return data == b"null" or any(data.find(mark) >= 0 for mark in (b":null", b",null", b"[null"))
 
 
@@ -101,16 +99,17 @@ def _refuse_non_finite(obj: Any) -> None:
         raise EncodeError("nested too deep to write") from None
 
 
-def _respelled(obj: Any) -> Any:
+def _with_text_content(obj: Any) -> Any:
+    """Write the content of user messages as a string if it is one plain text part."""
     cls = obj.__class__
-    if cls in _RESPELLED:
-        return _respell(obj)
+    if cls in _HOLDS_USER_MESSAGES:
+        return _simplify(obj)
     if cls is list or cls is tuple:
-        return [_respell(item) if item.__class__ in _RESPELLED else item for item in obj]
+        return [_simplify(item) if item.__class__ in _HOLDS_USER_MESSAGES else item for item in obj]
     return obj
 
 
-def _respell(obj: Any) -> Any:
+def _simplify(obj: Any) -> Any:
     if isinstance(obj, UserMessage):
         if is_plain_text(obj.content):
             part: Any = obj.content[0]
@@ -118,13 +117,13 @@ def _respell(obj: Any) -> Any:
             return replace(obj, content=part.text)
         return obj
     if isinstance(obj, RunStartedEvent):
-        return obj if obj.input is None else replace(obj, input=_respell(obj.input))
+        return obj if obj.input is None else replace(obj, input=_simplify(obj.input))
     if any(message.__class__ is UserMessage and is_plain_text(message.content) for message in obj.messages):
-        return replace(obj, messages=[_respell(m) if m.__class__ is UserMessage else m for m in obj.messages])
+        return replace(obj, messages=[_simplify(m) if m.__class__ is UserMessage else m for m in obj.messages])
     return obj
 
 
-_RESPELLED: Final = frozenset({UserMessage, MessagesSnapshotEvent, RunStartedEvent, RunAgentInput})
+_HOLDS_USER_MESSAGES: Final = frozenset({UserMessage, MessagesSnapshotEvent, RunStartedEvent, RunAgentInput})
 
 
 def _is_simple(cls: type[msgspec.Struct]) -> bool:
@@ -134,6 +133,9 @@ def _is_simple(cls: type[msgspec.Struct]) -> bool:
     return all(isinstance(info, scalars) for info in own)
 
 
-# Without metadata and raw event these hold text and little else: no number that is none, nothing to respell, no
-# msgspec.Raw. They are most of any stream, and SSE writes them without a second look.
 SIMPLE_EVENTS: Final = frozenset(cls for cls in get_args(Event) if _is_simple(cls))
+"""Events that, without metadata and raw event, contain no float, no user message and no ``msgspec.Raw``.
+
+They are most of any stream. ``SSEEncoder`` writes them with ``encode_simple``, without the checks of ``encode_event``.
+"""
+encode_simple = _encode

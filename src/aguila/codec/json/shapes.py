@@ -1,10 +1,7 @@
-"""Layer: codec. The shape of every protocol type, derived once from the types themselves.
+"""The shape of every protocol type, derived from the types, so that there is no second copy of the schema.
 
-Below: ``aguila.protocol``. Above: ``enforce`` walks raw JSON along these shapes. There is no second copy of the
-schema: a field added to a type is described here at once.
-
-A shape answers one question about a raw value: what in it does the protocol not describe? It does not judge
-described values; msgspec does that afterwards, at C speed.
+A shape tells which parts of a raw value the protocol does not describe. It does not check described values; msgspec
+does that afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from aguila.protocol.events import ActivityDeltaEvent, StateDeltaEvent
 
 
 class Opaque:
-    """Any JSON, or a scalar: nothing in it to strip."""
+    """Any JSON, or a scalar: nothing in it is stripped."""
 
 
 class Integer:
@@ -28,21 +25,21 @@ class Integer:
 
 
 class OneOf:
-    """A string out of several: an unknown one is unrecognised, not malformed (AMB-1)."""
+    """One of several strings. Another string is unrecognised, not malformed (AMB-1)."""
 
     def __init__(self, values: frozenset[str]) -> None:
         self.values = values
 
 
 class Listing:
-    """A list whose elements have a shape; an unrecognised element is dropped alone (PROC-4)."""
+    """A list whose elements have a shape. Only the unrecognised elements are dropped (PROC-4)."""
 
     def __init__(self, item: Shape) -> None:
         self.item = item
 
 
 class Patch:
-    """A JSON Patch: unknown operations are dropped, malformed ones fatal, extra members kept (SNAP-8, PROC-5)."""
+    """A JSON Patch: unknown operations are dropped, malformed ones are fatal, extra members stay (SNAP-8, PROC-5)."""
 
 
 class Record:
@@ -56,7 +53,7 @@ class Record:
 
 
 class Choice:
-    """Objects told apart by one member; an unknown or missing value of it is unrecognised (PROC-4, AMB-3)."""
+    """A union of objects with a discriminator. An unknown or missing one is unrecognised (PROC-4, AMB-3)."""
 
     def __init__(self, tag_field: str, options: dict[str, Record]) -> None:
         self.tag_field = tag_field
@@ -72,7 +69,7 @@ _records: dict[type[msgspec.Struct], Record] = {}
 
 @cache
 def shape_of(type_: Any) -> Shape:
-    """The shape of a protocol type, of a union of them, or of a list of either."""
+    """Return the shape of a protocol type, of a union of them, or of a list of either."""
     return _shape(mi.type_info(type_))
 
 
@@ -100,7 +97,7 @@ def _record(info: mi.StructType) -> Record:
     for field in info.fields:
         is_patch = (info.cls, field.name) in _PATCH_MEMBERS
         record.members[field.encode_name] = _PATCH if is_patch else _shape(field.type)
-        # A value that constructors imply is required on the wire all the same (REASONING_MESSAGE_START.role, RSN-3).
+        # A member that the constructor implies is still required on the wire (REASONING_MESSAGE_START.role, RSN-3).
         if field.required or field.default_factory is not msgspec.NODEFAULT:
             record.required.add(field.encode_name)
     if info.tag_field is not None:
@@ -117,7 +114,7 @@ def _union(types: tuple[mi.Type, ...]) -> Shape:
     if records:
         return records[0]
     lists = [t for t in types if isinstance(t, mi.ListType)]
-    # `str | list[part]`: the string needs no look. An opaque value's list holds Any and is opaque too.
+    # For `str | list[part]` only the list has a shape. The list of an opaque value has items of Any and is opaque.
     if len(lists) == 1 and not isinstance(lists[0].item_type, mi.AnyType):
         return _shape(lists[0])
     return _OPAQUE

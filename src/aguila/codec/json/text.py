@@ -1,12 +1,12 @@
-"""Layer: codec. JSON text to plain values and back, for what the typed codec cannot take as it is.
+"""Parse and check JSON text without protocol types.
 
-Below: the standard library and msgspec. Above: ``json``. Knows no protocol type. What JSON leaves open is decided here:
+This module decides what the JSON standard leaves open:
 
-* a duplicated key counts as its last occurrence, as in JavaScript;
-* NaN, Infinity and numbers beyond a double are refused, reading and writing;
-* a lone surrogate half (half an emoji, cut by a JavaScript peer) is kept, and escaped again when written;
+* of a duplicate key, the last occurrence counts, as in JavaScript;
+* NaN, Infinity and numbers beyond a double are refused in both directions;
+* a lone surrogate (half an emoji, cut by a JavaScript peer) is kept, and written as an escape;
 * bytes that are not UTF-8 are read as U+FFFD with a notice, and refused in strict mode;
-* nesting beyond ``MAX_DEPTH`` and input beyond the size cap are refused.
+* nesting beyond ``MAX_DEPTH`` and input beyond the size limit are refused.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from aguila.codec.pointer import escape_token
 from aguila.errors import DecodeError, EncodeError
 
 MAX_SIZE: Final = 10 * 1024 * 1024
-"""The default cap on one event or document, in bytes: that of the published clients (PY-21)."""
+"""The default limit for one event or document, in bytes: that of the published clients (PY-21)."""
 
 MAX_DEPTH: Final = 256
-"""How deep JSON may nest. Far beyond any real payload, and safe for recursive code downstream."""
+"""The nesting limit: far beyond any real payload, and safe for recursive code downstream."""
 
 _decode_any = msgspec.json.Decoder().decode
 _write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
-# Nothing this short can nest deeper than MAX_DEPTH and be JSON: every level takes two bytes.
 SHORT_JSON: Final = 2 * MAX_DEPTH
+"""Bytes of JSON that cannot nest deeper than ``MAX_DEPTH``: every level takes two."""
 
 _NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
@@ -43,41 +43,41 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def check_size(data: bytes | str, max_size: int, index: int | None = None) -> None:
-    """Raises ``DecodeError`` for text that is too large."""
+    """Raise ``DecodeError`` if text is larger than ``max_size`` bytes."""
     size = len(data)
-    if isinstance(data, str) and size * 4 > max_size:  # four bytes is the most that a character takes
+    if isinstance(data, str) and size * 4 > max_size:  # a character takes at most four bytes
         size = len(data.encode("utf-8", "surrogatepass"))
     if size > max_size:
-        message = f"{size} bytes, more than the {max_size} allowed"
+        message = f"{size} bytes exceed the limit of {max_size}"
         raise DecodeError(message, rule="limit-size", index=index)
 
 
-def check_depth(data: bytes | str, index: int | None = None, flat: int = 0, most: int = MAX_DEPTH) -> None:
-    """Raises ``DecodeError`` for JSON that nests too deep.
+def check_depth(data: bytes | str, index: int | None = None, shallow: int = 0, most: int = MAX_DEPTH) -> None:
+    """Raise ``DecodeError`` if JSON nests too deep.
 
-    ``flat`` is a number of brackets that are known to nest in one another only a few levels deep.
+    ``shallow`` is the number of brackets that are known not to nest deep.
     """
     if len(data) <= 2 * most:
         return
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if len(text.translate(None, _NOT_OPENING)) - flat > most and _depth(text) > most:
+    if len(text.translate(None, _NOT_OPENING)) - shallow > most and _depth(text) > most:
         raise DecodeError(f"nested deeper than {most}", rule="limit-depth", index=index)
 
 
 def _depth(data: bytes) -> int:
-    """How deep JSON text nests. Brackets within strings do not count: they could hide any depth.
+    """Return how deep JSON text nests. Brackets in strings do not count.
 
-    Every step is one pass in C: a token by token scan would take longer than the decoding it guards. Text that is not
-    JSON may give any number; the parser refuses it.
+    Every step is one pass in C, because a scan token by token would take longer than decoding. Text that is not JSON
+    gives any number; the parser refuses it.
     """
-    if 92 in data:  # escaped backslashes first: they escape nothing themselves
+    if 92 in data:  # first the escaped backslashes: they do not escape what follows
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes side by side begin and end nothing between them, whichever of them begins.
+    # Two adjacent quotes enclose no bracket, whether they are one string or the end and start of two.
     steps = data.translate(_STEPS, _NOT_STRUCTURE).replace(b'""', b"")
     if 34 in steps:
         steps = b"".join(steps.split(b'"')[::2])
     depth = 0
-    while len(steps) > MAX_DEPTH:  # take off the innermost level while that is most of the text
+    while len(steps) > MAX_DEPTH:  # remove the innermost level while it is most of the text
         outer = steps.replace(b"\x01\xff", b"")
         if len(outer) * 2 > len(steps):
             break
@@ -86,7 +86,7 @@ def _depth(data: bytes) -> int:
 
 
 def parse_json(data: bytes | str, *, strict: bool, warn: Warn, index: int | None = None) -> Any:
-    """``data`` as plain JSON values, or a ``DecodeError`` that says what is wrong with the text."""
+    """Parse JSON text into plain values. Raises ``DecodeError``."""
     try:
         return _decode_any(data)
     except UnicodeError as error:
@@ -103,7 +103,7 @@ def parse_json(data: bytes | str, *, strict: bool, warn: Warn, index: int | None
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     if _SURROGATE.search(text) is None:
         raise DecodeError(f"not JSON: {problem}", rule="json", index=index)
-    try:  # msgspec refuses lone surrogate halves, which JavaScript peers send; the standard library keeps them
+    try:  # msgspec refuses lone surrogates, which JavaScript peers send; the standard library keeps them
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"not JSON: {error}", rule="json", index=index) from None
@@ -121,7 +121,7 @@ def _finite(text: str) -> float:
 
 
 def encode_surrogates(obj: Any) -> bytes:
-    """The same JSON with lone surrogate halves escaped: the only form in which they can travel."""
+    """Encode an object that contains lone surrogates: they are written as escapes."""
     try:
         text = json.dumps(msgspec.to_builtins(obj), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError) as error:
@@ -130,25 +130,26 @@ def encode_surrogates(obj: Any) -> bytes:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """A plain value with question marks for lone surrogate halves."""
+    """Return a plain value with question marks for lone surrogates."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def refuse_non_finite(obj: Any) -> None:
-    """Raises ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
+    """Raise ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
     value = msgspec.to_builtins(obj)
     try:
         _write_finite(value)
     except ValueError:
-        _refuse_non_finite(value, "")
+        refuse_non_finite_numbers(value)
 
 
-def _refuse_non_finite(value: Any, path: str) -> None:
+def refuse_non_finite_numbers(value: Any, path: str = "") -> None:
+    """Raise ``EncodeError`` with the path of the first NaN or Infinity in a plain value."""
     if isinstance(value, float) and not math.isfinite(value):
         raise EncodeError(f"{value} is not JSON", path=path)
     if is_object(value):
         for name, member in value.items():
-            _refuse_non_finite(member, f"{path}/{escape_token(str(name))}")
+            refuse_non_finite_numbers(member, f"{path}/{escape_token(str(name))}")
     elif is_array(value):
         for i, item in enumerate(value):
-            _refuse_non_finite(item, f"{path}/{i}")
+            refuse_non_finite_numbers(item, f"{path}/{i}")

@@ -1,4 +1,4 @@
-"""Layer: codec. The two JSON values that hold others, asked for in a way that type checkers follow."""
+"""Type guards for the two JSON values that contain others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, TypeGuard
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a JSON value is an object."""
+    """Return whether a JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Any) -> TypeGuard[list[Any]]:
-    """Whether a JSON value is an array."""
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)

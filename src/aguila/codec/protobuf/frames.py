@@ -1,15 +1,15 @@
-"""Layer: codec. The protobuf transport: frames of a length and an event (PB), without I/O.
+"""The protobuf transport: frames of a length and an event (PB).
 
-Below: ``_pb_write`` and ``_pb_read`` (events), ``json.EventDecoder`` (the verdict, shared with the JSON transports,
-TRN-9). Above: client and server bring and take the bytes. For compatibility, not for speed: JSON is smaller and
-several times faster. Needs the ``protobuf`` extra, which is imported when an encoder or decoder is made and not before.
+Events are validated by ``EventDecoder``, as on the JSON transports (TRN-9). JSON is smaller and several times faster;
+protobuf is for compatibility. The ``protobuf`` extra is imported when an encoder or decoder is created.
 
-What does not survive this wire (PB-12); ``_pb_value`` lists what becomes of numbers:
+What protobuf changes (PB-12); ``values`` lists what it does to numbers:
 
 =========================================================  ====================================
 written                                                    read back
 =========================================================  ====================================
-members of a patch operation beyond op, path, from, value  gone
+other members of a patch operation than op, path, from      absent
+and value
 ``usage``, ``tool_calls``, ``pending_tool_call_ids``,      absent
 ``interrupt_ids`` that are empty
 ``tools``, ``context``, ``resume`` of an echoed input,     empty
@@ -45,18 +45,18 @@ _MAX_LENGTH = 0xFFFFFFFF
 
 @cache
 def has_protobuf() -> bool:
-    """Whether the ``protobuf`` extra is installed."""
+    """Return whether the ``protobuf`` extra is installed."""
     try:
         return find_spec("google.protobuf") is not None
-    except ModuleNotFoundError:  # nothing at all is below ``google``
+    except ModuleNotFoundError:  # there is no package ``google``
         return False
 
 
 class ProtobufEncoder:
-    """Writes events as frames. Holds no state between events.
+    """Encodes events as frames, without state between events.
 
-    ``warn`` receives a ``Notice`` for an integer that loses digits because this wire has only doubles.
-    Raises ``MissingExtra`` where protobuf is not installed.
+    ``warn`` receives a ``Notice`` for each integer that loses digits, because protobuf has only doubles. Raises
+    ``MissingExtra`` if protobuf is not installed.
     """
 
     def __init__(self, *, warn: Warn | None = None) -> None:
@@ -64,17 +64,17 @@ class ProtobufEncoder:
         self._warn = warn or log_notice
 
     def encode(self, event: Event) -> bytes:
-        """An event as one frame. The same event gives the same bytes.
+        """Encode an event as one frame. The same event gives the same bytes.
 
-        Raises ``EncodeError`` for what is no event of the protocol and for what this wire cannot carry: NaN and
-        Infinity, lone surrogates, unknown patch operations, timestamps and counts beyond 2^53, nesting beyond 256.
+        Raises ``EncodeError`` for an object that is not an event, and for what protobuf cannot carry: NaN and Infinity,
+        lone surrogates, unknown patch operations, timestamps and counts beyond 2^53, nesting beyond 256.
         """
-        body = self._write(event, self._inexact)
+        body = self._write(event, self._report_inexact)
         if len(body) > _MAX_LENGTH:
-            raise EncodeError(f"{event.type} is longer than a frame can say ({len(body)} bytes)")
+            raise EncodeError(f"{event.type} has {len(body)} bytes; a frame has at most {_MAX_LENGTH}")
         return _length.pack(len(body)) + body
 
-    def _inexact(self, _: int) -> None:
+    def _report_inexact(self, _: int) -> None:
         self._warn(Notice(rule="PB-12", message="an integer beyond 2^53 is written as the nearest double"))
 
 
@@ -88,14 +88,14 @@ class ProtobufFrames:
 
     @property
     def buffered(self) -> int:
-        """How many bytes are held back because their frame is not complete."""
+        """The number of bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The bodies of the frames that ``data`` completes.
+        """Return the bodies of the frames that ``data`` completes.
 
-        Raises ``DecodeError`` as soon as a prefix announces a frame larger than ``max_size``, prefix included; the
-        frames before it, of the same ``data``, are in its ``frames``.
+        Raises ``OversizedFrame`` as soon as a prefix announces a frame larger than ``max_size``, prefix included. The
+        frames before it in the same ``data`` are in its ``frames``.
         """
         buffer = self._buffer
         buffer += data
@@ -115,33 +115,33 @@ class ProtobufFrames:
         return frames
 
     def close(self) -> None:
-        """Say that no more bytes come. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6)."""
+        """End the stream. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6)."""
         if self._buffer:
             raise StreamTruncated(f"the stream ended in the middle of a frame, {len(self._buffer)} bytes into it")
 
 
 class OversizedFrame(DecodeError):
-    """A frame is announced that is larger than we take. ``frames`` are the complete ones before it."""
+    """A prefix announces a frame beyond the size limit. ``frames`` are the complete ones before it."""
 
     def __init__(self, size: int, max_size: int, index: int, frames: list[bytes]) -> None:
-        super().__init__(f"a frame of {size} bytes, more than the {max_size} allowed", rule="limit-size", index=index)
+        super().__init__(f"a frame of {size} bytes exceeds the limit of {max_size}", rule="limit-size", index=index)
         self.frames = frames
 
 
 def decode_frame(body: bytes, *, warn: Warn = log_notice) -> dict[str, Any] | None:
-    """The body of a frame as the JSON object of its event, before compatibility and enforcement: for middleware.
+    """Decode the body of a frame to the JSON object of its event, before compatibility rules and validation.
 
-    None if the event is of a kind that this version does not know (reported, PB-11). Raises ``DecodeError``.
+    Return None, with a notice, if this version does not know the kind of event (PB-11). Raises ``DecodeError``.
     """
     return _reader()(body, warn)
 
 
 class ProtobufDecoder:
-    """Reads events from bytes in pieces of any size, by the same rules as the JSON transports (PROC-14).
+    """Decodes a stream of frames, by the same rules as the JSON transports (PROC-14).
 
-    The arguments are those of ``EventDecoder``; ``max_size`` counts a frame with its prefix. An error ends the stream:
-    every later call raises it again. Events that came before it in the same bytes are returned, and ``error`` holds
-    what the next call will raise. Raises ``MissingExtra`` where protobuf is not installed.
+    The arguments are those of ``EventDecoder``; ``max_size`` includes the prefix of a frame. An error ends the stream:
+    every later call raises it again. If events precede it in the same bytes, ``feed`` returns them and ``error`` is
+    set. Raises ``MissingExtra`` if protobuf is not installed.
     """
 
     def __init__(
@@ -155,14 +155,14 @@ class ProtobufDecoder:
     ) -> None:
         self._read = _reader()
         self._warn = warn or log_notice
-        # The frame's size is judged here. As JSON the same event may be longer, but never eight times.
+        # The size limit applies to the frame. As JSON the same event may be up to eight times as long.
         self._events = EventDecoder(compat=compat, warn=warn, new_id=new_id, max_size=8 * max_size, strict=strict)
         self._frames = ProtobufFrames(max_size=max_size)
         self._index = 0
         self.error: ProtocolError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that ``data`` completes. Raises ``DecodeError`` with rule, path, and the number of the frame."""
+        """Return the events that ``data`` completes. Raises ``DecodeError`` with rule, path and the frame's index."""
         if self.error is not None:
             raise self.error
         events: list[Event] = []
@@ -184,14 +184,14 @@ class ProtobufDecoder:
 
     def _decode(self, body: bytes) -> list[Event]:
         raw = self._read(body, self._warn)
-        # Through JSON text: the typed decoder reads it in a tenth of the time that a dict takes, and the verdict
-        # cannot differ from that of the other transports.
+        # Through JSON text: the typed decoder reads it in a tenth of the time that a dict takes, and validation cannot
+        # differ from that of the other transports.
         return [] if raw is None else self._events.feed(_to_json(raw))
 
     def close(self) -> list[Event]:
-        """Say that no more bytes come. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6).
+        """End the stream. Raises ``StreamTruncated`` in the middle of a frame (PB-6, AMB-6).
 
-        Never gives events; a list, because the SSE decoder's ``close`` may.
+        Returns a list, always empty, because ``SSEDecoder.close`` may return events.
         """
         if self.error is not None:
             raise self.error
@@ -203,7 +203,7 @@ def _writer() -> Callable[[Any, Callable[[int], None]], bytes]:
     try:
         from aguila.codec.protobuf.writer import write_event
     except ModuleNotFoundError as error:
-        raise _missing(error) from error
+        raise _missing_extra(error) from error
     return write_event
 
 
@@ -211,10 +211,10 @@ def _reader() -> Callable[[bytes, Warn], dict[str, Any] | None]:
     try:
         from aguila.codec.protobuf.reader import read_event
     except ModuleNotFoundError as error:
-        raise _missing(error) from error
+        raise _missing_extra(error) from error
     return read_event
 
 
-def _missing(error: ModuleNotFoundError) -> ImportError:
+def _missing_extra(error: ModuleNotFoundError) -> ImportError:
     is_ours = (error.name or "").split(".")[0] != "google"
     return error if is_ours else MissingExtra("protobuf", "protobuf")

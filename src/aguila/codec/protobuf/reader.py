@@ -1,9 +1,7 @@
-"""Layer: codec. A frame as the plain JSON object that the same event would be on the JSON transports (PB-9).
+"""Read a frame as the JSON object that the same event has on the JSON transports (PB-9).
 
-Above: ``protobuf``, which hands the object to the shared enforcement; so nothing is judged here that JSON could
-also say (TRN-9). What only this wire can get wrong is refused here: two arms, a base that contradicts the arm, two
-carriers of one message's content. What only this wire can hide is reported here: an arm or a part this build does
-not know (PB-11).
+The object is then validated like any other (TRN-9). Only errors that JSON cannot have are refused here: two events in a
+frame, a base event of another type, two contents of one message. Unknown events and parts are reported here (PB-11).
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from msgspec import UNSET
 
 from aguila.codec.notices import Notice, Warn
 from aguila.codec.protobuf.scanner import Malformed, read_envelope
-from aguila.codec.protobuf.slots import EVENTS, OPERATION_NAMES, PARTS, SOURCES, TYPE_NAMES, Slots
+from aguila.codec.protobuf.schema import EVENTS, OPERATION_NAMES, PARTS, SOURCES, TYPE_NAMES, MessageFields
 from aguila.codec.protobuf.values import NotJSON, read_struct, read_value
 from aguila.errors import DecodeError
 
@@ -24,7 +22,7 @@ JSON = dict[str, Any]
 
 
 class Context:
-    """What a reader needs to report on what it reads."""
+    """The event type and the receiver of notices, for readers of nested messages."""
 
     __slots__ = ("event_type", "warn")
 
@@ -32,28 +30,28 @@ class Context:
         self.event_type = event_type
         self.warn = warn
 
-    def dropped(self, what: str, path: str) -> None:
-        """Report material that enforcement will never see, because this build cannot name it."""
+    def report_dropped(self, what: str, path: str) -> None:
+        """Report what has no name in this version, so that validation cannot report it."""
         self.warn(Notice(rule="PROC-4", message=f"dropped {what}", path=path, event_type=self.event_type))
 
 
 Read = Callable[[Any, str, Context], Any]
-"""Turns the content of one slot into JSON, given its path; ``UNSET`` leaves the member out."""
+"""Converts the content of one field, at a path, to JSON. ``UNSET`` omits the member."""
 
 
 def read_event(data: bytes, warn: Warn) -> JSON | None:
-    """The event of a frame as a JSON object, or None if its arm is unknown (reported, PB-11).
+    """Read the event of a frame as a JSON object. Return None, with a notice, if its kind is unknown (PB-11).
 
     Raises ``DecodeError``.
     """
     try:
-        arm, payload, unknown = read_envelope(data, _KNOWN)
+        field, payload, unknown = read_envelope(data, _KNOWN)
     except Malformed as error:
         raise DecodeError(str(error), rule="PB-7") from None
-    if not arm:
-        warn(Notice(rule="PB-11", message=f"dropped an event of an unknown kind (arm {unknown})"))
+    if not field:
+        warn(Notice(rule="PB-11", message=f"dropped an event of an unknown kind (field {unknown})"))
         return None
-    type_, number, record = _RECORDS[arm]
+    type_, number, record = _RECORDS[field]
     message = record.new()
     try:
         message.MergeFromString(payload)
@@ -63,8 +61,8 @@ def read_event(data: bytes, warn: Warn) -> JSON | None:
         raise DecodeError(f"{type_} without base_event", rule="PB-7", path="/type")
     base = message.base_event
     if base.type != number:
-        said = TYPE_NAMES.get(base.type, base.type)
-        raise DecodeError(f"base_event says {said} and the arm says {type_}", rule="PB-7", path="/type")
+        other = TYPE_NAMES.get(base.type, base.type)
+        raise DecodeError(f"a {type_} event with the base_event of {other}", rule="PB-7", path="/type")
     context = Context(type_, warn)
     out = record.read(message, "", context)
     out.update(_BASE.read(base, "", context))
@@ -75,7 +73,7 @@ def read_event(data: bytes, warn: Warn) -> JSON | None:
 
 
 class _Record:
-    """How one message is read. Members that this wire cannot leave out are there from the start (PB-12)."""
+    """Reads one kind of message. ``always`` names the lists that are empty rather than absent (PB-12)."""
 
     def __init__(
         self,
@@ -85,37 +83,37 @@ class _Record:
         always: tuple[str, ...] = (),
         finish: Callable[[JSON, str, Context], None] | None = None,
     ) -> None:
-        slots = Slots(name)
-        self.new = slots.new
+        fields = MessageFields(name)
+        self.new = fields.new
         self.finish = finish
         self.always = always
-        named: dict[str, Read] = {**dict.fromkeys(slots.values, _value), **dict.fromkeys(slots.structs, _struct)}
+        named: dict[str, Read] = {**dict.fromkeys(fields.values, _value), **dict.fromkeys(fields.structs, _struct)}
         named.update(readers or {})
-        # Slots by the question that tells whether they hold something, with their names in JSON. Asking each is
-        # cheaper than ListFields, which makes a descriptor for every slot it lists.
-        plain = [(slot, slots.json_names[slot]) for slot in slots.scalars if slot not in named]
-        self.implicit = [(slot, key) for slot, key in plain if slot in slots.implicit]
-        self.optional = [(slot, key) for slot, key in plain if slot not in slots.implicit]
-        shaped = [(slot, slots.json_names[slot], read) for slot, read in named.items()]
-        self.repeated = [entry for entry in shaped if entry[0] in slots.repeated]
-        self.singular = [entry for entry in shaped if entry[0] not in slots.repeated]
+        # Fields by how their presence is tested, with their JSON names. Testing each is cheaper than ListFields, which
+        # creates a descriptor for every field it lists.
+        plain = [(field, fields.json_names[field]) for field in fields.scalars if field not in named]
+        self.implicit = [(field, key) for field, key in plain if field in fields.implicit]
+        self.optional = [(field, key) for field, key in plain if field not in fields.implicit]
+        shaped = [(field, fields.json_names[field], read) for field, read in named.items()]
+        self.repeated = [entry for entry in shaped if entry[0] in fields.repeated]
+        self.singular = [entry for entry in shaped if entry[0] not in fields.repeated]
 
     def read(self, message: Any, path: str, context: Context) -> JSON:
-        """The members of a message, before ``finish`` reshapes them."""
+        """Read the members of a message, without ``finish``."""
         out: JSON = {}
         for name in self.always:
             out[name] = []
-        for slot, name in self.implicit:
-            out[name] = getattr(message, slot)
+        for field, name in self.implicit:
+            out[name] = getattr(message, field)
         has = message.HasField
-        for slot, name in self.optional:
-            if has(slot):
-                out[name] = getattr(message, slot)
-        for slot, name, read in self.singular:
-            if has(slot):
-                out[name] = read(getattr(message, slot), f"{path}/{name}", context)
-        for slot, name, read in self.repeated:
-            values = getattr(message, slot)
+        for field, name in self.optional:
+            if has(field):
+                out[name] = getattr(message, field)
+        for field, name, read in self.singular:
+            if has(field):
+                out[name] = read(getattr(message, field), f"{path}/{name}", context)
+        for field, name, read in self.repeated:
+            values = getattr(message, field)
             if len(values):
                 result = read(values, f"{path}/{name}", context)
                 if result is not UNSET:
@@ -162,32 +160,34 @@ def _strings(items: Any, path: str, context: Context) -> list[str]:
 
 
 def _part(message: Any, path: str, context: Context) -> Any:
-    arms = message.ListFields()
-    if not arms:
-        context.dropped("a content part of an unknown kind", path)
+    present = message.ListFields()
+    if not present:
+        context.report_dropped("a content part of an unknown kind", path)
         return UNSET
-    if len(arms) > 1:
-        raise DecodeError(f"a content part that is {arms[0][0].name} and {arms[1][0].name}", rule="PB-7", path=path)
-    field, part = arms[0]
+    if len(present) > 1:
+        names = f"{present[0][0].name} and {present[1][0].name}"
+        raise DecodeError(f"a content part that is both {names}", rule="PB-7", path=path)
+    field, part = present[0]
     kind: str = field.name
     out = _PART[kind].read(part, path, context)
     out["type"] = kind
     if kind != "text" and part.HasField("source"):
         source = _source(part.source, f"{path}/source", context)
         if source is UNSET:
-            context.dropped("a content part whose source is of an unknown kind", path)
+            context.report_dropped("a content part whose source is of an unknown kind", path)
             return UNSET
         out["source"] = source
     return out
 
 
 def _source(message: Any, path: str, context: Context) -> Any:
-    arms = message.ListFields()
-    if not arms:
+    present = message.ListFields()
+    if not present:
         return UNSET
-    if len(arms) > 1:
-        raise DecodeError(f"a source that is {arms[0][0].name} and {arms[1][0].name}", rule="PB-7", path=path)
-    field, source = arms[0]
+    if len(present) > 1:
+        names = f"{present[0][0].name} and {present[1][0].name}"
+        raise DecodeError(f"a source that is both {names}", rule="PB-7", path=path)
+    field, source = present[0]
     out = _SOURCE[field.name].read(source, path, context)
     out["type"] = field.name
     return out
@@ -202,14 +202,14 @@ def _activity_content(occurrences: Any, path: str, context: Context) -> Any:
 
 
 def _finish_message(out: JSON, path: str, context: Context) -> None:
-    """Three slots carry content on this wire; JSON has one member. Which slot may be used depends on the role."""
+    """Merge the three content fields into the one member of JSON. The role decides which field is allowed."""
     role = out["role"]
     text = out.get("content", UNSET)
     parts = out.pop("contentParts", UNSET)
     activity = out.pop("activityContent", UNSET)
-    given = [carrier for carrier in (text, parts, activity) if carrier is not UNSET]
+    given = [content for content in (text, parts, activity) if content is not UNSET]
     if len(given) > 1:
-        raise DecodeError("a message with two contents", rule="PB-7", path=f"{path}/content")
+        raise DecodeError("a message with two content fields", rule="PB-7", path=f"{path}/content")
     if role in _ROLES:
         misplaced = (
             (parts is not UNSET and role not in _MULTIMODAL)
@@ -217,11 +217,11 @@ def _finish_message(out: JSON, path: str, context: Context) -> None:
             or (text is not UNSET and role == "activity")
         )
         if misplaced:
-            raise DecodeError(f"content in a form that role {role} does not have", rule="PB-7", path=f"{path}/content")
+            raise DecodeError(f"the role {role} does not have this content field", rule="PB-7", path=f"{path}/content")
     if given:
         out["content"] = given[0]
     elif role in _MULTIMODAL:
-        out["content"] = []  # no parts and an empty list of parts are the same bytes
+        out["content"] = []  # an absent list and an empty one have the same bytes
 
 
 def _finish_result(out: JSON, path: str, context: Context) -> None:
@@ -229,11 +229,11 @@ def _finish_result(out: JSON, path: str, context: Context) -> None:
     if "content" not in out:
         out["content"] = [] if parts is UNSET else parts
     elif parts is not UNSET:
-        raise DecodeError("a tool result with two contents", rule="PB-7", path=f"{path}/content")
+        raise DecodeError("a tool result with two content fields", rule="PB-7", path=f"{path}/content")
 
 
-# Outcomes: a string and lists on this wire, one object in JSON. Whatever came is rebuilt, also what does not fit
-# together, for enforcement to judge (PB-10).
+# An outcome is a string and lists here, and one object in JSON. Contradictions are rebuilt as they came, so that
+# validation refuses them (PB-10).
 
 
 def _finish_run(out: JSON, path: str, context: Context) -> None:
@@ -255,7 +255,7 @@ def _finish_outcome(out: JSON, payloads: tuple[str, ...]) -> None:
 
 def _operation(message: Any, path: str, context: Context) -> JSON:
     out = _OPERATION.read(message, path, context)
-    # A number we have no name for travels on as its digits: enforcement drops an unknown operation by name.
+    # An unknown number is written as digits: validation drops unknown operations by name.
     out["op"] = OPERATION_NAMES.get(message.op) or str(message.op)
     return out
 
@@ -312,6 +312,6 @@ def _event_record(cls: type[Any], type_: str) -> _Record:
 
 
 _RECORDS: dict[int, tuple[str, int, _Record]] = {
-    arm: (str(type_), number, _event_record(cls, type_)) for cls, type_, arm, number in EVENTS
+    field: (str(type_), number, _event_record(cls, type_)) for cls, type_, field, number in EVENTS
 }
 _KNOWN = frozenset(_RECORDS)

@@ -1,7 +1,7 @@
-"""Layer: codec. The envelope of a frame, read field by field before the protobuf runtime sees it.
+"""Read the envelope of a frame field by field, before the protobuf runtime parses the event.
 
-Above: ``_pb_read``. The runtime would take the last of two arms and forget what it does not know; both are told
-apart here, on the bytes, and the payload of the one known arm goes to the runtime as it is.
+The runtime would accept two events in one frame (the last wins) and drop unknown ones silently. Both are detected here,
+in the bytes.
 """
 
 from __future__ import annotations
@@ -14,51 +14,52 @@ _MAX_GROUPS = 100
 
 
 class Malformed(ValueError):
-    """Bytes that are no protobuf message."""
+    """The bytes are not a protobuf message."""
 
 
-def read_envelope(data: bytes, arms: frozenset[int]) -> tuple[int, bytes, int]:
-    """The known arm of an ``ag_ui.Event``, its payload, and 0; or 0, nothing, and the number of an unknown arm.
+def read_envelope(data: bytes, known: frozenset[int]) -> tuple[int, bytes, int]:
+    """Read an ``ag_ui.Event``: return the field number of the event, its payload, and 0.
 
-    Occurrences of the same arm merge. Fields beside the arm that this build does not know are skipped. Raises
-    ``Malformed`` for two different arms and for bytes that are no such message.
+    If the event is of an unknown kind, return 0, no payload, and its field number. Occurrences of the same field merge.
+    Unknown fields beside the event are skipped. Raises ``Malformed`` for two different events and for bytes that are
+    not such a message.
     """
-    # Nearly every frame is one field, one arm: a quarter of the cost of the general way.
+    # Nearly every frame is a single field. This takes a quarter of the time of the general case.
     end = len(data)
     tag, at = _varint(data, 0, end)
-    if tag & 7 == BYTES and tag >> 3 in arms:
+    if tag & 7 == BYTES and tag >> 3 in known:
         length, at = _varint(data, at, end)
         if at + length == end:
             return tag >> 3, data[at:], 0
-    found = unknown = 0
+    event = unknown = 0
     payloads: list[bytes] = []
-    for slot, wire, start, stop in fields(data, 0, end):
-        if slot not in arms:
-            # A number alone, or bytes that hold no message, are no arm of a later version but garbage.
+    for number, wire, start, stop in fields(data, 0, end):
+        if number not in known:
+            # A number, or bytes that are not a message, cannot be an event of a later version.
             if not unknown and wire == BYTES and _is_message(data, start, stop):
-                unknown = slot
+                unknown = number
             continue
-        if found and slot != found:
-            raise Malformed(f"two events in one frame (arms {found} and {slot})")
-        found = slot
+        if event and number != event:
+            raise Malformed(f"two events in one frame (fields {event} and {number})")
+        event = number
         if wire == BYTES:
             payloads.append(data[start:stop])
     if payloads:
-        return found, merge_occurrences(payloads), 0
-    if found or not unknown:
+        return event, merge_occurrences(payloads), 0
+    if event or not unknown:
         raise Malformed("no event in the frame")
     return 0, b"", unknown
 
 
 def merge_occurrences(occurrences: Sequence[bytes]) -> bytes:
-    """The occurrences of one message as one. They merge, and for protobuf to merge is to join the bytes.
+    """Merge the occurrences of one message by joining their bytes, as protobuf defines it.
 
-    Raises ``Malformed`` if one of several is no message by itself: joined, its end would be sought in the next.
+    Raises ``Malformed`` if one of several is not a complete message: it would continue in the next one.
     """
     if len(occurrences) == 1:
         return occurrences[0]
     if not all(_is_message(occurrence, 0, len(occurrence)) for occurrence in occurrences):
-        raise Malformed("one of several occurrences is no message")
+        raise Malformed("one of several occurrences is not a message")
     return b"".join(occurrences)
 
 
@@ -72,21 +73,21 @@ def _is_message(data: bytes, start: int, stop: int) -> bool:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: slot, wire type, and the bounds of the payload. Raises ``Malformed``."""
+    """Yield the fields of a message: number, wire type, and the bounds of the payload. Raises ``Malformed``."""
     while at < end:
-        slot, wire, at = _tag(data, at, end)
+        number, wire, at = _tag(data, at, end)
         if wire == BYTES:
             length, at = _varint(data, at, end)
             start, at = at, at + length
         else:
-            start, at = at, _skip(data, at, end, slot, wire)
+            start, at = at, _skip(data, at, end, number, wire)
         if at > end:
             raise Malformed("a field reaches beyond the end")
-        yield slot, wire, start, at
+        yield number, wire, start, at
 
 
-def _skip(data: bytes, at: int, end: int, slot: int, wire: int) -> int:
-    """Where a field that is not length-delimited ends."""
+def _skip(data: bytes, at: int, end: int, number: int, wire: int) -> int:
+    """Return where a field that is not length-delimited ends."""
     if wire == VARINT:
         return _varint(data, at, end)[1]
     if wire == FIXED64:
@@ -94,8 +95,8 @@ def _skip(data: bytes, at: int, end: int, slot: int, wire: int) -> int:
     if wire == _FIXED32:
         return at + 4
     if wire != _GROUP:
-        raise Malformed("a group ends that never began" if wire == _END_GROUP else f"wire type {wire}")
-    open_groups = [slot]
+        raise Malformed("the end of a group without its start" if wire == _END_GROUP else f"wire type {wire}")
+    open_groups = [number]
     while open_groups:
         inner, wire, at = _tag(data, at, end)
         if wire == _GROUP:
@@ -116,9 +117,9 @@ def _skip(data: bytes, at: int, end: int, slot: int, wire: int) -> int:
 
 
 def _tag(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """A field's number and wire type, and where its content begins."""
+    """Return a field's number and wire type, and where its content begins."""
     tag, at = _varint(data, at, end)
-    # A tag has 32 bits. Some readers cut off what is beyond, so that a longer one could hide a second arm.
+    # Some readers cut tags to 32 bits, so a longer one could hide a second event.
     if not 7 < tag <= _UINT32:
         raise Malformed("a tag beyond 32 bits" if tag > 7 else "field number 0")
     return tag >> 3, tag & 7, at

@@ -13,7 +13,7 @@ from typing import Any
 from aguila.chat import ChatMessage, Content, FunctionCallContent, FunctionResultContent, TextContent
 from aguila.chat.own_metadata import read_own_metadata
 from aguila.chat.property_keys import METADATA
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Warn
 from aguila.protocol import replace

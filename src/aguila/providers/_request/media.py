@@ -20,7 +20,7 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart, encode_base64, read_data_uri, read_part
 from aguila.chat.property_keys import FILENAME, PART_KIND, PROVIDER
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import ContentPart

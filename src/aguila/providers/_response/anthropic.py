@@ -12,7 +12,7 @@ from aguila.chat import (
     ReasoningContent,
 )
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE_TYPE
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_object
 from aguila.protocol import TokenUsage
 from aguila.providers._encrypted_values import pack, read_json

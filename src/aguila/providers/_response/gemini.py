@@ -16,7 +16,7 @@ from aguila.chat import (
 )
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
 from aguila.chat.types import OCTET_STREAM
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.protocol import TokenUsage
 from aguila.providers._encrypted_values import Place, pack, pack_place
 from aguila.providers._request.prompt import (

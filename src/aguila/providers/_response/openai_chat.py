@@ -16,7 +16,7 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart, read_data_uri
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import TokenUsage
 from aguila.providers._encrypted_values import pack

@@ -15,7 +15,7 @@ from aguila.chat import (
 )
 from aguila.chat.media import UnreadablePart, decode_base64
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.codec.json.decoder import encode
+from aguila.codec.json.encoder import encode
 from aguila.providers._encrypted_values import pack
 from aguila.providers._request.prompt import ProviderView
 from aguila.providers._response.citations import Citation, member, plain, read_position, texts

@@ -1,7 +1,7 @@
-"""Layer: codec. What the writer and the reader of protobuf share: the messages of ``agui.proto`` and their slots.
+"""The messages of ``agui.proto`` and their fields, as ``reader`` and ``writer`` use them.
 
-Everything here is read off the generated descriptors, so that a slot is written down once, in ``agui.proto``; the
-exceptions are which of the opaque slots hold a Struct, and which payloads may be null.
+All of it comes from the generated descriptors, except which opaque fields contain a Struct and which payloads may be
+null.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from aguila.codec._generated import agui_pb2
+from aguila.codec.protobuf._generated import agui_pb2
 from aguila.protocol import Event, EventType
 
 # Metadata is a Struct on events, messages, tool calls, tools and resume entries, and a Value on parts and interrupts.
@@ -27,13 +27,13 @@ _STRUCTS = frozenset(
 )
 
 NULLABLE = frozenset({"StateSnapshotEvent.snapshot", "CustomEvent.value", "RawEvent.event"})
-"""Required payloads, in which null is a value and not absence (ENV-7)."""
+"""Required payloads: null is a value in them, not absence (ENV-7)."""
 
 _SCALARS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_INT64)
 
 
-class Slots:
-    """The slots of one message by what they hold. Names are those of ``agui.proto``, which are our attribute names."""
+class MessageFields:
+    """The fields of one message by what they contain. Their names are also those of our attributes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,29 +45,29 @@ class Slots:
         self.values: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" not in _STRUCTS)
         self.json_names: dict[str, str] = {f.name: f.json_name for f in fields}
         self.repeated = frozenset(f.name for f in fields if f.is_repeated)
-        # Strings without presence: on this wire an absent one reads as empty (PB-12).
+        # Strings without presence: an absent one reads as empty (PB-12).
         self.implicit: tuple[str, ...] = tuple(
             f.name for f in fields if f.type == FieldDescriptor.TYPE_STRING and not f.has_presence and not f.is_repeated
         )
 
 
 def message_class(name: str) -> Any:
-    """The generated class of a message; a nested one is named with its parent (``ToolCall.Function``)."""
-    found: Any = agui_pb2
-    for step in name.split("."):
-        found = getattr(found, step)
-    return found
+    """Return the generated class of a message. A nested one is named with its parent (``ToolCall.Function``)."""
+    cls: Any = agui_pb2
+    for part in name.split("."):
+        cls = getattr(cls, part)
+    return cls
 
 
-_ARMS: dict[str, int] = {f.name.upper(): f.number for f in message_class("Event").DESCRIPTOR.fields}
-_TYPES: dict[str, int] = dict(agui_pb2.EventType.items())
+_FIELD_NUMBERS: dict[str, int] = {f.name.upper(): f.number for f in message_class("Event").DESCRIPTOR.fields}
+_TYPE_NUMBERS: dict[str, int] = dict(agui_pb2.EventType.items())
 
 EVENTS: tuple[tuple[type[Any], EventType, int, int], ...] = tuple(
-    (cls, cls.type, _ARMS[cls.type], _TYPES[cls.type]) for cls in get_args(Event)
+    (cls, cls.type, _FIELD_NUMBERS[cls.type], _TYPE_NUMBERS[cls.type]) for cls in get_args(Event)
 )
-"""Every event: its class, its type, its arm in the envelope, and the number of its type."""
+"""Every event: its class, its type, the number of its field in the envelope, and the number of its type."""
 
-TYPE_NAMES: dict[int, str] = {number: name for name, number in _TYPES.items()}
+TYPE_NAMES: dict[int, str] = {number: name for name, number in _TYPE_NUMBERS.items()}
 OPERATIONS: dict[str, int] = {name.lower(): number for name, number in agui_pb2.JsonPatchOperationType.items()}
 """JSON Patch operations by name."""
 
