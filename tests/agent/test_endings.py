@@ -25,7 +25,6 @@ from aguila.protocol import (
     TextMessageStartEvent,
     TokenUsage,
 )
-from aguila.protocol.legacy import ThinkingStartEvent
 
 SECRET = "the password is 1234"
 
@@ -177,10 +176,6 @@ async def yields_a_class(run: Any) -> Any:
     yield TextMessageStartEvent
 
 
-async def yields_a_retired_event(run: Any) -> Any:
-    yield ThinkingStartEvent()
-
-
 async def yields_an_official_message(run: Any) -> Any:
     from ag_ui import core
 
@@ -306,7 +301,6 @@ GARBAGE = [
     yields_a_dict,
     yields_a_list_with_garbage,
     yields_a_class,
-    yields_a_retired_event,
     yields_an_official_message,
     ends_what_is_not_open,
     opens_twice,

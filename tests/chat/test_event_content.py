@@ -24,7 +24,7 @@ from aguila.chat.interrupts import read_answer, read_interrupt, write_answer, wr
 from aguila.codec import encode_event
 from aguila.errors import DecodeError
 from aguila.protocol import CustomEvent, Event, Interrupt, ResumeEntry
-from aguila.protocol.legacy import ThinkingStartEvent
+from aguila.protocol.legacy import LegacyEvent, MetaEvent, ThinkingStartEvent, ThinkingTextMessageContentEvent
 from aguila.stream import consume
 from aguila.testing import strategies as agui
 
@@ -85,12 +85,24 @@ def test_a_media_type_is_read_in_any_case_and_with_parameters() -> None:
     assert event_content.try_get(content) == CustomEvent(name="x", value=1)
 
 
-def test_a_retired_event_comes_out_as_what_it_is_today() -> None:
-    content = event_content.create(ThinkingStartEvent())
-    assert content.media_type == "application/ag-ui.thinking_start+json"
-    event = event_content.try_get(content)
-    assert event is not None
-    assert event.type == "REASONING_START"
+@pytest.mark.parametrize(
+    "event",
+    [
+        ThinkingStartEvent(title="Herons"),
+        ThinkingTextMessageContentEvent(message_id="th-1", delta="Grey?"),
+        MetaEvent(meta_type="thumbs_up", payload={"message": "m-1"}),
+    ],
+)
+def test_a_retired_event_comes_out_as_it_went_in(event: LegacyEvent) -> None:
+    content = event_content.create(event)
+    assert content.media_type == f"application/ag-ui.{event.type.lower()}+json"
+    assert event_content.try_get(content) == event
+
+
+def test_a_content_of_a_retired_type_with_another_event_is_a_decode_error() -> None:
+    content = DataContent(b'{"type":"CUSTOM","name":"x","value":1}', "application/ag-ui.meta+json")
+    with pytest.raises(DecodeError):
+        event_content.try_get(content)
 
 
 # questions and answers

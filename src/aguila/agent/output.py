@@ -24,6 +24,7 @@ from aguila.agent.replay.ids import Ids
 from aguila.agent.state import MAX_PAUSE, MIN_PAUSE, SharedState
 from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
+from aguila.codec.compat.retired import RETIRED_CLASSES, RetiredEvents
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
 from aguila.offload import is_large, offload
@@ -98,6 +99,7 @@ class OutputMapper:
         """Whether the run was asked to stop."""
         self.hooks: Hooks = NO_HOOKS
         """What is asked about chat contents before they are mapped."""
+        self._retired = RetiredEvents(lambda: self.ids.mint("rsn"))
         self._sampler: StateSampler | None = None
         self._text: str | None = None  # the message that yielded strings go to
         self._called: frozenset[str] | None = None  # the calls in the history, once somebody asks
@@ -294,8 +296,12 @@ class OutputMapper:
                 self.accept(element)
         elif isinstance(value, str):
             self._accept_text(str(value))
+        elif value.__class__ in RETIRED_CLASSES:
+            self._accept_event(self._retired.convert(value))
         elif is_official(value):
             event = from_official(value)
+            if event.__class__ in RETIRED_CLASSES:
+                event = self._retired.convert(event)
             if event.__class__ not in _EVENTS:
                 raise EncodeError(f"an agent yielded ag_ui's {type(value).__name__}, which is no event")
             self._accept_event(event)
@@ -311,7 +317,8 @@ class OutputMapper:
         """
         if value is None:
             return None
-        if isinstance(value, (str, *CHAT)) or value.__class__ in _EVENTS or is_official(value):
+        is_event = value.__class__ in _EVENTS or value.__class__ in RETIRED_CLASSES
+        if is_event or isinstance(value, (str, *CHAT)) or is_official(value):
             self.accept(value)
             return None
         return copy_json(value)
@@ -382,6 +389,7 @@ class OutputMapper:
         if self._chat is None:
             self._end_text()
             self._chat = self.new_chat(self._context.input.messages)
+            self._chat.retired = self._retired  # a thought may go on that was started before
         self._accept_update(self._chat, value)
 
     def _accept_update(self, chat: UpdateWriter, value: Any) -> None:

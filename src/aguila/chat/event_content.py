@@ -7,12 +7,15 @@ unchanged. Import the module: ``event_content.create(event)``.
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 from aguila.chat.types import DataContent
-from aguila.codec import decode_event, encode
+from aguila.codec import decode, decode_event, encode
 from aguila.errors import DecodeError
 from aguila.protocol import Event, EventType
 from aguila.protocol.legacy import LegacyEvent
+
+_RETIRED: dict[str, type[LegacyEvent]] = {cls.type: cls for cls in get_args(LegacyEvent)}
 
 _MEDIA_TYPE = re.compile(r"application/ag-ui\.([a-z0-9_]+)\+json\s*(?:;.*)?\Z", re.IGNORECASE | re.DOTALL)
 
@@ -27,7 +30,7 @@ def is_event(content: object) -> bool:
     return isinstance(content, DataContent) and _MEDIA_TYPE.match(content.media_type) is not None
 
 
-def try_get(content: object) -> Event | None:
+def try_get(content: object) -> Event | LegacyEvent | None:
     """Return the event in a content, or None if the content has another media type.
 
     Raises ``DecodeError`` if the data is not an event of the type in the media type.
@@ -37,10 +40,12 @@ def try_get(content: object) -> Event | None:
     named = _MEDIA_TYPE.match(content.media_type)
     if named is None:
         return None
+    name = named[1].upper()
+    if (retired := _RETIRED.get(name)) is not None:
+        return decode(content.data, retired)
     event = decode_event(content.data)
     if event is None:
         raise DecodeError(f"the content is not a known event: {content.media_type}", rule="PROC-3", path="/type")
-    # The media type may name a retired type, which is decoded to an event of another type.
-    if (name := named[1].upper()) != event.type and name in EventType.__members__:
+    if name != event.type and name in EventType.__members__:
         raise DecodeError(f"a content of type {content.media_type} contains {event.type}", rule="ENV-1", path="/type")
     return event

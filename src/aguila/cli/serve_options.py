@@ -122,8 +122,8 @@ def serve(
     ] = False,
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
-        Literal["flatten", "subagents"],
-        _option(_FRONT_ENDS, "Subagents for clients without a protocol version; only 0.0.59 and later read them."),
+        Literal["flatten", "subagents", "meta"],
+        _option(_FRONT_ENDS, "SUBAGENT_* or META events for clients without a protocol version that read them."),
     ] = "flatten",
     copilotkit: Annotated[bool, _option(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[

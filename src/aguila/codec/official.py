@@ -32,6 +32,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 import aguila.protocol
+import aguila.protocol.legacy
 from aguila.codec.json.decoder import EventDecoder
 from aguila.codec.json.text import refuse_non_finite_numbers
 from aguila.codec.json.validation import enforce_document
@@ -52,13 +53,6 @@ _NAMES_IN_0_1: Final = {
     "DataSource": "InputContentDataSource",
     "UrlSource": "InputContentUrlSource",
     "SubagentInfo": "SubAgentInfo",
-}
-_RETIRED: Final = {
-    "ThinkingStartEvent": "ReasoningStartEvent",
-    "ThinkingEndEvent": "ReasoningEndEvent",
-    "ThinkingTextMessageStartEvent": "ReasoningMessageStartEvent",
-    "ThinkingTextMessageContentEvent": "ReasoningMessageContentEvent",
-    "ThinkingTextMessageEndEvent": "ReasoningMessageEndEvent",
 }
 _REQUIRED_IN_0_1: Final[dict[str, Any]] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
 _COMMON_BASES: Final = {"GeneratedBaseModel", "ConfiguredBaseModel", "Attributable"}
@@ -101,9 +95,7 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
         return events[0]
     ours: Any = Message if name == "BaseMessage" else getattr(aguila.protocol, name, None)
     if ours is None and name.startswith("Thinking"):
-        raise TypeError(
-            f"{name} is retired; use {name.replace('ThinkingText', 'Thinking').replace('Thinking', 'Reasoning')}"
-        )
+        ours = getattr(aguila.protocol.legacy, name, None)
     if ours is None:
         raise TypeError(f"the protocol has no {name}")
     return enforce_document(raw, ours, strict=False, warn=warn)

@@ -1,7 +1,7 @@
 """Events and parts that were removed from the protocol before 1.0, and the old names of parts.
 
-``aguila.codec.compat`` translates them when they are received. They are sent only to a peer that is known to be old.
-They are not part of ``Event`` or ``ContentPart``.
+``aguila.codec.compat`` translates them when they are received and when an agent emits them. They are sent only to a
+peer that is known to be old. They are not part of ``Event`` or ``ContentPart``.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class ThinkingTextMessageStartEvent(BaseEvent, frozen=True, kw_only=True):
     """Started a thinking message; now REASONING_MESSAGE_START."""
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_START"]] = "THINKING_TEXT_MESSAGE_START"
+    message_id: Maybe[str] = None
 
 
 class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
@@ -56,12 +57,14 @@ class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_CONTENT"]] = "THINKING_TEXT_MESSAGE_CONTENT"
     delta: str
+    message_id: Maybe[str] = None
 
 
 class ThinkingTextMessageEndEvent(BaseEvent, frozen=True, kw_only=True):
     """Ended a thinking message; now REASONING_MESSAGE_END."""
 
     type: ClassVar[Literal["THINKING_TEXT_MESSAGE_END"]] = "THINKING_TEXT_MESSAGE_END"
+    message_id: Maybe[str] = None
 
 
 class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
@@ -71,12 +74,19 @@ class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
 
 
 class MetaEvent(BaseEvent, frozen=True, kw_only=True):
-    """A side note such as feedback, which was drafted and never adopted; decoded as RAW with source ``meta``."""
+    """A side note such as feedback, which was drafted and never adopted.
+
+    An agent that emits one sends CUSTOM with the name ``meta:<metaType>``. In a stream it is decoded as RAW with the
+    source ``meta``, by itself (``decode_event``) as this class.
+    """
 
     type: ClassVar[Literal["META"]] = "META"
     meta_type: str
     payload: Maybe[AnyJSON] = None
 
+
+META_PREFIX = "meta:"
+"""The name of the CUSTOM event for META begins with this, and ends with the ``metaType``."""
 
 LegacyEvent = (
     ThinkingStartEvent

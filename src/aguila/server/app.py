@@ -12,9 +12,9 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS
+from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_META, UNDECLARED_WITH_SUBAGENTS, Dialect
 from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
@@ -41,6 +41,12 @@ _log = logging.getLogger("aguila.server")
 _CLOSING = 2.0
 """Seconds that a store gets to close, at least; and at most, if it was seen not to work or there is no time."""
 
+_UNDECLARED: Final[dict[str, Dialect]] = {
+    "flatten": UNDECLARED,
+    "subagents": UNDECLARED_WITH_SUBAGENTS,
+    "meta": UNDECLARED_WITH_META,
+}
+
 
 class App:
     """Serves an agent over AG-UI, or several by name: ``App({"default": agent, "research": other})``.
@@ -58,7 +64,8 @@ class App:
     pages that may use it. ``echo_input`` puts the input on RUN_STARTED. ``one_text_at_a_time`` sends text messages that
     are written at the same time one after the other, for front ends that would mix them. ``undeclared_peers`` says
     what a client that declares no protocol version gets of subagents: ``"flatten"`` makes their output the agent's own,
-    ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse. ``capabilities`` is merged
+    ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse; ``"meta"`` flattens, and sends META
+    events as META, which no published client reads. ``capabilities`` is merged
     over what is derived. ``copilotkit`` serves CopilotKit's runtime contract at this path, or at ``/copilotkit``
     if it is True. ``debug`` shows exception texts to clients. With ``handle_signals`` SIGTERM and SIGINT begin
     the drain (see ``signals``); without, only ``begin_drain`` and ``close`` do. ``warn`` receives notices of what was
@@ -105,7 +112,7 @@ class App:
         _one_of("history", history, ("client", "server"))
         _one_of("busy", busy, ("auto", "reject", "queue", "replace"))
         _one_of("on_disconnect", on_disconnect, ("continue", "cancel"))
-        _one_of("undeclared_peers", undeclared_peers, ("flatten", "subagents"))
+        _one_of("undeclared_peers", undeclared_peers, ("flatten", "subagents", "meta"))
         for option, seconds in (("heartbeat", heartbeat), ("lease", lease), ("store_patience", store_patience)):
             if not seconds > 0:
                 raise ValueError(f"{option} is a number of seconds above 0, not {seconds!r}")
@@ -176,7 +183,7 @@ class App:
                 headers_allowed=headers_allowed,
                 heartbeat=heartbeat,
                 disconnect_grace=grace,
-                undeclared=UNDECLARED if undeclared_peers == "flatten" else UNDECLARED_WITH_SUBAGENTS,
+                undeclared=_UNDECLARED[undeclared_peers],
                 serves_files=authenticate is not None or allow_anonymous,
                 warn=warn,
             )

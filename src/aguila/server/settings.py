@@ -16,7 +16,7 @@ from aguila.store import Retention
 Busy = Literal["auto", "reject", "queue", "replace"]
 """What becomes of a second run on a thread; see ``runs``."""
 
-UndeclaredPeers = Literal["flatten", "subagents"]
+UndeclaredPeers = Literal["flatten", "subagents", "meta"]
 """What a client that declares no protocol version gets of subagents; see ``App``."""
 
 

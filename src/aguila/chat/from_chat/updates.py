@@ -31,6 +31,7 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.codec import decode
+from aguila.codec.compat.retired import RETIRED_CLASSES, RetiredEvents
 from aguila.codec.json.values import is_array
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.official import from_official, is_official
@@ -58,10 +59,11 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.protocol.legacy import LegacyEvent
 from aguila.stream import EventWriter, aggregate_token_usage
 from aguila.stream.type_errors import EVENT_CLASSES
 
-Update = ChatUpdate | ChatMessage | Event | Content | str
+Update = ChatUpdate | ChatMessage | Event | LegacyEvent | Content | str
 """What a stream of updates may contain."""
 
 _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
@@ -93,6 +95,9 @@ class UpdateWriter(ContentWriter):
         self._interrupts: dict[str, Interrupt] = {}
         self._error: ErrorContent | None = None
         self._ending: RunFinishedEvent | RunErrorEvent | None = None
+        self.retired = RetiredEvents(new_id)
+        """Converts the retired events in updates."""
+        self._unsent: set[type[Any]] = set()  # classes of raw representations that were reported
         self._replaced: dict[str, str] = {}  # tool names of calls that a hook replaced, so that they were not sent
 
     # Queries
@@ -140,7 +145,7 @@ class UpdateWriter(ContentWriter):
         elif isinstance(update, Content):
             self._feed_update(ChatUpdate(contents=[update]))
         else:
-            event = _as_event(update)
+            event = self._as_event(update)
             if event is None:
                 raise EncodeError(f"a stream of chat updates cannot contain {type(update).__name__}")
             self._write_event(event)
@@ -192,10 +197,12 @@ class UpdateWriter(ContentWriter):
     # Updates and their contents
 
     def _feed_update(self, update: ChatUpdate | ChatMessage) -> None:
-        event = _as_event(update.raw_representation)
+        event = self._as_event(update.raw_representation)
         if event is not None:
             self._write_event(event)  # the contents are made from it
             return
+        if not update.contents:
+            self._warn_unsent(update.raw_representation)
         self._current_message = None
         for content in update.contents:
             if self.is_over and not isinstance(content, UsageContent):
@@ -225,7 +232,7 @@ class UpdateWriter(ContentWriter):
                 self._settle(content, update)
                 return
         is_result = isinstance(content, FunctionResultContent)
-        event = _as_event(content.raw_representation)
+        event = self._as_event(content.raw_representation)
         if event is not None and not (is_result and content.call_id in self._replaced):
             self._write_event(event)
         elif isinstance(content, FunctionCallContent) and content.is_complete and self._hooks.calls:
@@ -271,6 +278,12 @@ class UpdateWriter(ContentWriter):
     def _warn_dropped(self, message: str, rule: str = "left-out") -> None:
         self._warn(Notice(rule=rule, message=message))
 
+    def _warn_unsent(self, raw: object) -> None:
+        """Report a raw representation that is not an event, of an update without contents. Once for each class."""
+        if raw is not None and raw.__class__ not in self._unsent:
+            self._unsent.add(raw.__class__)
+            self._warn_dropped(f"dropped a raw_representation: {type(raw).__name__} is not an event")
+
     def _write_answer(self, answer: Answer, asked: Content, update: ChatUpdate | ChatMessage) -> None:
         items: Any = answer if isinstance(answer, (list, tuple)) else (answer,)
         # In a tool message only results have the role of the tool. Other contents are sent as the assistant's.
@@ -278,7 +291,7 @@ class UpdateWriter(ContentWriter):
         if update.role == "tool":
             speaker = ChatUpdate("assistant", additional_properties=update.additional_properties)
         for item in items:
-            event = _as_event(item)
+            event = self._as_event(item)
             if event is not None:
                 self._write_event(event)
             elif isinstance(item, Content):
@@ -333,7 +346,7 @@ class UpdateWriter(ContentWriter):
     # Events
 
     def _write_data(self, content: DataContent, properties: Properties) -> None:
-        event = event_content.try_get(content)
+        event = self._as_event(event_content.try_get(content))
         subagent = properties.get(SUBAGENT_RUN_ID)
         if event is not None:
             self._write_event(event)
@@ -383,14 +396,16 @@ class UpdateWriter(ContentWriter):
         elif event.__class__ is ToolCallResultEvent:
             self._lane(event.subagent_run_id).named.clear()
 
-
-def _as_event(value: object) -> Event | None:
-    if value is None:
+    def _as_event(self, value: object) -> Event | None:
+        """Return the event that a value is, ours, official or retired, or None. Call it once for each value."""
+        if value is None:
+            return None
+        if value.__class__ in EVENT_CLASSES:
+            return cast("Event", value)
+        if is_official(value):
+            value = from_official(value)
+            if value.__class__ in EVENT_CLASSES:
+                return cast("Event", value)
+        if value.__class__ in RETIRED_CLASSES:
+            return self.retired.convert(cast("LegacyEvent", value))
         return None
-    if value.__class__ in EVENT_CLASSES:
-        return cast("Event", value)
-    if is_official(value):
-        event = from_official(value)
-        if event.__class__ in EVENT_CLASSES:
-            return event
-    return None

@@ -18,9 +18,6 @@ _OLD_MEMBERS: dict[str, frozenset[str]] = {
     "ActivitySnapshotEvent": frozenset({"activityId"}),
     "ActivityDeltaEvent": frozenset({"activityId"}),
     "ReasoningStartEvent": frozenset({"encryptedContent"}),
-    "ThinkingTextMessageStartEvent": frozenset({"messageId"}),
-    "ThinkingTextMessageContentEvent": frozenset({"messageId"}),
-    "ThinkingTextMessageEndEvent": frozenset({"messageId"}),
     "MultiAgentCapabilities": frozenset({"subAgents"}),
 }
 

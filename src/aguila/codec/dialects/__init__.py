@@ -12,13 +12,22 @@ from aguila.codec.dialects.requests import (
     predates_versions,
     strip_subagents,
 )
-from aguila.codec.dialects.table import CURRENT, GENERATIONS, UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, dialect_of
+from aguila.codec.dialects.table import (
+    CURRENT,
+    GENERATIONS,
+    UNDECLARED,
+    UNDECLARED_WITH_META,
+    UNDECLARED_WITH_SUBAGENTS,
+    Dialect,
+    dialect_of,
+)
 from aguila.codec.dialects.translator import Translator
 
 __all__ = [
     "CURRENT",
     "GENERATIONS",
     "UNDECLARED",
+    "UNDECLARED_WITH_META",
     "UNDECLARED_WITH_SUBAGENTS",
     "Dialect",
     "Link",

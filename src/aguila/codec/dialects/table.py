@@ -41,6 +41,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     final_state: bool = False
     """Whether a STATE_SNAPSHOT follows the last STATE_DELTA of a run, for undeclared clients that cannot apply it."""
     reasoning: Literal["none", "thinking", "reasoning"] = "reasoning"
+    meta_events: bool = False
+    """Whether a CUSTOM event named ``meta:...`` is sent as META. No published client reads META; drafts of 2025 do."""
     activities: bool = True
     text_roles: bool = True
     """Whether streamed text may have another role than ``assistant``, and may omit it."""
@@ -101,6 +103,9 @@ version (VER-2); these clients ignore the member.
 
 UNDECLARED_WITH_SUBAGENTS: Final = msgspec.structs.replace(UNDECLARED, subagents=True)
 """The same for clients that read SUBAGENT_* events (0.0.59)."""
+
+UNDECLARED_WITH_META: Final = msgspec.structs.replace(UNDECLARED, meta_events=True)
+"""The same for clients that read META events, as drafts of the protocol did."""
 
 
 def parse_peer(text: str) -> Version | None:

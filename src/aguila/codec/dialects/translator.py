@@ -10,14 +10,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from aguila.codec.compat.context import METADATA_KEY
 from aguila.codec.dialects.content import Link, translate_content, translate_message
 from aguila.codec.dialects.requests import strip_subagents
 from aguila.codec.dialects.table import CURRENT, Dialect, parse_peer
+from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
+    CustomEvent,
     Event,
     EventType,
     Message,
@@ -43,6 +46,8 @@ from aguila.protocol import (
     replace,
 )
 from aguila.protocol.legacy import (
+    META_PREFIX,
+    MetaEvent,
     ThinkingEndEvent,
     ThinkingStartEvent,
     ThinkingTextMessageContentEvent,
@@ -281,6 +286,20 @@ class Translator:
                 self._report(f"a streamed message with the role {event.role!r}", "/role")
         return [] if self._chunk_is_dropped else [event]
 
+    def _custom(self, event: CustomEvent) -> list[Any]:
+        if not self.dialect.meta_events or not event.name.startswith(META_PREFIX):
+            return [event]
+        meta_type = event.name.removeprefix(META_PREFIX)
+        return [
+            MetaEvent(
+                meta_type=meta_type,
+                payload=event.value,
+                timestamp=event.timestamp,
+                raw_event=event.raw_event,
+                metadata=event.metadata,
+            )
+        ]
+
     # Reasoning
 
     def _reasoning(self, event: Any) -> list[Any]:
@@ -337,7 +356,7 @@ class _Thinking:
         ended = self._end_chunks()
         if isinstance(event, ReasoningStartEvent):
             self._spans.add(event.message_id)
-            return ended + self._open()
+            return ended + self._open(_title(event))
         if isinstance(event, ReasoningMessageStartEvent):
             return ended + self._start(event.message_id)
         if isinstance(event, ReasoningMessageContentEvent):
@@ -355,11 +374,11 @@ class _Thinking:
         closed = [event for message_id in list(self._messages) for event in self._end(message_id)]
         return closed + self._close_if_done()
 
-    def _open(self) -> list[Any]:
+    def _open(self, title: str | None = None) -> list[Any]:
         if self._is_open:
             return []
         self._is_open = True
-        return [ThinkingStartEvent()]
+        return [ThinkingStartEvent(title=title)]
 
     def _start(self, message_id: str) -> list[Any]:
         if message_id in self._messages:
@@ -389,6 +408,13 @@ class _Thinking:
         return [ThinkingEndEvent()]
 
 
+def _title(event: ReasoningStartEvent) -> str | None:
+    """Return the title that a THINKING_START had, which ``compat`` keeps in the metadata."""
+    own: Any = (event.metadata or {}).get(METADATA_KEY)
+    title = own.get("title") if is_object(own) else None
+    return title if isinstance(title, str) else None
+
+
 _Rewrite = Callable[[Translator, Any], list[Any]]
 
 _REWRITES: Final[dict[type[Any], _Rewrite]] = {
@@ -399,6 +425,7 @@ _REWRITES: Final[dict[type[Any], _Rewrite]] = {
     StateDeltaEvent: Translator._state_delta,
     MessagesSnapshotEvent: Translator._messages_snapshot,
     ToolCallResultEvent: Translator._tool_result,
+    CustomEvent: Translator._custom,
     ActivitySnapshotEvent: Translator._activity_snapshot,
     ActivityDeltaEvent: Translator._activity_delta,
     TextMessageStartEvent: Translator._text_start,
@@ -440,4 +467,6 @@ def translated_types(dialect: Dialect) -> list[str]:
         types |= {EventType.RUN_ERROR}
     if dialect.reasoning != "reasoning":
         types |= _REASONING
+    if dialect.meta_events:
+        types |= {EventType.CUSTOM}
     return sorted(str(type_) for type_ in types)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar, get_args, get_origin, overload
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
@@ -32,6 +32,7 @@ from aguila.protocol import (
     RunStartedEvent,
     SubagentFinishedOutcome,
 )
+from aguila.protocol.legacy import MetaEvent
 
 T = TypeVar("T")
 
@@ -230,6 +231,14 @@ def _shallow_brackets(value: Any) -> int:
     return max(0, len(messages) + 2 * calls - _MAX_TYPED_DEPTH)
 
 
+@overload
+def decode_event(
+    data: bytes | str, *, strict: Literal[True], compat: Level = ..., warn: Warn | None = ..., max_size: int = ...
+) -> Event | None: ...
+@overload
+def decode_event(
+    data: bytes | str, *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ..., max_size: int = ...
+) -> Event | MetaEvent | None: ...
 def decode_event(
     data: bytes | str,
     *,
@@ -237,9 +246,10 @@ def decode_event(
     compat: Level = "standard",
     warn: Warn | None = None,
     max_size: int = MAX_SIZE,
-) -> Event | None:
+) -> Event | MetaEvent | None:
     """Decode a single event. Return None if its type is unknown; it is dropped with a notice.
 
+    META, a retired event, is returned as it is: it may occur outside a run, where no current event has its meaning.
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
     is_long = len(data) > SHORT_JSON
@@ -258,6 +268,11 @@ def decode_event(
             check_depth(data, 0, _shallow_brackets(event))
         if event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event):
             return event
+    if compat != "off" and not strict and (b"META" if isinstance(data, bytes) else "META") in data:  # type: ignore[operator]
+        check_depth(data, 0)
+        raw = parse_json(data, strict=False, warn=warn or log_notice)
+        if is_object(raw) and raw.get("type") == MetaEvent.type:
+            return enforce_document(raw, MetaEvent, strict=False, warn=warn or log_notice)
     events = EventDecoder(compat=compat, warn=warn, strict=strict, max_size=max_size).feed(data)
     if not events:
         return None
