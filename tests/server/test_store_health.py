@@ -17,7 +17,7 @@ from aguila.errors import StoreUnavailable
 from aguila.offload import offload
 from aguila.protocol import CustomEvent
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.store_health import Outage
+from aguila.server.store_health import StoreHealth
 from aguila.store import MemoryStore
 
 
@@ -192,11 +192,11 @@ def test_an_outage_is_one_line_and_its_end_another_and_no_traceback(caplog: pyte
             for number in range(5):
                 assert refused(server, number) == (503, "store_unavailable", "1")
             store.fails.clear()
-            until(lambda: any("works again" in record.getMessage() for record in caplog.records))
+            until(lambda: any("available again" in record.getMessage() for record in caplog.records))
     lines = [record.getMessage() for record in caplog.records if record.name == "aguila.server"]
-    assert [line.partition(",")[0] for line in lines] == [
+    assert [line.partition(" after ")[0] for line in lines] == [
         "the store is unavailable: the disk is away",
-        "the store works again",
+        "the store is available again",
     ]
     assert [record.exc_info for record in caplog.records if record.exc_info is not None] == []
 
@@ -227,21 +227,21 @@ def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCap
         assert refused(server, 1)[0] == 503
         looked = store.checks
         until(lambda: store.checks > looked + 2)  # by maintenance, which has nothing else to write
-        assert not any("works again" in record.getMessage() for record in caplog.records)
+        assert not any("available again" in record.getMessage() for record in caplog.records)
         store.is_locked.clear()
-        until(lambda: any("works again" in record.getMessage() for record in caplog.records))
-    lines = [record.getMessage().partition(",")[0] for record in caplog.records if record.name == "aguila.server"]
-    assert lines == ["the store is unavailable: locked", "the store works again"]
+        until(lambda: any("available again" in record.getMessage() for record in caplog.records))
+    lines = [record.getMessage().partition(" after ")[0] for record in caplog.records if record.name == "aguila.server"]
+    assert lines == ["the store is unavailable: locked", "the store is available again"]
 
 
 def test_who_began_before_the_last_failure_does_not_end_an_outage(caplog: pytest.LogCaptureFixture) -> None:
-    outage = Outage()
+    health = StoreHealth()
     began = monotonic()
-    outage.began(StoreUnavailable("locked"))
-    outage.over(began)
-    assert outage.is_on
-    outage.over(monotonic())
-    assert not outage.is_on
+    health.record_failure(StoreUnavailable("locked"))
+    health.record_success(began)
+    assert health.is_failing
+    health.record_success(monotonic())
+    assert not health.is_failing
     assert len(caplog.records) == 2
 
 
@@ -252,7 +252,7 @@ def test_a_run_that_begins_ends_an_outage(caplog: pytest.LogCaptureFixture) -> N
         assert server.get("/healthz").status_code == 503
         store.is_locked.clear()
         server.events()
-        assert "works again" in caplog.records[-1].getMessage()
+        assert "available again" in caplog.records[-1].getMessage()
 
 
 def test_a_probe_is_answered_while_the_store_hangs() -> None:
@@ -272,7 +272,7 @@ async def test_a_store_that_does_not_close_keeps_nobody(
         async def close(self) -> None:
             await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr("aguila.server.app._CLOSING", 0.01)
+    monkeypatch.setattr("aguila.server.app._MIN_CLOSE_TIMEOUT", 0.01)
     async with App(says, store=Endless(), store_patience=0.01):
         pass
     assert [record.getMessage() for record in caplog.records] == [

@@ -26,7 +26,7 @@ from aguila.server.copilotkit.mount import CopilotKit, refusal_body
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.history.projection import HistoryMode
-from aguila.server.http.responses import Document, Receive, Reply, Send, head_only, header_list
+from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, drop_body, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.limits import Limits
 from aguila.server.runs.manager import Runs
@@ -38,7 +38,7 @@ from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 
 _log = logging.getLogger("aguila.server")
 
-_CLOSING = 2.0
+_MIN_CLOSE_TIMEOUT = 2.0
 """Seconds that a store gets to close, at least; and at most, if it was seen not to work or there is no time."""
 
 _UNDECLARED: Final[dict[str, Dialect]] = {
@@ -152,7 +152,7 @@ class App:
             busy=busy,
             lease=lease,
             drain=drain,
-            window=coalesce,
+            coalesce=coalesce,
             cancel_grace=cancel_grace,
             store_patience=store_patience,
             limits=limits,
@@ -232,7 +232,7 @@ class App:
             try:
                 await service.runs.open()
             except BaseException:
-                await self._close_store(_CLOSING)
+                await self._close_store(_MIN_CLOSE_TIMEOUT)
                 raise
         except BaseException:
             if self._signals is not None:
@@ -264,8 +264,8 @@ class App:
         await asyncio.shield(draining)
         self._draining = None
         await service.runs.close()
-        is_short = service.runs.outage.is_on or service.runs.is_stopping_now
-        await self._close_store(_CLOSING if is_short else max(_CLOSING, self._store_patience))
+        is_short = service.runs.store_health.is_failing or service.runs.is_stopping_now
+        await self._close_store(_MIN_CLOSE_TIMEOUT if is_short else max(_MIN_CLOSE_TIMEOUT, self._store_patience))
 
     async def _close_store(self, seconds: float) -> None:
         """Close it in this time: each of its writes may take its patience, and the last are only to say that we go."""
@@ -329,7 +329,7 @@ class App:
         elif scope["type"] == "http":
             reply = await self._reply(scope, receive)
             if reply is not None:
-                await reply(receive, head_only(send) if scope["method"] == "HEAD" else send)
+                await reply(receive, drop_body(send) if scope["method"] == "HEAD" else send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -355,7 +355,7 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _reply(self, scope: MutableMapping[str, Any], receive: Receive) -> Reply | None:
+    async def _reply(self, scope: MutableMapping[str, Any], receive: Receive) -> Response | None:
         """The answer to a request; None if the client has gone. Whatever fails before there is one becomes one."""
         headers: list[tuple[bytes, bytes]] = []
         try:
@@ -370,7 +370,7 @@ class App:
             return self._refused(scope, Rejected(410, "cursor_expired", str(error)), headers)
         except StoreUnavailable as error:
             if self._service is not None:
-                self._service.runs.outage.began(error)
+                self._service.runs.store_health.record_failure(error)
             else:
                 _log.warning("the app cannot start: %s", error)
             again = {"retry-after": "1"}
@@ -388,18 +388,18 @@ class App:
 
     def _refused(
         self, scope: MutableMapping[str, Any], refusal: Rejected, headers: Sequence[tuple[bytes, bytes]]
-    ) -> Document:
+    ) -> BufferedResponse:
         """Answer with a refusal, in the form that errors have at this path."""
         status, body = refusal.status, refusal.body()
         if self.copilotkit is not None:
             with suppress(NotFound):  # a path that is none
                 if self.copilotkit.relative_path(path_segments(scope)) is not None:
                     status, body = refusal_body(refusal)
-        return Document(status=status, body=body, headers=[*header_list(refusal.headers), *headers])
+        return BufferedResponse(status=status, body=body, headers=[*header_list(refusal.headers), *headers])
 
     async def _answer(
         self, scope: MutableMapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
-    ) -> Reply:
+    ) -> Response:
         service = self._service
         if service is None or service.runs.is_orphaned:
             service = await self._started()
@@ -415,20 +415,20 @@ class App:
         else:
             agent, below = split_agent(segments, service.agents)
             route, params = find_route(below)
-        if not route.is_open:
+        if not route.is_public:
             self._hosts.check(request)
         method = "GET" if request.method == "HEAD" and not route.is_stream else request.method
         handler = route.handlers.get(method)
         if handler is None:
             preflight = self._origins.preflight(request, route.methods)
             if preflight is not None:
-                return Document(status=204, headers=preflight)
+                return BufferedResponse(status=204, headers=preflight)
             allow = {"allow": ", ".join(route.methods)}
             raise Rejected(405, "method_not_allowed", f"{request.method} is not possible here", headers=allow)
         if is_from_page:
             self._origins.check(request)
         principal, found = None, ANONYMOUS
-        if self._authenticate is not None and not route.is_open:
+        if self._authenticate is not None and not route.is_public:
             principal, found = await identify(self._authenticate, request)
         is_owner = self._authenticate is not None or self._allow_anonymous
         route.check_owner(method, is_owner=is_owner)

@@ -1,8 +1,4 @@
-"""Layer: server. What a request is refused with, before any stream began (SSE-9).
-
-Below: ``aguila.codec`` (how much is said of what a peer sent). Above: everything in this package raises ``Rejected``;
-``app`` turns it into an answer.
-"""
+"""Errors that become HTTP responses. They are raised before a stream begins (SSE-9)."""
 
 from __future__ import annotations
 
@@ -15,17 +11,17 @@ from aguila.codec.notices import shorten
 from aguila.errors import AguilaError
 
 
-def draining() -> Rejected:
-    """What is refused because the server stops may be tried again: another one has its place by then."""
-    return Rejected(503, "draining", "this server is shutting down", headers={"retry-after": "1"})
+def draining_error() -> Rejected:
+    """Make the error for a request that comes while the server drains."""
+    return Rejected(503, "draining", "the server is shutting down; try again in a second", headers={"retry-after": "1"})
 
 
 class Disconnected(Exception):
-    """The client went away before it was answered. Nobody is to be told."""
+    """The client disconnected before its response began. No response is sent."""
 
 
 class Rejected(AguilaError):
-    """An HTTP error answer: ``{"error": {"code", "message", "path"}}``. An authenticate hook may raise it too."""
+    """An HTTP error: ``{"error": {"code", "message", "path"}}``. An ``authenticate`` hook may raise it too."""
 
     def __init__(
         self,
@@ -43,7 +39,7 @@ class Rejected(AguilaError):
         self.headers: Mapping[str, str] = {} if headers is None else headers
 
     def body(self) -> bytes:
-        """The JSON form."""
+        """Encode the error as JSON."""
         error: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.path is not None:
             error["path"] = self.path

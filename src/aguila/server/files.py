@@ -24,7 +24,7 @@ from aguila.errors import NotFound
 from aguila.offload import LARGE
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
-from aguila.server.http.body_limits import Share
+from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive, header_list
 from aguila.server.limits import Limits
 from aguila.store import Blob, Store
@@ -46,7 +46,7 @@ _SHOWN: Final = re.compile(r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-
 
 
 async def receive_upload(
-    request: Request, receive: Receive, *, store: Store, scope: str, limits: Limits, share: Share
+    request: Request, receive: Receive, *, store: Store, scope: str, limits: Limits, reservation: Reservation
 ) -> Blob:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
@@ -62,7 +62,7 @@ async def receive_upload(
     if size is not None and size > allowed:
         raise _too_large(limits)
     if size is None or size > LARGE:
-        await share.take(allowed if size is None else size)
+        await reservation.reserve(allowed if size is None else size)
     form = _Form(limits, size)
     form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -71,12 +71,12 @@ async def receive_upload(
         boundary = options.get(b"boundary")
         if boundary is None:
             raise Rejected(422, "malformed_upload", "the form names no boundary")
-        await form.parse(boundary, _pieces(receive, share))
+        await form.parse(boundary, _pieces(receive, reservation))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _pieces(receive, share):
+        async for piece in _pieces(receive, reservation):
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file")
@@ -266,9 +266,9 @@ class _Form:
             self.thread_id = _text(bytes(self._text))
 
 
-async def _pieces(receive: Receive, share: Share) -> AsyncIterator[bytes]:
+async def _pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
     while True:
-        message: Any = await share.receive(receive)
+        message: Any = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
             raise Rejected(400, "disconnected", "the upload was broken off")
         if message.get("body", b""):

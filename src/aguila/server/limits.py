@@ -17,8 +17,8 @@ from aguila.protocol import RunAgentInput
 from aguila.server.errors import Rejected
 from aguila.stream.json_values import MAX_JSON_DEPTH
 
-STORED: Final = sys.maxsize
-"""The size cap for what is read from the store: it was checked when it came."""
+UNLIMITED: Final = sys.maxsize
+"""The size limit for stored values: they were checked when they arrived."""
 
 _NONE: Final = msgspec.Raw()
 

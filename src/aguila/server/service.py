@@ -1,8 +1,4 @@
-"""Layer: server. One request that was let in, and what all handlers share: the runs, the store, and how to stream.
-
-Below: ``runs`` (what runs), ``responses`` (how it is answered). Above: the handlers in ``run_routes``,
-``thread_routes`` and ``file_routes``. Every store call of theirs carries the scope that the credentials gave.
-"""
+"""What the handlers of an app reservation: the runs, the store, the limits, and how a response streams."""
 
 from __future__ import annotations
 
@@ -22,9 +18,11 @@ from aguila.codec.notices import Warn
 from aguila.errors import NotFound
 from aguila.protocol import AgentCapabilities, FileSource
 from aguila.server.auth import Request, base_url
-from aguila.server.errors import draining
-from aguila.server.http.body_limits import Admission
-from aguila.server.http.responses import EventStream, Framing, Receive, Streams, framing_for
+from aguila.server.errors import draining_error
+from aguila.server.http.body_limits import BodyBudget
+from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
+from aguila.server.http.framing import Framing, framing_for
+from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
@@ -32,26 +30,29 @@ from aguila.store import Store
 from aguila.stream.version import consumer_version_notice
 
 _LAST_READS = 2.0
-"""Seconds that viewers get to read the end of runs that were drained."""
+"""Seconds that viewers have to read the end of drained runs."""
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that was let in, and who asks. ``headers`` belong on every answer to it."""
+    """One authenticated request: what a handler knows about it besides its body."""
 
     request: Request
     receive: Receive
     scope: str
+    """The tenant of the request. Every store call of a handler carries it."""
     principal: Any
     headers: Sequence[tuple[bytes, bytes]]
+    """Headers that every response to the request carries."""
     params: Sequence[str]
+    """The ids in the path."""
     agent: str | None = None
-    """The agent that the path names. Only its threads are visible then."""
+    """The agent that the path names. If it is set, only threads of this agent are visible."""
     is_owner: bool = True
     """Whether the caller may list, change and delete threads, and use files."""
 
 
 class Service:
-    """What the handlers of one app work with."""
+    """The running app, as its handlers see it. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -70,15 +71,15 @@ class Service:
         self.runs = runs
         self.store: Store = runs.store
         self.limits = limits
-        self.admission = Admission(limits.at_once)
+        self.body_budget = BodyBudget(limits.at_once)
         self.agents = list(agents)
         self.capabilities = {name: encode(declared) for name, declared in capabilities.items()}
-        """The declaration of each agent, and of the app at None."""
+        """The encoded capabilities of each agent; those of the app are at None."""
         self.headers_allowed = [name.lower() for name in headers_allowed]
         self.warn = warn
         self.is_stuck = False
-        """Whether a stream did not end with the drain, because nobody reads it."""
-        self._streams = Streams(heartbeat)
+        """Whether a stream is still open after the drain, because its client does not read."""
+        self._streams = OpenStreams(heartbeat)
         self._grace = disconnect_grace
         self._undeclared = undeclared
         self._serves_files = serves_files
@@ -86,20 +87,20 @@ class Service:
     async def drain(self) -> None:
         """Drain the runs, let their viewers read the end, then end the streams that are left.
 
-        Those are slow, or what they watch goes on in another process: they may come back elsewhere.
+        Those have slow clients, or follow a run of another process: their clients may reconnect elsewhere.
         """
         await self.runs.drain()
-        self.is_stuck = not await self._streams.end(
+        self.is_stuck = not await self._streams.close(
             STOP_NOW_TIMEOUT if self.runs.is_stopping_now else _LAST_READS, STOP_NOW_TIMEOUT
         )
 
     def stop_now(self) -> None:
-        """Have a drain that is on end at once: runs are cancelled, and streams broken off."""
+        """Shorten a drain in progress: cancel the runs and end the streams."""
         self.runs.stop_now()
         self._streams.stop_now()
 
     def agent_of(self, exchange: Exchange) -> str:
-        """The agent that a run of this request belongs to: the one in the path, or else the first."""
+        """Return the agent that the path names, or else the first one."""
         return self.agents[0] if exchange.agent is None else exchange.agent
 
     async def check_agent(self, exchange: Exchange, thread_id: str) -> None:
@@ -114,7 +115,7 @@ class Service:
             raise NotFound(f"agent {exchange.agent!r} has no thread {thread_id!r}; it belongs to {summary.agent!r}")
 
     def framing(self, exchange: Exchange, declared: str | None, thread_id: str, run_id: str | None = None) -> Framing:
-        """Return the framing of one response: the accepted media type, the version that the reader declared.
+        """Return the framing for the accepted media type and the protocol version that the reader declared.
 
         Notices about the response name the thread and the run.
         """
@@ -127,14 +128,14 @@ class Service:
             return TanStackFraming()
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
-            return framing_for(_negotiated(accepted))
-        framing = framing_for(_negotiated(accepted), dialect, self._link(exchange.request))
+            return framing_for(_negotiate(accepted))
+        framing = framing_for(_negotiate(accepted), dialect, self._link(exchange.request))
         framing.warn = self.warn
         framing.log_context = RunLogContext(thread_id, run_id)
         return framing
 
     def _link(self, request: Request) -> Link | None:
-        """Return what gives the address of an uploaded file, if this caller may download files."""
+        """Return a function that makes the URL of an upload; None if the caller may not download files."""
         if not self._serves_files:
             return None
         base = base_url(request)
@@ -145,36 +146,28 @@ class Service:
         return link
 
     def stream(
-        self,
-        exchange: Exchange,
-        thread_id: str,
-        framing: Framing | None = None,
-        *,
-        unstored: Store | None = None,
-        **options: Any,
+        self, exchange: Exchange, plan: StreamPlan, framing: Framing | None = None, *, unstored: Store | None = None
     ) -> EventStream:
-        """An answer that streams a part of the log; ``options`` are those of ``EventStream``.
+        """Make the response that streams a part of the log.
 
-        Without a ``framing`` the reader sent no input: it may declare its version in the address.
+        Pass no ``framing`` for a request without a body: its version is in the query. ``unstored`` is the store of a
+        run that is not stored; that run is cancelled when the stream ends.
 
-        ``unstored`` is the store of a run that is not stored, which ends with its connection.
-
-        Raises ``Rejected`` when the streams have been ended: one more would keep the server from stopping.
+        Raises ``Rejected`` if the streams were closed: another stream would keep the server from stopping.
         """
-        if self._streams.has_ended:
-            raise draining()
+        if self._streams.is_closed:
+            raise draining_error()
         if framing is None:
-            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"), thread_id)
+            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"), plan.thread_id)
         return EventStream(
+            plan,
             framing,
             self.store if unstored is None else unstored,
             exchange.scope,
-            thread_id,
             streams=self._streams,
             headers=exchange.headers,
             grace=self._grace if unstored is None else 0.0,
-            **options,
         )
 
 
-_negotiated = lru_cache(256)(negotiate)
+_negotiate = lru_cache(256)(negotiate)

@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     busy: Busy = "auto"
     lease: float = 30.0
     drain: float = 10.0
-    window: float = 0.005
+    coalesce: float = 0.005
     cancel_grace: float = 5.0
     store_patience: float = 5.0
     limits: Limits = Limits()

@@ -1,7 +1,4 @@
-"""Layer: server. What the log says of a store that cannot work: once that it cannot, and once that it can again.
-
-Below: nothing. Above: ``runs``, ``live`` and ``app``, which meet it in every request and every run at the same time.
-"""
+"""Log a store outage once when it begins and once when it ends, however many requests and runs notice it."""
 
 from __future__ import annotations
 
@@ -11,27 +8,27 @@ from time import monotonic
 _log = logging.getLogger("aguila.server")
 
 
-class Outage:
-    """Whether the store was last seen not to work."""
+class StoreHealth:
+    """Whether the last use of the store failed."""
 
     def __init__(self) -> None:
-        self._since: float | None = None
-        self._last = 0.0
+        self._failing_since: float | None = None
+        self._last_failure = 0.0
 
     @property
-    def is_on(self) -> bool:
-        """Whether it was."""
-        return self._since is not None
+    def is_failing(self) -> bool:
+        """Whether the store has failed and has not worked since."""
+        return self._failing_since is not None
 
-    def began(self, error: Exception) -> None:
-        """Somebody could not use the store."""
-        self._last = monotonic()
-        if self._since is None:
-            self._since = self._last
+    def record_failure(self, error: Exception) -> None:
+        """Record that a call of the store failed."""
+        self._last_failure = monotonic()
+        if self._failing_since is None:
+            self._failing_since = self._last_failure
             _log.warning("the store is unavailable: %s", error)
 
-    def over(self, since: float) -> None:
-        """Somebody has written to it who began then. It works again only if nobody has failed since."""
-        if self._since is not None and since >= self._last:
-            _log.warning("the store works again, after %d seconds", monotonic() - self._since)
-            self._since = None
+    def record_success(self, started_at: float) -> None:
+        """Record a write that began at ``started_at``. It ends the outage if no call has failed since then."""
+        if self._failing_since is not None and started_at >= self._last_failure:
+            _log.warning("the store is available again after %d seconds", monotonic() - self._failing_since)
+            self._failing_since = None

@@ -13,8 +13,8 @@ from serving import Background, Gate, run_input, serving, types, until
 from aguila import App
 from aguila.server import Limits
 from aguila.server.errors import Rejected
-from aguila.server.http import body_limits as admission
-from aguila.server.http.body_limits import Admission, Share
+from aguila.server.http import body_limits
+from aguila.server.http.body_limits import BodyBudget, Reservation
 
 anyio = pytest.mark.anyio
 
@@ -26,80 +26,80 @@ async def settle() -> None:
 
 @anyio
 async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> None:
-    door = Admission(100)
+    budget = BodyBudget(100)
     order: list[str] = []
 
     async def come(name: str, size: int) -> None:
-        await door.enter(size)
+        await budget.acquire(size)
         order.append(name)
 
     coming = [asyncio.ensure_future(come(name, size)) for name, size in [("a", 60), ("b", 50), ("c", 10), ("d", 40)]]
     await settle()
     assert order == ["a"]  # "c" would fit, but may not overtake
-    door.leave(60)
+    budget.release(60)
     await settle()
     assert order == ["a", "b", "c", "d"]
-    door.leave(50)
-    door.leave(10)
-    door.leave(40)
+    budget.release(50)
+    budget.release(10)
+    budget.release(40)
     await asyncio.gather(*coming)
-    assert not door.is_wanted
+    assert not budget.has_waiting
 
 
 @anyio
 async def test_one_that_is_larger_than_all_goes_alone() -> None:
-    door = Admission(100)
-    await door.enter(1)
-    large = asyncio.ensure_future(door.enter(1000))
+    budget = BodyBudget(100)
+    await budget.acquire(1)
+    large = asyncio.ensure_future(budget.acquire(1000))
     await settle()
     assert not large.done()
-    door.leave(1)
+    budget.release(1)
     await large
-    small = asyncio.ensure_future(door.enter(1))
+    small = asyncio.ensure_future(budget.acquire(1))
     await settle()
     assert not small.done()
-    door.leave(1000)
+    budget.release(1000)
     await small
 
 
 @anyio
 async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() -> None:
-    door = Admission(100)
-    await door.enter(50)
-    first, second = asyncio.ensure_future(door.enter(80)), asyncio.ensure_future(door.enter(50))
+    budget = BodyBudget(100)
+    await budget.acquire(50)
+    first, second = asyncio.ensure_future(budget.acquire(80)), asyncio.ensure_future(budget.acquire(50))
     await settle()
     first.cancel()
     await settle()
     assert second.done()
-    assert not door.is_wanted
+    assert not budget.has_waiting
 
 
 @anyio
 async def test_whoever_goes_away_as_it_is_let_in_gives_its_share_back() -> None:
-    door = Admission(100)
-    await door.enter(100)
-    late = asyncio.ensure_future(door.enter(100))
+    budget = BodyBudget(100)
+    await budget.acquire(100)
+    late = asyncio.ensure_future(budget.acquire(100))
     await settle()
-    door.leave(100)
+    budget.release(100)
     late.cancel()
     await settle()
     assert late.cancelled()
-    await asyncio.wait_for(door.enter(100), 5)
+    await asyncio.wait_for(budget.acquire(100), 5)
 
 
 @anyio
 async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_run_ends() -> None:
-    door = Admission(100)
-    with Share(door) as share:
-        await share.take(100)
-        share.give_back()
-    await asyncio.wait_for(door.enter(100), 5)
-    door.leave(100)
+    budget = BodyBudget(100)
+    with Reservation(budget) as reservation:
+        await reservation.reserve(100)
+        reservation.release()
+    await asyncio.wait_for(budget.acquire(100), 5)
+    budget.release(100)
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with Share(door) as share:
-        await share.take(100)
-        share.until(ended)
-    waiting = asyncio.ensure_future(door.enter(100))
+    with Reservation(budget) as reservation:
+        await reservation.reserve(100)
+        reservation.release_after(ended)
+    waiting = asyncio.ensure_future(budget.acquire(100))
     await settle()
     assert not waiting.done()
     ended.set_result(None)
@@ -108,38 +108,38 @@ async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_ru
 
 @anyio
 async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "LENT", 0.001)
-    door = Admission(100)
-    with Share(door) as share:
-        await share.take(100)
-        share.lend()
-        share.until(asyncio.get_running_loop().create_future())
-    await asyncio.wait_for(door.enter(100), 5)
+    monkeypatch.setattr(body_limits, "MAX_HOLD", 0.001)
+    budget = BodyBudget(100)
+    with Reservation(budget) as reservation:
+        await reservation.reserve(100)
+        reservation.release_soon()
+        reservation.release_after(asyncio.get_running_loop().create_future())
+    await asyncio.wait_for(budget.acquire(100), 5)
 
 
 @anyio
 async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_GRACE", 0.001)
-    door = Admission(100)
+    monkeypatch.setattr(body_limits, "_GRACE", 0.001)
+    budget = BodyBudget(100)
     messages: asyncio.Queue[Any] = asyncio.Queue()
-    with Share(door) as share:
-        await share.take(100)
-        reading = asyncio.ensure_future(share.receive(messages.get))
-        while not share._received and not reading.done():
+    with Reservation(budget) as reservation:
+        await reservation.reserve(100)
+        reading = asyncio.ensure_future(reservation.receive(messages.get))
+        while not reservation.received and not reading.done():
             await asyncio.sleep(0.002)
             await messages.put({"type": "http.request", "body": b"x", "more_body": True})
         assert (await reading)["body"] == b"x"  # nobody waits, so it may take its time
-        waiting = asyncio.ensure_future(door.enter(100))
+        waiting = asyncio.ensure_future(budget.acquire(100))
         await settle()
         while not messages.empty():
             messages.get_nowait()
         with pytest.raises(Rejected, match="too_slow"):
-            await asyncio.wait_for(share.receive(messages.get), 5)
+            await asyncio.wait_for(reservation.receive(messages.get), 5)
     await asyncio.wait_for(waiting, 5)
 
 
 def test_large_requests_wait_for_each_other_and_small_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "LENT", 3600.0)
+    monkeypatch.setattr(body_limits, "MAX_HOLD", 3600.0)
     gate = Gate()
 
     async def agent(run: Any) -> Any:
@@ -155,9 +155,9 @@ def test_large_requests_wait_for_each_other_and_small_ones_do_not(monkeypatch: p
         second, small = server.peer(), server.peer()
         with Background(lambda: second.events(thread_id="2", run_id="second", messages=messages)) as large:
             service: Any = app._service
-            until(lambda: service.admission.is_wanted)
+            until(lambda: service.body_budget.has_waiting)
             assert types(small.events(thread_id="3", run_id="small"))[-1] == "RUN_FINISHED"
-            assert service.admission.is_wanted
+            assert service.body_budget.has_waiting
             gate.open()
             assert types(first.rest())[-1] == "RUN_FINISHED"
             assert types(large.result())[-1] == "RUN_FINISHED"

@@ -11,7 +11,7 @@ from recorded import SCOPE, request, write
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.files import file_response, receive_upload, resolve_file
-from aguila.server.http.body_limits import Admission, Share
+from aguila.server.http.body_limits import BodyBudget, Reservation
 from aguila.server.limits import Limits
 from aguila.store import Blob, Store
 
@@ -46,9 +46,9 @@ async def upload(
     async def receive() -> Any:
         return next(waiting)
 
-    with Share(Admission(limits.at_once)) as share:
+    with Reservation(BodyBudget(limits.at_once)) as reservation:
         request = Request(asgi, "/files")
-        return await receive_upload(request, receive, store=store, scope=SCOPE, limits=limits, share=share)
+        return await receive_upload(request, receive, store=store, scope=SCOPE, limits=limits, reservation=reservation)
 
 
 async def refusal(store: Store, *args: Any, **options: Any) -> tuple[int, str]:

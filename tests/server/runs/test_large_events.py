@@ -208,6 +208,7 @@ def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
         for module, name, kind in (
             ("history.stored_input", "decode_excised", "decoded"),
             ("history.compact_log", "decode_event", "decoded"),
+            ("http.framing", "encode_large", "encoded"),
             ("http.responses", "encode_large", "encoded"),
         ):
             found = importlib.import_module(f"aguila.server.{module}")

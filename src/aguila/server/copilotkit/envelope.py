@@ -14,7 +14,7 @@ from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError, NotFound
 from aguila.server.auth import Request
 from aguila.server.copilotkit.mount import CopilotKitRejected
-from aguila.server.http.body_limits import Share
+from aguila.server.http.body_limits import Reservation
 from aguila.server.http.request_body import check_media_type, read_body
 from aguila.server.http.responses import Message, Receive
 from aguila.server.service import Exchange, Service
@@ -41,8 +41,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 async def open_envelope(service: Service, exchange: Exchange) -> Opened:
     """Read an envelope. Raises ``Rejected`` or ``NotFound``."""
     check_media_type(exchange.request, "an envelope")
-    with Share(service.admission) as share:
-        data = await read_body(exchange.request, exchange.receive, service.limits.body, share)
+    with Reservation(service.body_budget) as reservation:
+        data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     try:
         envelope = _decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -83,7 +83,7 @@ def _resource(exchange: Exchange, params: Any, body: bytes) -> Opened:
     except UnicodeDecodeError:
         raise NotFound("the path is not UTF-8") from None
     if segments[:1] != ["threads"]:
-        raise NotFound("there is nothing at this path")
+        raise NotFound("there is no route at this path")
     asgi = {**exchange.request.asgi, "method": method, "query_string": query.encode()}
     inner = replace(exchange, request=Request(asgi, exchange.request.path + path))
     return Opened(segments=segments, exchange=_with_body(inner, body))

@@ -18,9 +18,9 @@ from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projection
 from aguila.server.http import runs as run_routes
 from aguila.server.http import threads as thread_routes
-from aguila.server.http.body_limits import Share
+from aguila.server.http.body_limits import Reservation
 from aguila.server.http.request_body import read_body, read_object
-from aguila.server.http.responses import Document, Receive, Reply, Send, json_document
+from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, json_response
 from aguila.server.http.routes import Route, find_route
 from aguila.server.runs.derived_runs import latest_derived
 from aguila.server.service import Exchange, Service
@@ -32,9 +32,9 @@ _PAGE: Final = 200
 # Agents
 
 
-async def info(service: Service, exchange: Exchange) -> Reply:
+async def info(service: Service, exchange: Exchange) -> Response:
     """``GET /info``."""
-    return json_document(documents.info(service, exchange, is_single=False), exchange.headers)
+    return json_response(documents.info(service, exchange, is_single=False), exchange.headers)
 
 
 def _of_agent(service: Service, exchange: Exchange) -> Exchange:
@@ -45,27 +45,27 @@ def _of_agent(service: Service, exchange: Exchange) -> Exchange:
     return replace(exchange, agent=name, params=params)
 
 
-async def run(service: Service, exchange: Exchange) -> Reply:
+async def run(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/run``.
 
     A client that does not use ``/suggest`` (one before 1.75, or over the single endpoint) asks for suggestions here, on
     a thread of its own for each. Those runs are not stored either: nobody comes back to them.
     """
     exchange = _of_agent(service, exchange)
-    with Share(service.admission) as share:
-        data = await read_body(exchange.request, exchange.receive, service.limits.body, share)
+    with Reservation(service.body_budget) as reservation:
+        data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     exchange = replace(exchange, receive=ReceivedBody(data, exchange.receive))
     if is_suggestion(data):
-        return await run_routes.run_unstored(service, exchange)
-    return await run_routes.run(service, exchange)
+        return await run_routes.start_unstored_run(service, exchange)
+    return await run_routes.start_run(service, exchange)
 
 
-async def suggest(service: Service, exchange: Exchange) -> Reply:
+async def suggest(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/suggest``: a run that is not stored."""
-    return await run_routes.run_unstored(service, _of_agent(service, exchange))
+    return await run_routes.start_unstored_run(service, _of_agent(service, exchange))
 
 
-async def connect(service: Service, exchange: Exchange) -> Reply:
+async def connect(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/connect``: the thread, then the run that is on; nothing for a thread this agent has not."""
     exchange = _of_agent(service, exchange)
     input = await run_routes.read_input(service, exchange)  # noqa: A001 - the protocol's word for it
@@ -75,11 +75,11 @@ async def connect(service: Service, exchange: Exchange) -> Reply:
         is_known = False
     if not is_known:
         headers = [(b"cache-control", b"no-cache"), *exchange.headers]
-        return Document(body=b":\n\n", media_type=SSE_MEDIA_TYPE.encode(), headers=headers)
+        return BufferedResponse(body=b":\n\n", media_type=SSE_MEDIA_TYPE.encode(), headers=headers)
     return await run_routes.connect_to(service, exchange, input)
 
 
-async def stop(service: Service, exchange: Exchange) -> Reply:
+async def stop(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/stop/{threadId}``: cancel the run that is on, or only the run that the body names."""
     exchange = _of_agent(service, exchange)
     (thread_id,) = exchange.params
@@ -91,12 +91,12 @@ async def stop(service: Service, exchange: Exchange) -> Reply:
         raise CopilotKitRejected(400, "Invalid runId", "runId is a string that is not empty")
     if await _stop(service, exchange, thread_id, run_id):
         interrupt = {"type": "RUN_ERROR", "message": "Run stopped by user", "code": "STOPPED"}
-        return json_document({"stopped": True, "interrupt": interrupt}, exchange.headers)
+        return json_response({"stopped": True, "interrupt": interrupt}, exchange.headers)
     if run_id is None:
         message = f"No active run for thread '{thread_id}'."
     else:
         message = f"Run '{run_id}' is not the active run for thread '{thread_id}'."
-    return json_document({"stopped": False, "message": message}, exchange.headers)
+    return json_response({"stopped": False, "message": message}, exchange.headers)
 
 
 async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: str | None) -> bool:
@@ -120,15 +120,15 @@ async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: st
 # Threads
 
 
-async def threads(service: Service, exchange: Exchange) -> Reply:
+async def threads(service: Service, exchange: Exchange) -> Response:
     """``GET /threads``: records of an agent, or of all, last updated first."""
     query = exchange.request.query
     archived = None if query.get("includeArchived") == "true" else False
-    found, more = await thread_routes.thread_page(
+    found, more = await thread_routes.read_thread_page(
         service, exchange, cursor="cursor", agent=query.get("agentId"), archived=archived
     )
     records = [documents.thread_record(one) for one in found]
-    return json_document({"threads": records, "nextCursor": more}, exchange.headers)
+    return json_response({"threads": records, "nextCursor": more}, exchange.headers)
 
 
 async def _body_and_agent(service: Service, exchange: Exchange) -> tuple[dict[str, Any], str | None]:
@@ -151,30 +151,30 @@ async def _change(service: Service, exchange: Exchange) -> tuple[str, dict[str, 
     return thread_id, body
 
 
-async def update_thread(service: Service, exchange: Exchange) -> Reply:
+async def update_thread(service: Service, exchange: Exchange) -> Response:
     """``PATCH /threads/{id}``: rename, archive or unarchive."""
     thread_id, body = await _change(service, exchange)
-    update = thread_routes.thread_update(body.get("name", UNSET), body.get("archived", UNSET), title_at="/name")
+    update = thread_routes.check_thread_update(body.get("name", UNSET), body.get("archived", UNSET), title_at="/name")
     summary = await service.store.update_thread(exchange.scope, thread_id, update)
-    return json_document(documents.thread_record(summary), exchange.headers)
+    return json_response(documents.thread_record(summary), exchange.headers)
 
 
-async def archive_thread(service: Service, exchange: Exchange) -> Reply:
+async def archive_thread(service: Service, exchange: Exchange) -> Response:
     """``POST /threads/{id}/archive``."""
     thread_id, _ = await _change(service, exchange)
-    update = thread_routes.thread_update(UNSET, True, title_at="")
+    update = thread_routes.check_thread_update(UNSET, True, title_at="")
     await service.store.update_thread(exchange.scope, thread_id, update)
-    return json_document({"threadId": thread_id, "archived": True}, exchange.headers)
+    return json_response({"threadId": thread_id, "archived": True}, exchange.headers)
 
 
-async def delete_thread(service: Service, exchange: Exchange) -> Reply:
+async def delete_thread(service: Service, exchange: Exchange) -> Response:
     """``DELETE /threads/{id}``."""
     thread_id, _ = await _change(service, exchange)
     await thread_routes.delete_thread(service, replace(exchange, params=[thread_id]))
-    return json_document({"threadId": thread_id, "deleted": True}, exchange.headers)
+    return json_response({"threadId": thread_id, "deleted": True}, exchange.headers)
 
 
-async def clear_threads(service: Service, exchange: Exchange) -> Reply:
+async def clear_threads(service: Service, exchange: Exchange) -> Response:
     """``POST /threads/clear``: delete the idle threads of the scope; with ``agentId``, those of this agent."""
     _, agent = await _body_and_agent(service, exchange)
     before: int | None = None
@@ -185,7 +185,7 @@ async def clear_threads(service: Service, exchange: Exchange) -> Reply:
                 await service.store.delete_thread(exchange.scope, one.thread_id)
             except (NotFound, ThreadBusy):
                 continue
-    return Document(status=204, headers=exchange.headers)
+    return BufferedResponse(status=204, headers=exchange.headers)
 
 
 async def _check_query_agent(service: Service, exchange: Exchange) -> None:
@@ -204,26 +204,26 @@ async def _view(service: Service, exchange: Exchange) -> Projection | None:
         return None
 
 
-async def messages(service: Service, exchange: Exchange) -> Reply:
+async def messages(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/messages``."""
     view = await _view(service, exchange)
     found = [] if view is None else view.conversation.messages
     answer = {"messages": documents.message_list(found)}
     if is_large(found):
-        return await offload(json_document, answer, exchange.headers, is_large=True)
-    return json_document(answer, exchange.headers)
+        return await offload(json_response, answer, exchange.headers, is_large=True)
+    return json_response(answer, exchange.headers)
 
 
-async def state(service: Service, exchange: Exchange) -> Reply:
+async def state(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/state``."""
     view = await _view(service, exchange)
     answer = {"state": None if view is None else view.conversation.state}
     if is_large(answer["state"]):
-        return await offload(json_document, answer, exchange.headers, is_large=True)
-    return json_document(answer, exchange.headers)
+        return await offload(json_response, answer, exchange.headers, is_large=True)
+    return json_response(answer, exchange.headers)
 
 
-async def events(service: Service, exchange: Exchange) -> Reply:
+async def events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/events``: the whole log."""
     (thread_id,) = exchange.params
     try:
@@ -266,21 +266,21 @@ class EventList:
         await send({"type": "http.response.body", "body": piece + b"]}"})
 
 
-async def transcribe(service: Service, exchange: Exchange) -> Reply:
+async def transcribe(service: Service, exchange: Exchange) -> Response:
     """``POST /transcribe``: there is no transcriber."""
     message = "Transcription service is not configured"
     answer = {"error": "service_not_configured", "message": message, "retryable": False}
-    return json_document(answer, exchange.headers, 503)
+    return json_response(answer, exchange.headers, 503)
 
 
 # The single endpoint
 
 
-async def single(service: Service, exchange: Exchange) -> Reply:
+async def single(service: Service, exchange: Exchange) -> Response:
     """``POST {url}``: a request in an envelope ``{"method", "params", "body"}``."""
     opened = await open_envelope(service, exchange)
     if opened.is_info:
-        return json_document(documents.info(service, opened.exchange, is_single=True), exchange.headers)
+        return json_response(documents.info(service, opened.exchange, is_single=True), exchange.headers)
     route, params = find_route(opened.segments, ROUTES)
     method = opened.exchange.request.method
     handler = route.handlers.get(method)

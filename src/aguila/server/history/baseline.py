@@ -13,7 +13,7 @@ from aguila.errors import NotFound, PatchError
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput, StateDeltaEvent, StateSnapshotEvent
 from aguila.server.history.stored_input import load_input
-from aguila.server.limits import STORED
+from aguila.server.limits import UNLIMITED
 from aguila.store import RunRecord, Store
 from aguila.stream.patch import apply_patch
 
@@ -55,7 +55,7 @@ def _state_of(given: RunAgentInput) -> Any:
 
 
 def _applied(state: Any, data: bytes) -> Any:
-    event = decode_event(data, strict=True, max_size=STORED)
+    event = decode_event(data, strict=True, max_size=UNLIMITED)
     if isinstance(event, StateSnapshotEvent):
         return event.snapshot
     if isinstance(event, StateDeltaEvent):

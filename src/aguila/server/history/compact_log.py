@@ -17,8 +17,8 @@ from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.history.stored_input import load_input
-from aguila.server.http.responses import EventStream
-from aguila.server.limits import STORED
+from aguila.server.http.event_stream import EventStream
+from aguila.server.limits import UNLIMITED
 from aguila.store import Batch, RunRecord, Store
 from aguila.stream import compact
 
@@ -63,10 +63,10 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             given = await load_input(record)
             if framing.translator is not None:
                 framing.translator.supply_state(record.run_id, {} if given.state is None else given.state)
-        frames = partial(framing.events, events, record.last)
+        frames = partial(framing.frame_events, events, record.last)
         stream.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
 
 
 def _decoded(batch: Batch) -> list[Event | None]:
-    return [decode_event(data, strict=True, max_size=STORED) for data in batch.events]
+    return [decode_event(data, strict=True, max_size=UNLIMITED) for data in batch.events]

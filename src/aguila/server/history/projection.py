@@ -58,7 +58,7 @@ from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadM
 from aguila.server.history.message_ids import assign_ids, has_placeholder_ids
 from aguila.server.history.stored_input import load_input
 from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, restore_server_results
-from aguila.server.limits import STORED
+from aguila.server.limits import UNLIMITED
 from aguila.store import Store
 from aguila.stream import Conversation, Reducer
 from aguila.stream.json_values import json_equal
@@ -390,7 +390,7 @@ class _Thread:
         self._thread_id = thread_id
         self._history: HistoryMode = history
         self._warn = warn
-        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=STORED)
+        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
         self._runs: dict[str, _Run] = {}
         self._makers = _Makers()
         self._line = _Line(None, self._makers, warn)

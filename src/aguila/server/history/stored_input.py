@@ -14,7 +14,7 @@ from aguila.codec.json.large_strings import excise_strings
 from aguila.codec.notices import Notice
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput, replace
-from aguila.server.limits import STORED
+from aguila.server.limits import UNLIMITED
 from aguila.store import RunRecord
 
 
@@ -40,7 +40,7 @@ def decode_body(run: RunRecord) -> RunAgentInput:
     level: Level = "wide" if is_old else "standard"
     if short is not None:
         return decode_excised(short, RunAgentInput, compat=level, warn=_ignore)
-    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=STORED)
+    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=UNLIMITED)
 
 
 def _is_old(*texts: bytes) -> bool:

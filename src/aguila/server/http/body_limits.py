@@ -1,11 +1,8 @@
-"""Layer: server. Large bodies, let in so many bytes at a time: what they need together stays within bounds.
+"""Limit the memory that large request bodies take together: each reserves its size from one budget.
 
-Below: ``rejection``, ``responses``. Above: ``exchange`` has the one ``Admission`` of an app; ``inputs`` and ``files``
-ask for a share before they read. Small bodies need none, and never wait.
-
-A run needs most when it begins: its body, what was read from it, the files in it as bytes. So a share is kept until the
-run has ended, but not for longer than ``LENT``: runs may take minutes, and may send large requests to this very server.
-Who sends slowly while others wait loses its share: it would keep them out for nothing.
+A body needs most memory when its run starts: the bytes, the decoded input, the decoded files. So a run keeps its
+reservation until it ends, but for ``MAX_HOLD`` seconds at most: a run may take minutes, and may itself send large
+requests to this server. A slow upload is rejected (408) while other requests are queued. Small bodies reserve nothing.
 """
 
 from __future__ import annotations
@@ -17,31 +14,35 @@ from typing import Final, Self
 from aguila.server.errors import Rejected
 from aguila.server.http.responses import Message, Receive
 
-LENT: Final = 1.0
-"""Seconds for which a run that has begun keeps its share at most."""
+MAX_HOLD: Final = 1.0
+"""Seconds for which a run keeps its reservation at most."""
 
 _GRACE: Final = 5.0
-_SLOWEST: Final = 256 * 1024
-"""Bytes a second that a body must come with, after the first seconds, while others wait."""
+"""Seconds before the rate of an upload is checked."""
+_MIN_RATE: Final = 256 * 1024
+"""Bytes per second that an upload needs while other requests are queued."""
 
 
-class Admission:
-    """Lets in ``most`` bytes at a time, in the order in which they were asked for. One that is larger goes alone."""
+class BodyBudget:
+    """A number of bytes that requests reserve, first come, first served.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
+    A request for more than the whole budget waits until it is alone.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether somebody waits."""
+    def has_waiting(self) -> bool:
+        """Whether requests are queued."""
         return bool(self._waiting)
 
-    async def enter(self, size: int) -> None:
-        """Wait for one's turn."""
+    async def acquire(self, size: int) -> None:
+        """Wait until ``size`` bytes are free, then reserve them."""
         if not self._waiting and self._has_room(size):
-            self._held += size
+            self._reserved += size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
@@ -49,51 +50,52 @@ class Admission:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.leave(size)  # it was let in, and went away in the same moment
+                self.release(size)  # cancelled after the reservation was made
             else:
                 self._waiting.remove((size, turn))
-                self._let_in()
+                self._admit_waiting()
             raise
 
-    def leave(self, size: int) -> None:
-        """Make room for others."""
-        self._held -= size
-        self._let_in()
+    def release(self, size: int) -> None:
+        """Return bytes to the budget."""
+        self._reserved -= size
+        self._admit_waiting()
 
     def _has_room(self, size: int) -> bool:
-        return self._held == 0 or self._held + size <= self._most
+        return self._reserved == 0 or self._reserved + size <= self._size
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         while self._waiting and self._has_room(self._waiting[0][0]):
             size, turn = self._waiting.popleft()
             if not turn.done():
-                self._held += size
+                self._reserved += size
                 turn.set_result(None)
 
 
-class Share:
-    """One request's part of what is let in: nothing until ``take``, and given back at the end of the ``with`` block.
+class Reservation:
+    """The bytes that one request has reserved. The end of the ``with`` block releases them.
 
-    ``lend`` and ``until`` say when else it is given back; after ``until`` the end of the block does not do it.
+    After ``release_after`` the end of the block does not release them.
     """
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
         self.size = 0
-        """How many bytes it is; 0 if nothing was taken, or it is given back: then nothing has to be watched."""
-        self._is_lent = False
-        self._received = 0
+        """The reserved bytes; 0 before ``reserve`` and after the release."""
+        self.received = 0
+        """The bytes of the body that have arrived."""
+        self._outlives_block = False
         self._began = 0.0
 
-    async def take(self, size: int) -> None:
-        """Wait until so many bytes may come in."""
-        await self._admission.enter(size)
+    async def reserve(self, size: int) -> None:
+        """Wait until ``size`` bytes are free, then reserve them."""
+        await self._budget.acquire(size)
         self.size = size
-        self._received = 0
+        self.received = 0
         self._began = asyncio.get_running_loop().time()
 
     async def receive(self, receive: Receive) -> Message:
-        """The next piece of the body. Raises ``Rejected`` (408) if others wait and it comes too slowly."""
+        """Receive the next piece of the body. Raises ``Rejected`` (408) if it is slow and other requests wait."""
         if not self.size:
             return await receive()
         while True:
@@ -101,38 +103,43 @@ class Share:
                 async with asyncio.timeout(_GRACE):
                     message = await receive()
             except TimeoutError:
-                self._check_pace()
+                self._check_rate()
             else:
-                self._received += len(message.get("body", b""))
-                self._check_pace()
+                self.received += len(message.get("body", b""))
+                self._check_rate()
                 return message
 
-    def _check_pace(self) -> None:
-        if self._admission.is_wanted:
+    def _check_rate(self) -> None:
+        if self._budget.has_waiting:
             late = asyncio.get_running_loop().time() - self._began - _GRACE
-            if late > self._received / _SLOWEST:
-                raise Rejected(408, "too_slow", "the body came too slowly, and others were waiting")
+            if late > self.received / _MIN_RATE:
+                raise Rejected(
+                    408,
+                    "too_slow",
+                    f"the body arrived at less than {_MIN_RATE} bytes per second while other requests waited; "
+                    "send it again",
+                )
 
-    def lend(self) -> None:
-        """Give it back after a while, if not before."""
+    def release_soon(self) -> None:
+        """Release the bytes after ``MAX_HOLD`` seconds at the latest."""
         if self.size:
-            asyncio.get_running_loop().call_later(LENT, self.give_back)
+            asyncio.get_running_loop().call_later(MAX_HOLD, self.release)
 
-    def until(self, ended: asyncio.Future[None]) -> None:
-        """Give it back when this is done."""
+    def release_after(self, ended: asyncio.Future[None]) -> None:
+        """Release the bytes when a future is done, not at the end of the block."""
         if self.size:
-            self._is_lent = True
-            ended.add_done_callback(lambda _: self.give_back())
+            self._outlives_block = True
+            ended.add_done_callback(lambda _: self.release())
 
-    def give_back(self) -> None:
-        """Give it back; does nothing a second time."""
+    def release(self) -> None:
+        """Release the bytes. A second call does nothing."""
         size, self.size = self.size, 0
         if size:
-            self._admission.leave(size)
+            self._budget.release(size)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._is_lent:
-            self.give_back()
+        if not self._outlives_block:
+            self.release()

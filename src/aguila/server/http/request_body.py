@@ -25,7 +25,7 @@ from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.auth import Request
 from aguila.server.errors import Disconnected, Rejected
-from aguila.server.http.body_limits import Share
+from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
 from aguila.server.runs.start_request import hash_body
@@ -66,14 +66,14 @@ class Body(msgspec.Struct, frozen=True):
     short: ExcisedJSON | None = None
 
 
-async def read_outline(service: Service, exchange: Exchange, share: Share) -> Body:
-    """The body, not decoded yet; a large one waits for its share.
+async def read_run_body(service: Service, exchange: Exchange, reservation: Reservation) -> Body:
+    """The body, not decoded yet; a large one waits for its reservation.
 
     Raises ``Rejected`` for another media type, or too many bytes.
     """
     request = exchange.request
     check_media_type(request, "a RunAgentInput")
-    data = await read_body(request, exchange.receive, service.limits.body, share)
+    data = await read_body(request, exchange.receive, service.limits.body, reservation)
     if len(data) > LARGE:
         return await offload(_large, data)
     exactly = decode_exactly(data, RunAgentInput) if len(data) <= _SHORT else None
@@ -92,8 +92,8 @@ def check_media_type(request: Request, what: str) -> None:
 
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Read a body that is a small JSON object; with ``may_be_empty``, no body is an empty one. Raises ``Rejected``."""
-    with Share(service.admission) as share:
-        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _SOON), share)
+    with Reservation(service.body_budget) as reservation:
+        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _SOON), reservation)
     if may_be_empty and not data.strip():
         return {}
     check_media_type(exchange.request, "a JSON object")
@@ -194,7 +194,7 @@ def _level(body: Body) -> Level:
     return "wide" if body.outline.protocol_version is None else "standard"
 
 
-async def read_body(request: Request, receive: Receive, limit: int, share: Share) -> bytes:
+async def read_body(request: Request, receive: Receive, limit: int, reservation: Reservation) -> bytes:
     """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
     expected = int(length[:20]) if length.isdecimal() else None  # of what Latin-1 has, just these are numbers
@@ -202,11 +202,11 @@ async def read_body(request: Request, receive: Receive, limit: int, share: Share
         if expected > limit:
             raise Rejected(413, "too_large", f"the body may have {limit} bytes")
         if expected > LARGE:
-            await share.take(expected)
+            await reservation.reserve(expected)
     whole: PresizedBuffer | None = None
     size = 0
     while True:
-        message = await (share.receive(receive) if share.size else receive())
+        message = await (reservation.receive(receive) if reservation.size else receive())
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")
@@ -221,6 +221,6 @@ async def read_body(request: Request, receive: Receive, limit: int, share: Share
         whole.write(piece)
         if expected is None and size > LARGE:
             expected = limit  # nobody has said how much it will be
-            await share.take(expected)
+            await reservation.reserve(expected)
         if not is_more:
             return whole.getvalue()

@@ -1,7 +1,7 @@
-"""Layer: server. The HTTP surface: the table of routes, and how a path is found in it.
+"""The table of routes, and how a path is matched against it.
 
-Below: the handlers, in ``run_routes``, ``thread_routes`` and ``file_routes``. Above: ``app``, which has checked origin
-and credentials before a handler is called.
+The handlers are in ``runs``, ``threads`` and ``files``. Host, origin and credentials are checked before a handler is
+called.
 """
 
 from __future__ import annotations
@@ -13,69 +13,69 @@ from urllib.parse import unquote
 import msgspec
 
 from aguila.errors import NotFound
-from aguila.server.errors import Rejected, draining
+from aguila.server.errors import Rejected, draining_error
 from aguila.server.http import files as file_routes
 from aguila.server.http import runs as run_routes
 from aguila.server.http import threads as thread_routes
-from aguila.server.http.responses import Document, Reply, json_document
+from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack import routes as tanstack_routes
 
 
-async def capabilities(service: Service, exchange: Exchange) -> Reply:
-    """``GET /capabilities``."""
-    return Document(body=service.capabilities[exchange.agent], headers=exchange.headers)
+async def get_capabilities(service: Service, exchange: Exchange) -> Response:
+    """``GET /capabilities``: what the agent declares."""
+    return BufferedResponse(body=service.capabilities[exchange.agent], headers=exchange.headers)
 
 
-async def agents(service: Service, exchange: Exchange) -> Reply:
-    """``GET /agents``: the names of the agents, the one of ``POST /`` first."""
-    return json_document({"agents": [{"name": name} for name in service.agents]}, exchange.headers)
+async def list_agents(service: Service, exchange: Exchange) -> Response:
+    """``GET /agents``: the names of the agents. ``POST /`` runs the first."""
+    return json_response({"agents": [{"name": name} for name in service.agents]}, exchange.headers)
 
 
-async def healthz(service: Service, exchange: Exchange) -> Reply:
-    """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server is shutting down."""
+async def check_health(service: Service, exchange: Exchange) -> Response:
+    """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server drains."""
     await service.runs.maintenance.check_store()
     if service.runs.is_draining:
-        raise draining()
-    return json_document({"status": "ok"}, exchange.headers)
+        raise draining_error()
+    return json_response({"status": "ok"}, exchange.headers)
 
 
-Handler = Callable[[Service, Exchange], Awaitable[Reply]]
+Handler = Callable[[Service, Exchange], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path, where None stands for an id, and its handlers by method."""
+    """A path and its handlers by method. None in a path matches an id."""
 
     path: tuple[str | None, ...]
     handlers: Mapping[str, Handler]
-    is_open: bool = False
-    """Answers without credentials."""
+    is_public: bool = False
+    """Whether requests need no credentials and may use any host name."""
     is_stream: bool = False
-    """Answers GET with a stream, of which there is no head without a body."""
+    """Whether GET is answered with a stream. Such a route has no HEAD."""
     needs_owner: frozenset[str] = frozenset()
-    """Methods that are refused while everybody is anonymous: they show or remove what others left."""
+    """Methods that anonymous callers may not use, because they show or delete what other callers stored."""
 
     def check_owner(self, method: str, *, is_owner: bool) -> None:
-        """Raise ``Rejected`` (403) if a method needs rights that an anonymous caller does not have."""
+        """Raise ``Rejected`` (403) if an anonymous caller may not use this method."""
         if method in self.needs_owner and not is_owner:
-            message = "this needs an authenticate hook, or allow_anonymous=True"
+            message = f"anonymous callers may not {method} here; set App(authenticate=...) or App(allow_anonymous=True)"
             raise Rejected(403, "anonymous_not_allowed", message)
 
     @property
     def methods(self) -> list[str]:
-        """What may be asked; HEAD is GET without the body."""
+        """The methods that the route answers."""
         return [*self.handlers, *(["HEAD"] if "GET" in self.handlers and not self.is_stream else [])]
 
 
 ROUTES: Final = (
-    Route((), {"POST": run_routes.run, "GET": tanstack_routes.root}, is_stream=True),
+    Route((), {"POST": run_routes.start_run, "GET": tanstack_routes.root}, is_stream=True),
     Route(("connect",), {"POST": run_routes.connect}),
-    Route(("capabilities",), {"GET": capabilities}),
-    Route(("threads",), {"GET": thread_routes.threads}, needs_owner=frozenset({"GET"})),
+    Route(("capabilities",), {"GET": get_capabilities}),
+    Route(("threads",), {"GET": thread_routes.list_threads}, needs_owner=frozenset({"GET"})),
     Route(
         ("threads", None),
         {
-            "GET": thread_routes.thread,
+            "GET": thread_routes.get_thread,
             "PATCH": thread_routes.update_thread,
             "DELETE": thread_routes.delete_thread,
         },
@@ -85,15 +85,15 @@ ROUTES: Final = (
     Route(("threads", None, "events"), {"GET": thread_routes.thread_events}, is_stream=True),
     Route(("threads", None, "runs", None), {"GET": run_routes.run_status}),
     Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}, is_stream=True),
-    Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel}),
-    Route(("files",), {"POST": file_routes.upload}, needs_owner=frozenset({"POST"})),
+    Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel_run}),
+    Route(("files",), {"POST": file_routes.upload_file}, needs_owner=frozenset({"POST"})),
     Route(
         ("files", None),
-        {"GET": file_routes.download, "DELETE": file_routes.delete},
+        {"GET": file_routes.download_file, "DELETE": file_routes.delete_file},
         needs_owner=frozenset({"GET", "DELETE"}),
     ),
-    Route(("healthz",), {"GET": healthz}, is_open=True),
-    Route(("agents",), {"GET": agents}),
+    Route(("healthz",), {"GET": check_health}, is_public=True),
+    Route(("agents",), {"GET": list_agents}),
 )
 
 
@@ -102,12 +102,12 @@ def split_agent(segments: Sequence[str], agents: Container[str]) -> tuple[str | 
     if len(segments) < 2 or segments[0] != "agents":
         return None, segments
     if segments[1] not in agents:
-        raise NotFound(f"there is no agent {segments[1]!r}; GET /agents lists them")
+        raise NotFound(f"there is no agent {segments[1]!r}; GET /agents lists the agents")
     return segments[1], segments[2:]
 
 
 def find_route(segments: Sequence[str], table: Sequence[Route] = ROUTES) -> tuple[Route, list[str]]:
-    """The route of a path and the ids in it. Raises ``NotFound``."""
+    """Find the route of a path, and the ids in the path. Raises ``NotFound``."""
     if not segments:
         return table[0], []
     for route in table:
@@ -116,11 +116,14 @@ def find_route(segments: Sequence[str], table: Sequence[Route] = ROUTES) -> tupl
             for wanted, given in zip(route.path, segments, strict=True)
         ):
             return route, [given for wanted, given in zip(route.path, segments, strict=True) if wanted is None]
-    raise NotFound("there is nothing at this path")
+    raise NotFound("there is no route at this path")
 
 
 def path_segments(asgi: Mapping[str, Any]) -> list[str]:
-    """The path below the mount, split and then decoded: an id may hold a slash. Trailing slashes do not count."""
+    """Split the path below the mount, then decode its segments: an id may contain a slash.
+
+    Trailing slashes are ignored. Raises ``NotFound`` for a path that is not UTF-8.
+    """
     path: str = asgi["path"]
     root: str = asgi.get("root_path", "").rstrip("/")
     raw: bytes | None = asgi.get("raw_path")

@@ -1,27 +1,28 @@
-"""Layer: server. The handlers about runs: start, come back, join, look, cancel.
-
-Below: ``exchange``, ``inputs``, ``join``, ``replay``. Above: the table in ``routes``.
-"""
+"""The handlers of runs: start, reconnect, hydrate, status, cancel."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from aguila.codec.logs import RunLogContext
-from aguila.errors import CursorExpired, NotFound
+from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import RunAgentInput
-from aguila.server.errors import Rejected
 from aguila.server.history.agent_input import check_parent
 from aguila.server.history.compact_log import compact_replay, wants_compact
 from aguila.server.history.hydration import cancelled_run, hydrate_thread
-from aguila.server.http.body_limits import Share
-from aguila.server.http.request_body import Body, decode_input, read_outline
-from aguila.server.http.responses import Framing, Receive, Reply, WithoutIds, json_document
+from aguila.server.http.body_limits import Reservation
+from aguila.server.http.disconnect import listen_for_disconnect
+from aguila.server.http.event_stream import EventStream, StreamPlan
+from aguila.server.http.framing import Framing, FramingWithoutIds
+from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag
+from aguila.server.http.request_body import Body, decode_input, read_run_body
+from aguila.server.http.responses import Response, json_response
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
 from aguila.server.runs.derived_runs import SentRunId, latest_derived
 from aguila.server.runs.event_encoding import is_large_event
@@ -31,33 +32,39 @@ from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.server.tanstack.history import restore_request
 from aguila.store import RunRecord
 
+# Starting a run
 
-async def run(service: Service, exchange: Exchange) -> Reply:
-    """``POST /``: start a run, or come back to it; with ``?store=false`` one that is not stored."""
-    if exchange.request.asgi.get("query_string") and not flag(exchange, "store", default=True):
-        return await run_unstored(service, exchange)
-    with Share(service.admission) as share:
-        input, started = await _start(service, exchange, share)  # noqa: A001 - the protocol's word for it
-        if share.size and started.live is not None:
-            share.until(started.live.ended)
+
+async def start_run(service: Service, exchange: Exchange) -> Response:
+    """``POST /``: start a run, or reconnect to it. With ``?store=false`` the run is not stored."""
+    if exchange.request.asgi.get("query_string") and not read_flag(exchange, "store", default=True):
+        return await start_unstored_run(service, exchange)
+    with Reservation(service.body_budget) as reservation:
+        input, started = await _read_and_start(service, exchange, reservation)  # noqa: A001 - the protocol's word
+        if reservation.size and started.live is not None:
+            reservation.release_after(started.live.ended)
     first = started.first
     if first is not None:
         framing = _framing(service, exchange, input, started)
-        opening = framing.batch(first.first, first.events)
-        return service.stream(
-            exchange, input.thread_id, framing, after=first.last, opening=opening, is_live=True, watched=started.live
+        plan = StreamPlan(
+            thread_id=input.thread_id,
+            after=first.last,
+            opening=framing.frame_batch(first.first, first.events),
+            is_live=True,
+            watched=started.live,
         )
+        return service.stream(exchange, plan, framing)
     record = started.record
-    after = None if record is None else await cursor_of(service, exchange, input.thread_id)
+    after = None if record is None else await read_cursor(service, exchange, input.thread_id)
     framing = _framing(service, exchange, input, started)
     if started.is_hydration or (record is not None and not record.is_running and after is None):
-        return await _join(service, exchange, input, input.run_id if record is None else record.run_id, framing)
+        return await _hydrate(service, exchange, input, input.run_id if record is None else record.run_id, framing)
     if started.is_withdrawn:
-        opening = framing.events(cancelled_run(input.thread_id, input.run_id))
-        return service.stream(exchange, input.thread_id, framing, after=0, opening=opening, is_live=False)
+        opening = framing.frame_events(cancelled_run(input.thread_id, input.run_id))
+        return service.stream(exchange, StreamPlan(thread_id=input.thread_id, opening=opening), framing)
     if record is None:
-        raise LookupError("a request leads to a new run, to one that is there, or to none")
-    return await run_stream(service, exchange, record, after, framing=framing)
+        raise LookupError("a start request leads to a new run, a stored run, a hydration or a withdrawal")
+    return await stream_run(service, exchange, record, after, framing=framing)
 
 
 def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: StartResult) -> Framing:  # noqa: A002
@@ -69,96 +76,53 @@ def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started
     return SentRunId(framing, stored=run_id, sent=input.run_id)
 
 
-async def run_unstored(service: Service, exchange: Exchange) -> Reply:
-    """Start a run that is not stored. It ends when the client hangs up."""
-    with Share(service.admission) as share:
-        body = await read_outline(service, exchange, share)
+async def start_unstored_run(service: Service, exchange: Exchange) -> Response:
+    """Start a run that is not stored. It is cancelled when the client disconnects."""
+    with Reservation(service.body_budget) as reservation:
+        body = await read_run_body(service, exchange, reservation)
         input, digest = await decode_input(service, body)  # noqa: A001
-        framing = WithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
+        framing = FramingWithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
         unstored = await service.runs.start_unstored(_build_start_request(service, exchange, body, input, digest))
     first = unstored.first
-    return service.stream(
-        exchange,
-        input.thread_id,
-        framing,
+    plan = StreamPlan(
+        thread_id=input.thread_id,
         after=first.last,
-        opening=framing.batch(first.first, first.events),
+        opening=framing.frame_batch(first.first, first.events),
         is_live=True,
         watched=unstored.live,
-        unstored=unstored.store,
     )
+    return service.stream(exchange, plan, framing, unstored=unstored.store)
 
 
-def flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | None:
-    """Read a query parameter that is ``true`` or ``false``. Raises ``Rejected``."""
-    text = exchange.request.query.get(name)
-    if text is None:
-        return default
-    if text not in ("true", "false"):
-        raise Rejected(422, "bad_parameter", f"{name} is true or false, not {text!r}", f"/{name}")
-    return text == "true"
-
-
-async def run_stream(
-    service: Service,
-    exchange: Exchange,
-    record: RunRecord,
-    after: int | None,
-    *,
-    framing: Framing | None = None,
-    **options: Any,
-) -> Reply:
-    """Answer with a run's part of the log after a cursor, then live until its end."""
-    if isinstance(framing, TanStackFraming) and after is not None:
-        await _observe(service, exchange, record, after, framing)
-    return service.stream(
-        exchange,
-        record.thread_id,
-        framing,
-        after=record.first - 1 if after is None else max(after, record.first - 1),
-        until=None if record.is_running else record.last,
-        is_live=record.is_running,
-        watched=service.runs.find_watched(record) if record.is_running else None,
-        **options,
-    )
-
-
-async def _observe(
-    service: Service, exchange: Exchange, record: RunRecord, after: int, framing: TanStackFraming
-) -> None:
-    """Show a framing the events of a run that the reader has already."""
-    at = record.first - 1
-    while at < after:
-        batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
-        for batch in batches:
-            framing.adapter.observe(batch.events)
-        at = batches[-1].last if batches else after
-
-
-async def _start(service: Service, exchange: Exchange, share: Share) -> tuple[RunAgentInput, StartResult]:
-    """Read the body and start what it asks for. The body is gone when this returns: it may be large."""
-    body = await read_outline(service, exchange, share)
+async def _read_and_start(
+    service: Service, exchange: Exchange, reservation: Reservation
+) -> tuple[RunAgentInput, StartResult]:
+    """Read the body and start its run. The body is freed when this returns, because it may be large."""
+    body = await read_run_body(service, exchange, reservation)
     outline = body.outline
     if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
-        return await _decode_and_start(service, exchange, share, body)
+        return await _decode_and_start(service, exchange, reservation, body)
     with RunLogContext(outline.thread_id, outline.run_id):
-        return await _decode_and_start(service, exchange, share, body)
+        return await _decode_and_start(service, exchange, reservation, body)
 
 
 async def _decode_and_start(
-    service: Service, exchange: Exchange, share: Share, body: Body
+    service: Service, exchange: Exchange, reservation: Reservation, body: Body
 ) -> tuple[RunAgentInput, StartResult]:
     await _check_room(service, exchange, body)
     input, digest = await decode_input(service, body)  # noqa: A001
-    if share.size:
-        share.lend()
+    if reservation.size:
+        reservation.release_soon()
     request = _build_start_request(service, exchange, body, input, digest)
     if input.protocol_version is None and is_tanstack(exchange.request):
         request = await restore_request(request, service.runs.projections)
     if not service.runs.has_queue:
         return input, await service.runs.start(request)
-    with Hearing(exchange.receive) as hearing:
-        return input, await service.runs.start(replace(request, is_disconnected=hearing.is_disconnected))
+    listening = listen_for_disconnect(exchange.receive)
+    try:
+        return input, await service.runs.start(replace(request, is_disconnected=listening.done))
+    finally:
+        listening.cancel()
 
 
 def _build_start_request(
@@ -169,18 +133,14 @@ def _build_start_request(
     digest: str | None,
 ) -> StartRequest:
     request = exchange.request
-    headers: dict[str, str] = {}
-    for name in service.headers_allowed:
-        if name in request.headers:
-            headers[name] = request.headers[name]
     return StartRequest(
         input=input,
         body=body.data,
         scope=exchange.scope,
         principal=exchange.principal,
-        headers=headers,
+        headers={name: request.headers[name] for name in service.headers_allowed if name in request.headers},
         digest=digest,
-        cursor=_last_event_id(exchange),
+        cursor=peek_cursor(exchange),
         agent=service.agent_of(exchange),
     )
 
@@ -200,40 +160,81 @@ async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
             raise refusal from None
 
 
-async def connect(service: Service, exchange: Exchange) -> Reply:
-    """``POST /connect``: the thread as it is, in a form that a stock client can consume, then the live tail."""
+# Following a run
+
+
+async def stream_run(
+    service: Service,
+    exchange: Exchange,
+    record: RunRecord,
+    after: int | None,
+    *,
+    framing: Framing | None = None,
+    replay: Callable[[EventStream], Awaitable[None]] | None = None,
+    fails_in_band: bool = True,
+) -> Response:
+    """Stream a run's part of the log after a cursor, then live until its end."""
+    if isinstance(framing, TanStackFraming) and after is not None:
+        await _observe(service, exchange, record, after, framing)
+    plan = StreamPlan(
+        thread_id=record.thread_id,
+        after=record.first - 1 if after is None else max(after, record.first - 1),
+        until=None if record.is_running else record.last,
+        is_live=record.is_running,
+        replay=replay,
+        fails_in_band=fails_in_band,
+        watched=service.runs.find_watched(record) if record.is_running else None,
+    )
+    return service.stream(exchange, plan, framing)
+
+
+async def _observe(
+    service: Service, exchange: Exchange, record: RunRecord, after: int, framing: TanStackFraming
+) -> None:
+    """Pass the events that the reader has already received to the framing, which needs them for later ones."""
+    at = record.first - 1
+    while at < after:
+        batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
+        for batch in batches:
+            framing.adapter.observe(batch.events)
+        at = batches[-1].last if batches else after
+
+
+async def connect(service: Service, exchange: Exchange) -> Response:
+    """``POST /connect``: hydrate a client with the thread, then stream the run in progress."""
     return await connect_to(service, exchange, await read_input(service, exchange))
 
 
 async def read_input(service: Service, exchange: Exchange) -> RunAgentInput:
-    """Read the input of a request that starts nothing. Raises ``Rejected``."""
-    with Share(service.admission) as share:
-        input, _ = await decode_input(service, await read_outline(service, exchange, share))  # noqa: A001
+    """Read the input of a request that starts no run. Raises ``Rejected``."""
+    with Reservation(service.body_budget) as reservation:
+        input, _ = await decode_input(service, await read_run_body(service, exchange, reservation))  # noqa: A001
     return input
 
 
-async def connect_to(service: Service, exchange: Exchange, input: RunAgentInput) -> Reply:  # noqa: A002
-    """Answer with the thread that an input names, then the live tail."""
+async def connect_to(service: Service, exchange: Exchange, input: RunAgentInput) -> Response:  # noqa: A002
+    """Hydrate a client with the thread that an input names, then stream the run in progress."""
     run_id = input.run_id
     try:
         await service.store.run(exchange.scope, input.thread_id, run_id)
-    except NotFound:  # else it is that run which is told about, wherever it went on from
+    except NotFound:
+        # A stored run has its own parent, so only the parent of an unknown run is checked.
         for notice in await check_parent(input, service.store, exchange.scope):
             service.warn(notice)
     else:
         derived = await latest_derived(service.store, exchange.scope, input.thread_id, run_id)
         run_id = run_id if derived is None else derived.run_id
     framing = service.framing(exchange, input.protocol_version, input.thread_id, run_id)
-    return await _join(service, exchange, input, run_id, framing)
+    return await _hydrate(service, exchange, input, run_id, framing)
 
 
-async def _join(
+async def _hydrate(
     service: Service,
     exchange: Exchange,
     input: RunAgentInput,  # noqa: A002
     run_id: str,
     framing: Framing,
-) -> Reply:
+) -> Response:
     store, scope, thread_id = service.store, exchange.scope, input.thread_id
     await service.check_agent(exchange, thread_id)
     records = await store.runs(scope, thread_id)
@@ -246,29 +247,35 @@ async def _join(
     events = joined.events
     if service.runs.sends_on_interrupt:
         events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
-    frames = partial(framing.events, events, joined.after)
-    opening = await offload(frames) if any(map(is_large_event, events)) else frames()
-    watched = service.runs.find_watched(running) if running is not None and joined.is_live else None
-    return service.stream(
-        exchange, thread_id, framing, after=joined.after, opening=opening, is_live=joined.is_live, watched=watched
+    frames = partial(framing.frame_events, events, joined.after)
+    plan = StreamPlan(
+        thread_id=thread_id,
+        after=joined.after,
+        opening=await offload(frames) if any(map(is_large_event, events)) else frames(),
+        is_live=joined.is_live,
+        watched=service.runs.find_watched(running) if running is not None and joined.is_live else None,
     )
+    return service.stream(exchange, plan, framing)
 
 
-async def run_status(service: Service, exchange: Exchange) -> Reply:
-    """``GET /threads/{id}/runs/{run}``."""
-    return json_document(run_document(await _record(service, exchange)), exchange.headers)
-
-
-async def run_events(service: Service, exchange: Exchange) -> Reply:
+async def run_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
-    record = await _record(service, exchange)
-    after = await cursor_of(service, exchange, record.thread_id)
+    record = await _find_run(service, exchange)
+    after = await read_cursor(service, exchange, record.thread_id)
     replay = compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
-    return await run_stream(service, exchange, record, after, replay=replay, fails_in_band=False)
+    return await stream_run(service, exchange, record, after, replay=replay, fails_in_band=False)
 
 
-async def cancel(service: Service, exchange: Exchange) -> Reply:
-    """``POST /threads/{id}/runs/{run}/cancel``: 202 while it has to be awaited, 200 for a run that has ended."""
+# Status and cancellation
+
+
+async def run_status(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}/runs/{run}``."""
+    return json_response(describe_run(await _find_run(service, exchange)), exchange.headers)
+
+
+async def cancel_run(service: Service, exchange: Exchange) -> Response:
+    """``POST /threads/{id}/runs/{run}/cancel``: 202 while the run is ending, 200 if it has ended or was queued."""
     thread_id, run_id = exchange.params
     runs, scope = service.runs, exchange.scope
     await service.check_agent(exchange, thread_id)
@@ -277,23 +284,23 @@ async def cancel(service: Service, exchange: Exchange) -> Reply:
     except NotFound:
         if runs.withdraw(scope, thread_id, run_id):
             answer = {"threadId": thread_id, "runId": run_id, "status": "cancelled", "cancelRequested": True}
-            return json_document(answer, exchange.headers)
-        record = await runs.cancel(scope, thread_id, run_id)  # its turn may have come just now
-    return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
+            return json_response(answer, exchange.headers)
+        record = await runs.cancel(scope, thread_id, run_id)  # it may have left the queue and begun in the meantime
+    return json_response(describe_run(record), exchange.headers, 202 if record.is_running else 200)
 
 
-async def cancel_thread(service: Service, exchange: Exchange) -> Reply:
-    """``POST /threads/{id}/cancel``: cancel the run that is on; 200 if there is none."""
+async def cancel_thread(service: Service, exchange: Exchange) -> Response:
+    """``POST /threads/{id}/cancel``: cancel the run in progress; 200 if there is none."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
     record = await service.runs.cancel_thread(exchange.scope, thread_id)
     if record is None:
         answer = {"threadId": thread_id, "runId": None, "status": "idle", "cancelRequested": False}
-        return json_document(answer, exchange.headers)
-    return json_document(run_document(record), exchange.headers, 202 if record.is_running else 200)
+        return json_response(answer, exchange.headers)
+    return json_response(describe_run(record), exchange.headers, 202 if record.is_running else 200)
 
 
-async def _record(service: Service, exchange: Exchange) -> RunRecord:
+async def _find_run(service: Service, exchange: Exchange) -> RunRecord:
     thread_id, run_id = exchange.params
     record = await service.store.run(exchange.scope, thread_id, run_id)
     if exchange.agent not in (None, record.agent):
@@ -301,35 +308,8 @@ async def _record(service: Service, exchange: Exchange) -> RunRecord:
     return record
 
 
-async def cursor_of(service: Service, exchange: Exchange, thread_id: str) -> int | None:
-    """Where a reader goes on. Raises ``Rejected`` for what is no number, ``CursorExpired`` for one of another log."""
-    text = _cursor_text(exchange)
-    if text is None:
-        return None
-    if is_tanstack(exchange.request):
-        text = text.partition(".")[0]  # the suffix of an added event
-    if not (text.isascii() and text.isdigit()):
-        raise Rejected(422, "bad_cursor", "a cursor is the id of an event of this thread, a number", "/after")
-    if len(text) > 18:
-        raise CursorExpired("no log has as many events")
-    after = int(text)
-    await service.store.read(exchange.scope, thread_id, after, until=after)
-    return after
-
-
-def _cursor_text(exchange: Exchange) -> str | None:
-    # A browser that reconnects asks for the same address again, so the header is the newer one.
-    return exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
-
-
-def _last_event_id(exchange: Exchange) -> int | None:
-    """Return the cursor of a request. It is checked only if the request comes back to a run (``cursor_of``)."""
-    text = _cursor_text(exchange)
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 18 else None
-
-
-def run_document(record: RunRecord) -> dict[str, Any]:
-    """How a run stands, as JSON."""
+def describe_run(record: RunRecord) -> dict[str, Any]:
+    """Return the status of a run as JSON."""
     return {
         "threadId": record.thread_id,
         "runId": record.run_id,
@@ -342,27 +322,3 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "startedAt": record.started_at,
         "endedAt": record.ended_at,
     }
-
-
-class Hearing:
-    """Hears whether a client hangs up while its request is being looked at."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._task: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> Hearing:
-        self._task = asyncio.create_task(self._listen())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def is_disconnected(self) -> bool:
-        """Whether it has hung up."""
-        return self._task is not None and self._task.done()
-
-    async def _listen(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass

@@ -1,8 +1,4 @@
-"""Layer: server. The handlers about threads: lists, views, the log, deletion.
-
-Below: ``exchange``, ``projection``, ``replay``, ``run_routes`` (a run as JSON, and cursors). Above: the table in
-``routes``.
-"""
+"""The handlers of threads: list, view, update, delete, and the log."""
 
 from __future__ import annotations
 
@@ -21,42 +17,45 @@ from aguila.offload import is_large, offload
 from aguila.protocol import replace
 from aguila.server.errors import Rejected
 from aguila.server.history.compact_log import compact_replay, wants_compact
+from aguila.server.http.event_stream import StreamPlan
+from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag
 from aguila.server.http.request_body import read_object
-from aguila.server.http.responses import Document, Reply, json_document
-from aguila.server.http.runs import cursor_of, flag, run_document
+from aguila.server.http.responses import BufferedResponse, Response, json_response
+from aguila.server.http.runs import describe_run
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
 from aguila.store import ThreadSummary, ThreadUpdate
 
 _MAX_PAGE = 500
-_DIGITS = 18  # of a position, which fits 64 bits
 _MAX_TITLE = 500  # characters
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which UTF-8 cannot hold
-_MAX_METADATA = 1 << 14
+_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded as UTF-8
+_MAX_METADATA = 1 << 14  # bytes of JSON
 
 
-async def threads(service: Service, exchange: Exchange) -> Reply:
-    """``GET /threads``: summaries, last updated first; below ``/agents/{name}`` those of that agent."""
-    archived = flag(exchange, "archived", default=None)
-    found, more = await thread_page(service, exchange, cursor="before", agent=exchange.agent, archived=archived)
-    return json_document({"threads": [summary_document(one) for one in found], "next": more}, exchange.headers)
+async def list_threads(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads``: summaries, last updated first. Below ``/agents/{name}``: those of that agent."""
+    archived = read_flag(exchange, "archived", default=None)
+    found, more = await read_thread_page(service, exchange, cursor="before", agent=exchange.agent, archived=archived)
+    return json_response({"threads": [describe_thread(one) for one in found], "next": more}, exchange.headers)
 
 
-async def thread_page(
+async def read_thread_page(
     service: Service, exchange: Exchange, *, cursor: str, agent: str | None, archived: bool | None
 ) -> tuple[Sequence[ThreadSummary], str | None]:
-    """Read one page of threads, and the cursor of the next one. ``cursor`` is the name of the query parameter.
+    """Read a page of thread summaries, and the cursor of the next page; None if this is the last.
 
-    Raises ``Rejected``.
+    ``cursor`` is the name of the query parameter that has the cursor. Raises ``Rejected``.
     """
     query = exchange.request.query
     text = query.get("limit", "50")
-    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
-        raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
+    if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
+        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {_MAX_PAGE}", "/limit")
     limit = int(text)
     before = query.get(cursor)
-    if before is not None and (not (before.isascii() and before.isdigit()) or len(before) > _DIGITS):
-        raise Rejected(422, "bad_cursor", f"{cursor} is what the previous page gave as next", f"/{cursor}")
+    if before is not None and (not is_number(before) or len(before) > MAX_DIGITS):
+        raise Rejected(
+            422, "bad_cursor", f"{cursor} is not a cursor; use the cursor that the previous page returned", f"/{cursor}"
+        )
     found = await service.store.threads(
         exchange.scope,
         limit=limit,
@@ -67,8 +66,8 @@ async def thread_page(
     return found, str(found[-1].position) if len(found) == limit else None
 
 
-async def thread(service: Service, exchange: Exchange) -> Reply:
-    """``GET /threads/{id}``: messages, state, open interrupts and calls, with the sequence number they cover."""
+async def get_thread(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}``: messages, state, open interrupts, pending calls, and the last event they include."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
     view = await service.runs.projections.load(exchange.scope, thread_id, exchange.request.query.get("run"))
@@ -77,82 +76,93 @@ async def thread(service: Service, exchange: Exchange) -> Reply:
     interrupts = await find_open_interrupts(service.store, exchange.scope, view)
     answer = {
         "threadId": thread_id,
-        **_described(summary),
+        **_describe_metadata(summary),
         "messages": view.conversation.messages,
         "state": view.conversation.state,
         "interrupts": interrupts,
-        # While a run is on, it may still answer them.
+        # A run in progress may still answer its calls.
         "pendingToolCallIds": [] if view.is_running else [call.id for call in view.conversation.pending_tool_calls],
         "last": view.last,
         "tip": view.tip,
-        "runs": [run_document(record) for record in records],
+        "runs": [describe_run(record) for record in records],
     }
     if is_large(view.conversation.messages) or is_large(view.conversation.state):
-        return await offload(json_document, answer, exchange.headers, is_large=True)
-    return json_document(answer, exchange.headers)
+        return await offload(json_response, answer, exchange.headers, is_large=True)
+    return json_response(answer, exchange.headers)
 
 
-async def update_thread(service: Service, exchange: Exchange) -> Reply:
+async def update_thread(service: Service, exchange: Exchange) -> Response:
     """``PATCH /threads/{id}``: change the title, the archived flag or the metadata."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
     body = await read_object(service, exchange)
     unknown = sorted(body.keys() - {"title", "archived", "metadata"})
     if unknown:
-        raise Rejected(422, "unknown_member", "a thread has title, archived and metadata to change", f"/{unknown[0]}")
+        raise Rejected(
+            422,
+            "unknown_member",
+            f"{unknown[0]!r} cannot be changed; send title, archived or metadata",
+            f"/{unknown[0]}",
+        )
     metadata = body.get("metadata", UNSET)
     if not (metadata is UNSET or metadata is None or is_object(metadata)):
-        raise Rejected(422, "bad_metadata", "metadata is a JSON object or null", "/metadata")
-    update = thread_update(body.get("title", UNSET), body.get("archived", UNSET), title_at="/title")
+        raise Rejected(422, "bad_metadata", "metadata is neither a JSON object nor null", "/metadata")
+    update = check_thread_update(body.get("title", UNSET), body.get("archived", UNSET), title_at="/title")
     if metadata is not UNSET:
         stored = None if metadata is None else encode(metadata)
         if stored is not None and len(stored) > _MAX_METADATA:
-            raise Rejected(422, "too_large", f"metadata has at most {_MAX_METADATA} bytes of JSON", "/metadata")
+            raise Rejected(
+                422,
+                "too_large",
+                f"metadata has {len(stored)} bytes of JSON; at most {_MAX_METADATA} are allowed",
+                "/metadata",
+            )
         update = replace(update, metadata=stored)
     summary = await service.store.update_thread(exchange.scope, thread_id, update)
-    return json_document(summary_document(summary), exchange.headers)
+    return json_response(describe_thread(summary), exchange.headers)
 
 
-def thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
-    """Check what a request changes of a thread. Raises ``Rejected``."""
+def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
+    """Check the title and the archived flag that a request sends. Raises ``Rejected``."""
     if isinstance(title, str):
-        is_good = len(title) <= _MAX_TITLE and _SURROGATE.search(title) is None
+        is_valid = len(title) <= _MAX_TITLE and _SURROGATE.search(title) is None
     else:
-        is_good = title is UNSET or title is None
-    if not is_good:
-        raise Rejected(422, "bad_title", f"a title is a string of up to {_MAX_TITLE} characters, or null", title_at)
+        is_valid = title is UNSET or title is None
+    if not is_valid:
+        raise Rejected(
+            422, "bad_title", f"the title is not a string of up to {_MAX_TITLE} characters, or null", title_at
+        )
     if not (archived is UNSET or isinstance(archived, bool)):
-        raise Rejected(422, "bad_archived", "archived is true or false", "/archived")
+        raise Rejected(422, "bad_archived", "archived is neither true nor false", "/archived")
     return ThreadUpdate(title=title, archived=archived)
 
 
-async def delete_thread(service: Service, exchange: Exchange) -> Reply:
-    """``DELETE /threads/{id}``: everything in it, its files too."""
+async def delete_thread(service: Service, exchange: Exchange) -> Response:
+    """``DELETE /threads/{id}``: delete the thread with its log and its files."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
     try:
         await service.store.delete_thread(exchange.scope, thread_id)
     except ThreadBusy as error:
-        message = f"run {error.run.run_id} is on; cancel it first"
+        message = f"run {error.run.run_id} is in progress; cancel it before you delete the thread"
         raise Rejected(409, "thread_busy", message) from None
-    return Document(status=204, headers=exchange.headers)
+    return BufferedResponse(status=204, headers=exchange.headers)
 
 
-async def thread_events(service: Service, exchange: Exchange) -> Reply:
-    """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run that is on."""
+async def thread_events(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run in progress."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
     summary = await service.store.thread(exchange.scope, thread_id)
-    after = await cursor_of(service, exchange, thread_id)
+    after = await read_cursor(service, exchange, thread_id)
     after = 0 if after is None else after
     replay = None
     if wants_compact(exchange.request):
         records = await service.store.runs(exchange.scope, thread_id)
         replay = compact_replay(service.store, records, service.warn)
     watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
-    return service.stream(
-        exchange,
-        thread_id,
+    plan = StreamPlan(
+        thread_id=thread_id,
         after=after,
         until=summary.last,
         is_live=summary.is_running,
@@ -160,10 +170,11 @@ async def thread_events(service: Service, exchange: Exchange) -> Reply:
         fails_in_band=False,
         watched=watched,
     )
+    return service.stream(exchange, plan)
 
 
-def summary_document(thread: ThreadSummary) -> dict[str, Any]:
-    """A thread of a list, as JSON."""
+def describe_thread(thread: ThreadSummary) -> dict[str, Any]:
+    """Return the summary of a thread as JSON."""
     return {
         "threadId": thread.thread_id,
         "createdAt": thread.created_at,
@@ -172,11 +183,11 @@ def summary_document(thread: ThreadSummary) -> dict[str, Any]:
         "runs": thread.runs,
         "isRunning": thread.is_running,
         "runningRunId": thread.running,
-        **_described(thread),
+        **_describe_metadata(thread),
     }
 
 
-def _described(thread: ThreadSummary) -> dict[str, Any]:
+def _describe_metadata(thread: ThreadSummary) -> dict[str, Any]:
     return {
         "agent": thread.agent,
         "title": thread.title,

@@ -21,8 +21,8 @@ from aguila.errors import NotFound
 from aguila.offload import LARGE, offload
 from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.history.stored_input import decode_body, load_input
-from aguila.server.http.responses import Framing, WrappedFraming
-from aguila.server.limits import STORED
+from aguila.server.http.framing import Framing, WrappedFraming
+from aguila.server.limits import UNLIMITED
 from aguila.server.runs.start_request import StartRequest
 from aguila.store import RunRecord, Store
 from aguila.stream.json_values import json_equal
@@ -154,17 +154,17 @@ class SentRunId(WrappedFraming):
         self._old = b'"runId":' + msgspec.json.encode(stored)
         self._new = b'"runId":' + msgspec.json.encode(sent)
 
-    def batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
-        return self._framing.batch(first, [self._rename(event) for event in events])
+        return self.inner.frame_batch(first, [self._rename(event) for event in events])
 
-    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return self._framing.large(number, self._rename(event))
+        return self.inner.frame_large(number, self._rename(event))
 
-    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        return self._framing.events([self._renamed(event) for event in events], number)
+        return self.inner.frame_events([self._renamed(event) for event in events], number)
 
     def stored_run_id(self, run_id: str) -> str:
         """See ``Framing``."""
@@ -177,7 +177,7 @@ class SentRunId(WrappedFraming):
         return event.replace(self._old, self._new) if event.count(self._old) == 1 else self._rename_decoded(event)
 
     def _rename_decoded(self, data: bytes) -> bytes:
-        event = decode_event(data, strict=True, max_size=STORED)
+        event = decode_event(data, strict=True, max_size=UNLIMITED)
         if event is None:
             return data
         event = self._renamed(event)

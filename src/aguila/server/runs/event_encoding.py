@@ -35,9 +35,9 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.server.limits import STORED
+from aguila.server.limits import UNLIMITED
 
-_strict = EventDecoder(strict=True, max_size=STORED)  # how much it may be is checked here
+_strict = EventDecoder(strict=True, max_size=UNLIMITED)  # how much it may be is checked here
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 _decode = msgspec.json.Decoder(Event).decode
@@ -149,9 +149,11 @@ def is_large_event(event: Event) -> bool:
 async def encode_all_checked(events: Sequence[Event]) -> list[bytes]:
     """What ``encode_checked`` gives for each of these events; the event loop is not held by large ones."""
     if not any(map(is_large_event, events)):
-        return [encode_checked(event, STORED) for event in events]
+        return [encode_checked(event, UNLIMITED) for event in events]
     return [
-        await offload(encode_checked_large, event, STORED) if is_large_event(event) else encode_checked(event, STORED)
+        await offload(encode_checked_large, event, UNLIMITED)
+        if is_large_event(event)
+        else encode_checked(event, UNLIMITED)
         for event in events
     ]
 

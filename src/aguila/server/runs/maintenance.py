@@ -17,7 +17,7 @@ from aguila.server.runs.event_encoding import encode_checked
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings
-from aguila.server.store_health import Outage
+from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, RunEnd, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
@@ -42,14 +42,14 @@ class Maintenance:
         remote: RemoteRuns,
         *,
         owner: str,
-        outage: Outage,
+        store_health: StoreHealth,
         settings: Settings,
     ) -> None:
         self._store = store
         self._live = live
         self._remote = remote
         self._owner = owner
-        self._outage = outage
+        self._store_health = store_health
         self._settings = settings
         self._pruned_at = 0.0
 
@@ -70,7 +70,7 @@ class Maintenance:
         except TimeoutError:
             if self._store.wrote_at <= began:  # else it has much to do, and does it
                 raise StoreUnavailable(f"it did not write anything for {seconds:g} seconds") from None
-        self._outage.over(began)
+        self._store_health.record_success(began)
 
     async def _run_periodically(self) -> None:
         while True:
@@ -80,10 +80,10 @@ class Maintenance:
                 await self._remote.renew()
                 await self.recover()
                 await self._prune()
-                if self._outage.is_on:  # all of this may have been no more than reading
+                if self._store_health.is_failing:  # all of this may have been no more than reading
                     await self.check_store()
             except StoreUnavailable as error:
-                self._outage.began(error)
+                self._store_health.record_failure(error)
             except Exception:  # noqa: BLE001 - the keeper must not die
                 _log.exception("looking after the runs failed; trying again")
 

@@ -45,10 +45,10 @@ from aguila.errors import (
     TooManyRuns,
 )
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
-from aguila.server.errors import Disconnected, Rejected, draining
+from aguila.server.errors import Disconnected, Rejected, draining_error
 from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
-from aguila.server.http.responses import Watched, is_terminal
+from aguila.server.http.event_stream import WatchedRun, is_terminal
 from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
 from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
 from aguila.server.runs.derived_runs import latest_derived, resolve_run
@@ -62,7 +62,7 @@ from aguila.server.runs.thread_queue import ThreadQueues
 from aguila.server.runs.unstored import UnstoredStart, begin_unstored
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings
-from aguila.server.store_health import Outage
+from aguila.server.store_health import StoreHealth
 from aguila.store import MemoryStore, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
@@ -83,7 +83,7 @@ class Runs:
     def __init__(self, agents: Mapping[str, Any], store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
         self.projections = Projections(store, history=settings.history, warn=warn)
-        self.outage = Outage()
+        self.store_health = StoreHealth()
         self.owner = new_id()
         self.is_draining = False
         self.has_queue = settings.busy == "queue"
@@ -105,7 +105,7 @@ class Runs:
         self._queues = ThreadQueues()
         self._maintenance_tasks: list[asyncio.Task[None]] = []
         self.maintenance = Maintenance(
-            store, self.live, self._remote, owner=self.owner, outage=self.outage, settings=settings
+            store, self.live, self._remote, owner=self.owner, store_health=self.store_health, settings=settings
         )
 
     @property
@@ -209,7 +209,7 @@ class Runs:
         """Why no new run of this scope can begin now, if so."""
         limits = self._settings.limits
         if self.is_draining:
-            return draining()
+            return draining_error()
         if self._admitted.get(scope, 0) >= limits.runs_per_scope or self._admitted_total >= limits.runs:
             return _too_many_runs()
         return None
@@ -252,7 +252,7 @@ class Runs:
         is_optimistic = not has_answers
         while True:
             if self.is_draining:
-                raise draining()
+                raise draining_error()
             request = asked
             if has_answers:
                 await self._check_agent(asked)
@@ -395,19 +395,19 @@ class Runs:
             max_running=settings.limits.runs_per_scope,
             agent=asked.agent,
         )
-        self.outage.over(began)
+        self.store_health.record_success(began)
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.
         claims = plan.claims if plan.replay is None else ()
         live = LiveRun(
             store,
             lease,
             root_run_id=plan.root_run_id,
-            window=settings.window,
+            window=settings.coalesce,
             claims=claims,
             max_event=settings.limits.event,
             max_held=settings.max_held,
             sends_on_interrupt=self.sends_on_interrupt,
-            outage=self.outage,
+            store_health=self.store_health,
             loop=self._loop,
         )
         beginning = RunContextLoader(
@@ -493,14 +493,14 @@ class Runs:
         """Whether nobody watches a run."""
         return await (self._remote.cancel_if_unwatched(run) if live is None else live.is_unwatched())
 
-    def find_watched(self, run: RunRecord) -> Watched | None:
+    def find_watched(self, run: RunRecord) -> WatchedRun | None:
         """What somebody who watches a run that is on has to join; None if the run has ended meanwhile."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
         if live is not None or run.owner == self.owner:
             return live
         return self._remote.get(run)
 
-    async def find_watched_on(self, scope: str, thread_id: str) -> Watched | None:
+    async def find_watched_on(self, scope: str, thread_id: str) -> WatchedRun | None:
         """The same for the run that is on, on a thread."""
         for key, live in self.live.items():
             if key[:2] == (scope, thread_id):

@@ -36,7 +36,7 @@ from aguila.server.runs.event_encoding import (
     is_large_event,
 )
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
-from aguila.server.store_health import Outage
+from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, RunEnd, Store
 from aguila.stream.one_text import TextSequencer
 
@@ -81,13 +81,13 @@ class LiveRun:
         "_last_flush",
         "_loop",
         "_max_event",
-        "_outage",
         "_pending",
         "_room_waiter",
         "_sends_on_interrupt",
         "_sequencer",
         "_store",
         "_store_error",
+        "_store_health",
         "_terminal",
         "_timer",
         "_window",
@@ -102,7 +102,7 @@ class LiveRun:
     )  # fmt: skip
 
     update_task = None
-    """See ``responses.Watched``: who watches a run of this process is known at once."""
+    """See ``event_stream.WatchedRun``: who watches a run of this process is known at once."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class LiveRun:
         max_event: int = MAX_SIZE,
         max_held: int | None = None,
         sends_on_interrupt: bool = False,
-        outage: Outage | None = None,
+        store_health: StoreHealth | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.lease = lease
-        self._outage = Outage() if outage is None else outage
+        self._store_health = StoreHealth() if store_health is None else store_health
         self.root_run_id = root_run_id
         self.viewers = Viewers()
         self.task: asyncio.Task[None] | None = None
@@ -270,7 +270,7 @@ class LiveRun:
             self.lose_lease(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run cannot go on without its log
             if isinstance(error, StoreUnavailable):
-                self._outage.began(error)
+                self._store_health.record_failure(error)
             else:
                 self._log_event("the run could not be stored", logging.ERROR, error=error)
             self._fail(error if isinstance(error, StoreError) else StoreUnavailable("the log refused the events"))
@@ -322,7 +322,7 @@ class LiveRun:
         is_late = self._flushing is not None and max(self._flushed_at, self._store.wrote_at) <= since
         if is_late and self._store_error is None and not self._has_ended:
             error = StoreUnavailable("what was to be stored is waiting for too long")
-            self._outage.began(error)
+            self._store_health.record_failure(error)
             self._fail(error)
             self._end_viewers()
 
@@ -428,7 +428,7 @@ class LiveRun:
                 self.lose_lease(error)
                 return "lost"
             except StoreUnavailable as error:
-                self._outage.began(error)
+                self._store_health.record_failure(error)
             finally:
                 if late is not None:
                     late.cancel()

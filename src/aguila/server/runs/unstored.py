@@ -104,7 +104,7 @@ async def begin_unstored(
         store,
         lease,
         root_run_id=seen.run_id,
-        window=settings.window,
+        window=settings.coalesce,
         max_event=settings.limits.event,
         max_held=settings.max_held,
     )

@@ -87,7 +87,7 @@ class RemoteRun:
     def __init__(self, store: Store, key: Key, name: str, seconds: float, forget: Callable[[], None]) -> None:
         self.viewers = Viewers()
         self.update_task: asyncio.Task[None] | None = None
-        """See ``responses.Watched``."""
+        """See ``event_stream.WatchedRun``."""
         self._store = store
         self._key = key
         self._name = name

@@ -28,8 +28,8 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.auth import Request
-from aguila.server.http.responses import SSEFraming
-from aguila.server.limits import STORED
+from aguila.server.http.framing import SSEFraming
+from aguila.server.limits import UNLIMITED
 
 BINDING: Final = "tanstack:interruptBinding"
 """The member of an interrupt's metadata without which the client shows a question but takes no answer."""
@@ -65,28 +65,28 @@ class TanStackFraming(SSEFraming):
         super().__init__(*arguments)
         self.adapter = StreamAdapter()
 
-    def batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
         if not any(event.startswith(_CONCERNED) for event in events):
-            return super().batch(first, events)
+            return super().frame_batch(first, events)
         return b"".join([self._one(number, event) for number, event in enumerate(events, first)])
 
-    def large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return (self._one(number, event),) if event.startswith(_CONCERNED) else super().large(number, event)
+        return (self._one(number, event),) if event.startswith(_CONCERNED) else super().frame_large(number, event)
 
-    def events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
-        return super().events([one for event in events for one in self.adapter.expand(event)], number)
+        return super().frame_events([one for event in events for one in self.adapter.expand(event)], number)
 
     def _one(self, number: int, data: bytes) -> bytes:
-        event = decode_event(data, strict=True, max_size=STORED) if data.startswith(_CONCERNED) else None
+        event = decode_event(data, strict=True, max_size=UNLIMITED) if data.startswith(_CONCERNED) else None
         if event is None:
-            return super().batch(number, [data])
+            return super().frame_batch(number, [data])
         *added, last = self.adapter.expand(event)
-        write = super().events
+        write = super().frame_events
         frames = [b"id: %d.%d\n%b" % (number - 1, place, write([one])) for place, one in enumerate(added, 1)]
-        return b"".join([*frames, super().batch(number, [data]) if last is event else write([last], number)])
+        return b"".join([*frames, super().frame_batch(number, [data]) if last is event else write([last], number)])
 
 
 class StreamAdapter:
@@ -103,7 +103,7 @@ class StreamAdapter:
         """Take in events that the reader has already."""
         for data in events:
             if data.startswith(_CALLS):
-                event = decode_event(data, strict=True, max_size=STORED)
+                event = decode_event(data, strict=True, max_size=UNLIMITED)
                 if event is not None:
                     self.expand(event)
 

@@ -20,8 +20,9 @@ from aguila.protocol import (
 from aguila.protocol.parts import ContentPart, TextPart, parts_of
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
-from aguila.server.http.responses import Reply, json_document
-from aguila.server.http.runs import cursor_of, run_stream
+from aguila.server.http.parameters import read_cursor
+from aguila.server.http.responses import Response, json_response
+from aguila.server.http.runs import stream_run
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import bind_interrupts, parse_json
@@ -29,7 +30,7 @@ from aguila.server.tanstack.events import bind_interrupts, parse_json
 _MAX_PAGE = 1_000
 
 
-async def root(service: Service, exchange: Exchange) -> Reply:
+async def root(service: Service, exchange: Exchange) -> Response:
     """``GET /``: hydrate a thread (``?threadId=``) or join a run (``?offset=-1&runId=``); 405 without these."""
     query = exchange.request.query
     if "runId" in query and "offset" in query:
@@ -40,7 +41,7 @@ async def root(service: Service, exchange: Exchange) -> Reply:
     raise Rejected(405, "method_not_allowed", message, headers={"allow": "POST"})
 
 
-async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Reply:
+async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Response:
     """Answer with the messages, the run that is on, and the interrupts that wait for an answer.
 
     The messages of a run that is on are left out: the client joins it, and rebuilds them from its events.
@@ -51,7 +52,7 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
     try:
         view = await runs.projections.load(exchange.scope, thread_id)
     except NotFound:  # a new chat hydrates too
-        return json_document(_hydration([], None, None, []), exchange.headers)
+        return json_response(_hydration([], None, None, []), exchange.headers)
     messages: Sequence[Message] = view.conversation.messages
     active = interrupted = None
     interrupts: Sequence[Interrupt] = []
@@ -72,8 +73,8 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Repl
         return answer
 
     if is_large(messages):
-        return await offload(lambda: json_document(page(), exchange.headers, is_large=True))
-    return json_document(page(), exchange.headers)
+        return await offload(lambda: json_response(page(), exchange.headers, is_large=True))
+    return json_response(page(), exchange.headers)
 
 
 def _page_of(request: Request) -> tuple[int | None, str | None]:
@@ -98,7 +99,7 @@ def _hydration(
     }
 
 
-async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
+async def _join(service: Service, exchange: Exchange, run_id: str) -> Response:
     """Answer with the events of a run from its first, then live until its end. The request names no thread."""
     offset = exchange.request.query["offset"]
     if offset != "-1":
@@ -110,9 +111,9 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Reply:
         raise NotFound(f"no run {run_id!r} in the threads that were updated last")
     await service.check_agent(exchange, thread_id)
     record = await service.store.run(exchange.scope, thread_id, run_id)
-    after = await cursor_of(service, exchange, thread_id)
+    after = await read_cursor(service, exchange, thread_id)
     framing = service.framing(exchange, exchange.request.query.get("protocolVersion"), thread_id, run_id)
-    return await run_stream(service, exchange, record, after, framing=framing)
+    return await stream_run(service, exchange, record, after, framing=framing)
 
 
 # Messages as the client has them

@@ -1,0 +1,243 @@
+"""Frame events as the bytes of one response: SSE or protobuf, in the dialect of the reader.
+
+Stored events are JSON already. They are decoded only if the dialect changes them.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from aguila.codec import decode_event, encode_event
+from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
+from aguila.codec.dialects.translator import translated_types
+from aguila.codec.json.encoder import encode_large
+from aguila.codec.logs import RunLogContext
+from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
+from aguila.codec.notices import Notice, Warn, log_notice
+from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
+from aguila.offload import LARGE
+from aguila.protocol import Event
+from aguila.server.limits import UNLIMITED
+from aguila.server.runs.event_encoding import is_large_event
+from aguila.stream.patch import apply_patch
+
+_STARTED = b'{"type":"RUN_STARTED"'
+_STATE_DELTA = b'{"type":"STATE_DELTA"'
+_ATTRIBUTION = b'"subagentRunId":'
+
+# The members that 1.1 has and 1.0 has not. An event without these bytes is the same in both versions.
+_VERSION = b'"protocolVersion":'
+_ENCRYPTED = b'"encryptedValueType":'
+
+_ID_LINE = re.compile(rb"^id: \d+\n", re.MULTILINE)
+
+
+class Framing(ABC):
+    """Frames events for one response, in the dialect of its reader.
+
+    ``link`` returns the URL of a file that the reader may download.
+    """
+
+    media_type: str
+    heartbeat: bytes | None = None
+    """A comment that keeps an idle stream alive; None if the media type has no comments."""
+
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
+        self.dialect = dialect
+        self.translator = (
+            None if dialect.is_current else Translator(dialect, link=link, apply_patch=apply_patch, warn=self._warn)
+        )
+        self.warn: Warn = log_notice
+        self.log_context: RunLogContext | None = None
+        """The thread and run that notices about this stream name."""
+        self._changed_types = None if dialect.is_current else _match_changed_types(dialect)
+        self._warned: set[str] = set()
+
+    @abstractmethod
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """Frame stored events; ``first`` is the sequence number of the first one."""
+
+    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """Frame one large stored event. It is returned in pieces, so that it is not copied into a frame."""
+        return (self.frame_batch(number, [event]),)
+
+    @abstractmethod
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """Frame events that are not in the log. The last frame gets the sequence number ``number``."""
+
+    def frame_event(self, event: Event, number: int | None = None) -> bytes:
+        """Frame one event that is not in the log."""
+        return self.frame_events([event], number)
+
+    def stored_run_id(self, run_id: str) -> str:
+        """Return the run id in the log for a run id that the reader sees."""
+        return run_id
+
+    def needs_state(self, event: bytes) -> bool:
+        """Return whether ``translator.supply_state`` has to be called before this event is framed."""
+        return event.startswith(_STATE_DELTA) and self.translator is not None and self.translator.needs_state
+
+    def try_frame_batch(self, first: int, events: Sequence[bytes]) -> bytes | None:
+        """Frame stored events; return None if ``needs_state`` may become true for one of them."""
+        return None if self._may_need_state(events) else self.frame_batch(first, events)
+
+    def _may_need_state(self, events: Sequence[bytes]) -> bool:
+        if self.translator is None or not self.dialect.state_baseline:
+            return False
+        # Lists, because a generator takes twice as long.
+        if not self.translator.needs_state and not any([event.startswith(_STARTED) for event in events]):  # noqa: C419
+            return False
+        return any([event.startswith(_STATE_DELTA) for event in events])  # noqa: C419
+
+    def _translate(self, events: Sequence[Event]) -> list[Any]:
+        translator = self.translator
+        return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
+
+    def _is_unchanged(self, body: bytes) -> bool:
+        """Return whether the dialect leaves these stored events as they are, whether framed or not."""
+        if self._changed_types is None:
+            return True
+        if self.dialect.protocol_version == "1.0":
+            return _VERSION not in body and _ENCRYPTED not in body
+        return (self.dialect.subagents or _ATTRIBUTION not in body) and self._changed_types.search(body) is None
+
+    def _warn(self, notice: Notice) -> None:
+        if notice.rule + notice.message not in self._warned:  # once per stream, not once per token
+            self._warned.add(notice.rule + notice.message)
+            with nullcontext() if self.log_context is None else self.log_context:
+                self.warn(notice)
+
+
+@cache
+def _match_changed_types(dialect: Dialect) -> re.Pattern[bytes]:
+    """Compile a pattern for the event types that a dialect may change. It starts with fixed text, which is fast."""
+    return re.compile(b'\\{"type":"(?:' + "|".join(translated_types(dialect)).encode() + b')"')
+
+
+class SSEFraming(Framing):
+    """Server-sent events; the id is the sequence number. LF only (SSE-5).
+
+    If the dialect turns one event into several frames, the last frame has the id. If it drops an event, the id of the
+    next frame covers it. A reader that resumes before that frame has the event translated again.
+    """
+
+    media_type = SSE_MEDIA_TYPE
+    heartbeat = b":\n\n"
+
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``."""
+        body = b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(events, first)])
+        if self._is_unchanged(body):
+            return body
+        return b"".join(
+            [_join_frames(self._translate_stored(event), number) for number, event in enumerate(events, first)]
+        )
+
+    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+        """See ``Framing``."""
+        documents = self._translate_stored(event)
+        if not documents:
+            return ()
+        pieces = [piece for data in documents[:-1] for piece in (b"data: ", data, b"\n\n")]
+        return (*pieces, b"id: %d\ndata: " % number, documents[-1], b"\n\n")
+
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        documents = [
+            encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
+        ]
+        return _join_frames(documents, number)
+
+    def _translate_stored(self, data: bytes) -> list[bytes]:
+        """Translate a stored event into the JSON documents that the reader receives: none, one or several."""
+        if self._is_unchanged(data):
+            return [data]
+        if self.dialect.protocol_version == "1.0" and data.startswith(_STARTED) and not _has_free_members(data):
+            # Nearly always the only change for 1.0, so the event need not be decoded. No string can contain these
+            # bytes, because its quotes would be escaped.
+            return [data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)]
+        event = decode_event(data, strict=True, max_size=UNLIMITED)
+        if event is None:
+            return []
+        encode_one = encode_large if len(data) > LARGE else encode_event
+        return [data if one is event else encode_one(one) for one in self._translate([event])]
+
+
+def _has_free_members(started: bytes) -> bool:
+    """Return whether a RUN_STARTED has members that may contain any JSON."""
+    return b'"input":' in started or b'"metadata":' in started or b'"rawEvent":' in started
+
+
+def _join_frames(documents: Sequence[bytes], number: int | None) -> bytes:
+    """Frame JSON documents. The last frame gets the id."""
+    if not documents:
+        return b""
+    frames = [b"data: %b\n\n" % data for data in documents]
+    if number is not None:
+        frames[-1] = b"id: %d\n%b" % (number, frames[-1])
+    return b"".join(frames)
+
+
+class ProtobufFraming(Framing):
+    """Length-prefixed protobuf frames, which have neither ids nor comments."""
+
+    media_type = PROTOBUF_MEDIA_TYPE
+
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
+        super().__init__(replace(dialect, reasoning="none") if dialect.reasoning == "thinking" else dialect, link)
+        self._encoder = ProtobufEncoder(warn=self._warn)
+
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``. Raises ``EncodeError`` for an event that protobuf cannot carry."""
+        decoded = (decode_event(data, strict=True, max_size=UNLIMITED) for data in events)
+        return self.frame_events([event for event in decoded if event is not None])
+
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        return b"".join([self._encoder.encode(event) for event in self._translate(events)])
+
+
+class WrappedFraming(Framing):
+    """Base of framings that change events or frames, and leave the rest to an inner framing."""
+
+    def __init__(self, framing: Framing) -> None:
+        super().__init__()
+        self.media_type = framing.media_type
+        self.heartbeat = framing.heartbeat
+        self.dialect = framing.dialect
+        self.translator = framing.translator
+        self.inner = framing
+
+
+class FramingWithoutIds(WrappedFraming):
+    """Omits the ``id:`` lines, for a run that is not stored and so has no cursor."""
+
+    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+        """See ``Framing``."""
+        body = self.inner.frame_batch(first, events)
+        # Every line of SSE data starts with "data: ", so an id line is never part of an event.
+        return body if self.media_type != SSE_MEDIA_TYPE else _ID_LINE.sub(b"", body)
+
+    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+        """See ``Framing``."""
+        return self.inner.frame_events(events)
+
+
+def framing_for(media_type: str, dialect: Dialect = CURRENT, link: Link | None = None) -> Framing:
+    """Return the framing for a reader that accepts ``media_type`` in this dialect.
+
+    Without the protobuf extra it is always SSE, which every client reads (PB-2).
+    """
+    if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
+        return ProtobufFraming(dialect, link)
+    return _CURRENT_SSE if dialect.is_current else SSEFraming(dialect, link)
+
+
+_CURRENT_SSE = SSEFraming()  # without a translator it has no state, so all readers of this version share it

@@ -1,0 +1,56 @@
+"""Read query parameters and cursors of a request."""
+
+from __future__ import annotations
+
+from aguila.errors import CursorExpired
+from aguila.server.errors import Rejected
+from aguila.server.service import Exchange, Service
+from aguila.server.tanstack.events import is_tanstack
+
+MAX_DIGITS = 18
+"""Digits of a number that fits into 64 bits."""
+
+
+def read_flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | None:
+    """Read a query parameter that is ``true`` or ``false``. Raises ``Rejected``."""
+    text = exchange.request.query.get(name)
+    if text is None:
+        return default
+    if text not in ("true", "false"):
+        raise Rejected(422, "bad_parameter", f"{name} is {text!r}; use true or false", f"/{name}")
+    return text == "true"
+
+
+def is_number(text: str) -> bool:
+    """Return whether a parameter consists of ASCII digits."""
+    return text.isascii() and text.isdigit()
+
+
+async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> int | None:
+    """Read the cursor of a request; None if there is none.
+
+    Raises ``Rejected`` if it is not a number, ``CursorExpired`` if the log of the thread has no such event.
+    """
+    text = _cursor_text(exchange)
+    if text is None:
+        return None
+    if is_tanstack(exchange.request):
+        text = text.partition(".")[0]  # without the suffix of an added event
+    if not is_number(text):
+        raise Rejected(422, "bad_cursor", "the cursor is not a number; use the id of an event of this thread", "/after")
+    if len(text) > MAX_DIGITS:
+        raise CursorExpired("the log has no event with this number")
+    after = int(text)
+    await service.store.read(exchange.scope, thread_id, after, until=after)
+    return after
+
+
+def peek_cursor(exchange: Exchange) -> int | None:
+    """Return the cursor of a request without checking it against the log; None if it is not a number."""
+    text = _cursor_text(exchange)
+    return int(text) if text is not None and is_number(text) and len(text) <= MAX_DIGITS else None
+
+
+def _cursor_text(exchange: Exchange) -> str | None:
+    # A browser reconnects to the same URL, so the header is newer than the parameter.
+    return exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
