@@ -61,6 +61,11 @@ def _restored(kind: type[AguilaError], args: tuple[Any, ...]) -> AguilaError:
     return error
 
 
+def rule_help(rule: str) -> str:
+    """Return the link to the explanation of a rule."""
+    return f"docs/rules.md#{rule.lower()}"
+
+
 class ProtocolError(AguilaError):
     """The peer violated the protocol.
 
@@ -89,7 +94,7 @@ class ProtocolError(AguilaError):
     @property
     def help(self) -> str:
         """Where the rule is explained: a link into docs/rules.md."""
-        return f"docs/rules.md#{self.rule.lower()}"
+        return rule_help(self.rule)
 
     def __str__(self) -> str:
         where = "" if self.index is None else f"event {self.index}: "

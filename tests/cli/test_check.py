@@ -350,6 +350,16 @@ def test_the_exit_status_says_what_was_found(tmp_path: Path) -> None:
         assert done.stdout == b""
 
 
+def test_the_text_links_each_broken_rule_to_its_explanation_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(jsonl(run(event("WINGS"), event("TAIL"), event("TEXT_MESSAGE_END", messageId="m"))))
+    helps = [line for line in check(str(path)).stdout.decode().splitlines() if line.startswith("help: ")]
+    assert helps == [
+        "help: PROC-3 is explained in docs/rules.md#proc-3",
+        "help: STR-2 is explained in docs/rules.md#str-2",
+    ]
+
+
 def test_rules_can_be_left_out_and_the_standard_input_read() -> None:
     stream = jsonl(run(start={"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
     assert check("-", stdin=stream).returncode == 1
@@ -381,7 +391,8 @@ def test_as_junit_each_broken_rule_is_a_failed_case(tmp_path: Path) -> None:
     suite = ElementTree.fromstring(check(str(path), "--format", "junit").stdout)[0]
     assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
     assert [case.get("name") for case in suite] == ["PROC-3", "LIFE-15"]
-    assert len((suite[0][0].text or "").splitlines()) == 2
+    *found, link = (suite[0][0].text or "").splitlines()
+    assert (len(found), link) == (2, "See docs/rules.md#proc-3")
     path.write_bytes(jsonl(GOOD))
     suite = ElementTree.fromstring(as_junit(check_file(str(path), format_=None, input_file=None)))[0]
     assert [(case.get("name"), len(case)) for case in suite] == [("follows the protocol", 0)]

@@ -44,11 +44,12 @@ def report(checked: Checked, form: ReportFormat) -> str:
 
 
 def as_text(checked: Checked) -> str:
-    """Format one line for each finding, and a summary."""
+    """Format one line for each finding, one for each rule with a link to its explanation, and a summary."""
     lines: list[str] = []
     for finding in checked.findings:
         before = f"stream {finding.stream}, " if checked.streams > 1 else ""
         lines.append(f"{finding.level}: {before}{finding}")
+    lines += [f"help: {rule} is explained in {link}" for rule, link in _links(checked.findings).items()]
     errors = sum(finding.level == "error" for finding in checked.findings)
     warnings = sum(finding.level == "warning" for finding in checked.findings)
     of = f"{counted(checked.events, 'event')} ({checked.format}) from {checked.target}"
@@ -57,6 +58,10 @@ def as_text(checked: Checked) -> str:
     verdict = "no violations" if checked.is_clean else f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     lines.append(f"{of}: {verdict}")
     return "\n".join(lines)
+
+
+def _links(findings: list[Finding]) -> dict[str, str]:
+    return {finding.rule: finding.help for finding in findings}
 
 
 def as_json(checked: Checked) -> str:
@@ -77,7 +82,7 @@ def as_junit(checked: Checked) -> str:
     for rule, findings in rules.items():
         case = ElementTree.SubElement(suite, "testcase", classname=_xml(checked.target), name=rule)
         failure = ElementTree.SubElement(case, "failure", type=findings[0].level, message=_xml(findings[0].message))
-        failure.text = _xml("\n".join(str(finding) for finding in findings))
+        failure.text = _xml("\n".join([*map(str, findings), f"See {findings[0].help}"]))
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -14,7 +14,7 @@ import msgspec
 from aguila.codec import EventDecoder, encode_event
 from aguila.codec.compat import Level as Compat
 from aguila.codec.notices import Notice
-from aguila.errors import DecodeError, ProtocolError, SequenceError
+from aguila.errors import DecodeError, ProtocolError, SequenceError, rule_help
 from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream import ChunkExpander, Conversation, Reducer, Verifier
 from aguila.stream.consumer import Raw
@@ -38,6 +38,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: str | None = None
     path: str = ""
     stream: int = 0
+
+    @property
+    def help(self) -> str:
+        """Where the rule is explained: a link into docs/rules.md."""
+        return rule_help(self.rule)
 
     def __str__(self) -> str:
         """Format the finding on one line."""
