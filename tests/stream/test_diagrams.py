@@ -10,7 +10,8 @@ from aguila.stream import rules
 
 ROOT = pathlib.Path(__file__).parents[2]
 STREAM = ROOT / "src" / "aguila" / "stream"
-SOURCES = [STREAM / f"{name}.py" for name in ("chunks", "producer_rules", "writer/run_writer", "rules", "verifier")]
+NAMES = ("chunks", "owners", "producer_rules", "writer/run_writer", "rules", "verifier")
+SOURCES = [STREAM / f"{name}.py" for name in NAMES]
 TESTED = ("test_chunks", "test_producer_rules", "test_verifier", "writer/test_writer")
 TESTS = [ROOT / "tests" / "stream" / f"{name}.py" for name in TESTED]
 RULE = re.compile(r'"([A-Z]+-[0-9]+)"')

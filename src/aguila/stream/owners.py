@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from aguila.protocol import AssistantMessage, Message, ToolCall
+from aguila.protocol import AssistantMessage, Message, ToolCall, ToolCallStartEvent
 from aguila.stream.rules import Bucket, Owner, describe_owner
 
 _BUCKET_OF_ROLE: dict[str, Bucket] = {"reasoning": "reasoning", "activity": "activity"}
@@ -32,6 +32,30 @@ class ItemOwners:
         return (
             f"{event.type} is tagged {tag!r}, but {bucket} {item_id!r} belongs to {describe_owner(owner)};"
             f" send it {'without a tag' if owner is None else 'with that tag or none'}"
+        )
+
+    def find_parent_conflict(self, event: ToolCallStartEvent, parent: str) -> tuple[str, str] | None:
+        """Return the rule and error message if a call may not belong to this parent message, whose owner is known.
+
+        A call without a tag takes the owner of its parent, which must be the owner it had before (SUB-10). A call with
+        a tag must have the tag of its parent (TOOL-2).
+        """
+        call_id, tag = event.tool_call_id, event.subagent_run_id
+        owner, calls = self.buckets["message"][parent], self.buckets["tool call"]
+        if tag is None:
+            if calls.get(call_id, owner) == owner:
+                return None
+            return (
+                "SUB-10",
+                f"tool call {call_id!r} belongs to {describe_owner(calls[call_id])}, but its new parent message"
+                f" {parent!r} belongs to {describe_owner(owner)}; keep a call on messages of its owner",
+            )
+        if tag == owner:
+            return None
+        return (
+            "TOOL-2",
+            f"tool call {call_id!r} is tagged {tag!r}, but its parent message {parent!r} belongs to"
+            f" {describe_owner(owner)}; give the call the message's tag",
         )
 
     def add_messages(self, messages: Iterable[Message], *, overwrite: bool) -> None:

@@ -310,28 +310,17 @@ class Verifier:
         if item_id in self._open[TOOL_CALL]:
             self._report_double_open(TOOL_CALL, item_id, event)
             return
-        messages, calls = self._owners.buckets["message"], self._owners.buckets["tool call"]
         owner = tag
+        messages = self._owners.buckets["message"]
         if parent is not None and parent in messages:
+            conflict = self._owners.find_parent_conflict(event, parent)
+            if conflict is not None:
+                self._report(*conflict, event)
             if tag is None:
                 owner = messages[parent]
-                if item_id in calls and calls[item_id] != owner:
-                    self._report(
-                        "SUB-10",
-                        f"tool call {item_id!r} belongs to {describe_owner(calls[item_id])}, but its new parent message"
-                        f" {parent!r} belongs to {describe_owner(owner)}; keep a call on messages of its owner",
-                        event,
-                    )
-            elif tag != messages[parent]:
-                self._report(
-                    "TOOL-2",
-                    f"tool call {item_id!r} is tagged {tag!r}, but its parent message {parent!r} belongs to"
-                    f" {describe_owner(messages[parent])}; give the call the message's tag",
-                    event,
-                )
         self._check_owner("tool call", item_id, event)
         self._check_producer(event)
-        calls.setdefault(item_id, owner)
+        self._owners.buckets["tool call"].setdefault(item_id, owner)
         self._open[TOOL_CALL][item_id] = (tag, self.index)
 
     def _open_subagent(self, event: SubagentStartedEvent) -> None:

@@ -23,7 +23,6 @@ from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,
-    ActivityMessage,
     ActivitySnapshotEvent,
     AssistantMessage,
     CustomEvent,
@@ -70,6 +69,7 @@ from aguila.protocol import (
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
 from aguila.stream.patch import apply_patch
+from aguila.stream.reducer.activities import patch_activity, set_activity
 from aguila.stream.reducer.message_builder import MessageBuilder
 from aguila.stream.reducer.message_list import MessageList
 from aguila.stream.reducer.run_history import RunHistory
@@ -405,54 +405,10 @@ class Reducer:
     # Activities (ACT)
 
     def _set_activity(self, event: ActivitySnapshotEvent) -> None:
-        builder = self._by_id.get(event.message_id)
-        if builder is not None and event.replace is False:
-            if builder.role != "activity":
-                self._notice("ENV-12", f"{event.message_id!r} is a {builder.role} message; nothing changed", event)
-            elif event.metadata is not None:
-                builder.merge(event.metadata)
-                self._messages.mark_changed(builder)
-            return
-        activity = ActivityMessage(
-            id=event.message_id,
-            activity_type=event.activity_type,
-            content=event.content,
-            subagent_run_id=event.subagent_run_id,
-            metadata=event.metadata,
-        )
-        if builder is None:
-            self._messages.append(MessageBuilder(activity))
-            return
-        if builder.role == "activity":
-            # Metadata outlives the content that it came with, the owner does not (ACT-5).
-            builder.message = replace(activity, metadata=builder.message.metadata)
-            if event.metadata is not None:
-                builder.merge(event.metadata)
-        else:
-            self._notice("ENV-12", f"an activity replaces a {builder.role} message with the same id", event)
-            self._messages.replace(builder, activity)
-            return
-        self._messages.mark_changed(builder)
+        set_activity(self._messages, event, self._notice)
 
     def _patch_activity(self, event: ActivityDeltaEvent) -> None:
-        builder = self._by_id.get(event.message_id)
-        if builder is None or builder.role != "activity":
-            self._notice("ACT-9", f"there is no activity {event.message_id!r} to patch", event, "/messageId")
-            return
-        message = cast("ActivityMessage", builder.message)
-        if event.metadata is not None:  # also if the patch fails (ACT-10)
-            builder.merge(event.metadata)
-            self._messages.mark_changed(builder)
-        try:
-            content = apply_patch(message.content, event.patch)
-        except PatchError as error:
-            self._notice("SNAP-9", f"the patch does not apply; the activity is unchanged: {error}", event, "/patch")
-            return
-        if not isinstance(content, dict):
-            self._notice("ACT-8", "the patched content is not an object; the activity is unchanged", event, "/patch")
-            return
-        builder.message = replace(message, content=content, activity_type=event.activity_type)
-        self._messages.mark_changed(builder)
+        patch_activity(self._messages, event, self._notice)
 
     # Runs (LIFE, INT, USE)
 
