@@ -1,90 +1,78 @@
-"""Layer: codec. Streams of events at rest: JSON lines, or one JSON array. Written and read piece by piece.
+"""Encode event streams as JSON lines or as one JSON array, and decode them, incrementally.
 
-Below: ``json`` judges each event. Above: stores, the command line and tests keep histories with it. This layer opens
-nothing: bytes or an open file are passed in. However the bytes are cut, the result is the same, and no more than one
-event is held at a time.
+Decoders accept pieces of any size and buffer at most one event.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Literal, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, Protocol, Unpack
 
-from aguila.codec.compat import Level
-from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.decoder import DecoderOptions, EventDecoder
 from aguila.codec.json.encoder import encode_event
 from aguila.codec.json.text import MAX_SIZE
-from aguila.codec.notices import Warn
 from aguila.errors import DecodeError
 from aguila.protocol import Event
 
 _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \t\r\n"
-_PIECE: Final = 1 << 16
+_READ_SIZE: Final = 1 << 16
 
 
 # Writing
 
 
 def encode_lines(events: Iterable[Event]) -> Iterator[bytes]:
-    """The lines of a JSONL file, one event each. Raises ``EncodeError`` for an event with no JSON form."""
+    """Encode events as lines of a JSONL file. Raises ``EncodeError`` for an event without a JSON form."""
     for event in events:
         yield encode_event(event) + b"\n"
 
 
 class JSONArrayEncoder:
-    """Events as one JSON array, an event at a time: ``encode`` for each, then ``close`` for the end of the array."""
+    """Encodes events as one JSON array: ``encode`` for each event, then ``close`` for the end of the array."""
 
     def __init__(self) -> None:
-        self._before = b"[\n"
+        self._separator = b"[\n"
 
     def encode(self, event: Event) -> bytes:
-        """The next element, with what comes before it. Raises ``EncodeError`` for an event with no JSON form."""
-        data = self._before + encode_event(event)
-        self._before = b",\n"
+        """Encode the next element with its separator. Raises ``EncodeError`` for an event without a JSON form."""
+        data = self._separator + encode_event(event)
+        self._separator = b",\n"
         return data
 
     def close(self) -> bytes:
-        """The end of the array; all of it, if there was no event."""
-        return b"[]\n" if self._before == b"[\n" else b"\n]\n"
+        """Return the end of the array; the whole array if there was no event."""
+        return b"[]\n" if self._separator == b"[\n" else b"\n]\n"
 
 
 # Reading
 
 
 class _Decoder(ABC):
-    """What both readers share: the parameters, and the order of events before an error before silence."""
+    """Decodes the documents that a subclass finds: events first, then the error that ended the stream."""
 
-    def __init__(
-        self,
-        *,
-        compat: Level = "standard",
-        warn: Warn | None = None,
-        new_id: Callable[[], str] | None = None,
-        strict: bool = False,
-        max_size: int = MAX_SIZE,
-    ) -> None:
+    def __init__(self, **options: Unpack[DecoderOptions]) -> None:
         self.error: DecodeError | None = None
-        self._decoder = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size)
-        self._max_size = max_size
-        self._buffer = bytearray()  # what has not been consumed: the beginning of the next event
+        self._decoder = EventDecoder(**options)
+        self._max_size = options.get("max_size", MAX_SIZE)
+        self._buffer = bytearray()  # the beginning of the next event
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that these bytes complete. Unknown ones are dropped with a notice (PROC-3)."""
-        return self._decode(self._take(data))
+        """Return the events that these bytes complete. Unknown ones are dropped with a notice (PROC-3)."""
+        return self._decode(self._split(data))
 
     def close(self) -> list[Event]:
-        """What is left at the end of the bytes; ``DecodeError`` if they end too early."""
+        """Return the events left at the end of the stream. Raises ``DecodeError`` if it ends too early."""
         return self._decode(self._finish())
 
-    def _decode(self, found: Iterator[bytes]) -> list[Event]:
+    def _decode(self, documents: Iterator[bytes]) -> list[Event]:
         if self.error is not None:
             raise self.error
         events: list[Event] = []
         try:
-            for data in found:
+            for data in documents:
                 events += self._decoder.feed(data)
         except DecodeError as error:
             error.message = f"line {self._line()}: {error.message}"
@@ -94,38 +82,40 @@ class _Decoder(ABC):
         return events
 
     @abstractmethod
-    def _take(self, data: bytes) -> Iterator[bytes]:
-        """The JSON of each event that these bytes complete."""
+    def _split(self, data: bytes) -> Iterator[bytes]:
+        """Yield the JSON of each event that these bytes complete."""
 
     @abstractmethod
     def _finish(self) -> Iterator[bytes]:
-        """The JSON of what is left at the end."""
+        """Yield the JSON that is left at the end."""
 
     @abstractmethod
     def _line(self) -> int:
-        """The line that is being read, from 1."""
+        """Return the current line, from 1."""
 
-    def _refuse(self, message: str, rule: str = "json") -> DecodeError:
+    def _new_error(self, message: str, rule: str = "json") -> DecodeError:
         return DecodeError(message, rule=rule, index=self._decoder.next_index)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_size:
-            raise self._refuse(f"an event of {size} bytes or more, {self._max_size} are allowed", "limit-size")
+            raise self._new_error(
+                f"an event of at least {size} bytes exceeds the limit of {self._max_size}", "limit-size"
+            )
 
 
 class JSONLDecoder(_Decoder):
-    """Bytes of a JSONL file to events. Blank lines are skipped, a byte order mark is too; CRLF is a line end as well.
+    """Decodes a JSONL file. Blank lines and a byte order mark are skipped; CRLF is a line end too.
 
-    The parameters are those of ``EventDecoder``. A line that is no event is a ``DecodeError`` with rule, path, the
-    index of the event and, in its message, the number of the line. An error ends the stream: every later call raises
-    it again. Events before it in the same bytes are returned, and ``error`` holds what the next call will raise.
+    The options are those of ``EventDecoder``. A line that is not an event is a ``DecodeError`` with rule, path, the
+    index of the event and the number of the line in its message. An error ends the stream: every later call raises it
+    again. If events precede it in the same bytes, ``feed`` returns them and ``error`` is set.
     """
 
     _lines = 0
 
-    def _take(self, data: bytes) -> Iterator[bytes]:
+    def _split(self, data: bytes) -> Iterator[bytes]:
         buffer = self._buffer
-        if 10 not in data:  # a long line may come in many pieces: look at it again only when it ends
+        if 10 not in data:  # a long line may arrive in many pieces: it is split when it ends
             buffer += data
             self._check_size(len(buffer) - len(_BOM) - 1)  # a byte order mark and a CR are not part of the event
             return
@@ -156,7 +146,7 @@ class JSONLDecoder(_Decoder):
         return max(self._lines, 1)
 
 
-# Up to the next bracket that is not in a string, or to a string whose end has not come yet. Possessive: one pass.
+# Matches up to the next bracket outside strings, or to an incomplete string. Possessive, so it is one pass.
 _TO_BRACKET: Final = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
 _TO_QUOTE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OVER_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
@@ -165,67 +155,67 @@ _QUOTE, _BACKSLASH, _COMMA, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b'"\\,[]{'
 
 
 class JSONArrayDecoder(_Decoder):
-    """Bytes of one JSON array to events, each as soon as it is complete. Errors are as in ``JSONLDecoder``.
+    """Decodes one JSON array, each event as soon as it is complete. Errors are as in ``JSONLDecoder``.
 
-    Only the edges of elements are found here, by counting brackets outside strings; ``json`` judges what is between.
+    Elements are found by counting brackets outside strings.
     """
 
-    _awaits: Literal["array", "first", "comma", "element", "nothing"] = "array"
-    _depth = 0  # of open brackets within the element
+    _expected: Literal["array", "first", "comma", "element", "nothing"] = "array"
+    _depth = 0  # open brackets of the element
     _in_string = False
-    _scanned = 0  # bytes of the buffer that need no second look
-    _start = 0  # of the element in the buffer
-    _lines_gone = 0  # line ends that left the buffer
+    _scanned = 0  # bytes of the buffer that were searched
+    _start = 0  # where the element begins in the buffer
+    _consumed_lines = 0
 
-    def _take(self, data: bytes) -> Iterator[bytes]:
+    def _split(self, data: bytes) -> Iterator[bytes]:
         buffer = self._buffer
         buffer += data
-        if self._awaits == "array" and _BOM.startswith(buffer[: len(_BOM)]):
+        if self._expected == "array" and _BOM.startswith(buffer[: len(_BOM)]):
             if len(buffer) < len(_BOM):
                 return
             del buffer[: len(_BOM)]
-        while (self._depth or self._between()) and self._within():
+        while (self._depth or self._find_start()) and self._find_end():
             yield bytes(buffer[self._start : self._scanned])
-        gone = self._start if self._depth else self._scanned
-        self._check_size(len(buffer) - gone)
-        self._lines_gone += buffer.count(b"\n", 0, gone)
-        del buffer[:gone]
-        self._start, self._scanned = 0, self._scanned - gone
+        consumed = self._start if self._depth else self._scanned
+        self._check_size(len(buffer) - consumed)
+        self._consumed_lines += buffer.count(b"\n", 0, consumed)
+        del buffer[:consumed]
+        self._start, self._scanned = 0, self._scanned - consumed
 
-    def _between(self) -> bool:
-        """Goes on to the next element; False if its beginning has not come yet."""
+    def _find_start(self) -> bool:
+        """Move to the next element. Return False if its start has not arrived."""
         buffer = self._buffer
         while True:
-            self._start = self._scanned = _end(_OVER_SPACE, buffer, self._scanned)
+            self._start = self._scanned = _match_end(_OVER_SPACE, buffer, self._scanned)
             if self._scanned == len(buffer):
                 return False
-            char, awaits = buffer[self._scanned], self._awaits
+            char, expected = buffer[self._scanned], self._expected
             self._scanned += 1
-            if char == _OPEN_OBJECT and awaits in ("first", "element"):
+            if char == _OPEN_OBJECT and expected in ("first", "element"):
                 self._depth = 1
-                self._awaits = "comma"
+                self._expected = "comma"
                 return True
-            if char == _OPEN_ARRAY and awaits == "array":
-                self._awaits = "first"
-            elif char == _COMMA and awaits == "comma":
-                self._awaits = "element"
-            elif char == _CLOSE_ARRAY and awaits in ("first", "comma"):
-                self._awaits = "nothing"
-            elif awaits == "array":
-                raise self._refuse("expected a JSON array of events", "ENV-1")
-            elif awaits in ("first", "element") and char not in b",]}":
-                raise self._refuse("an event must be a JSON object", "ENV-1")
+            if char == _OPEN_ARRAY and expected == "array":
+                self._expected = "first"
+            elif char == _COMMA and expected == "comma":
+                self._expected = "element"
+            elif char == _CLOSE_ARRAY and expected in ("first", "comma"):
+                self._expected = "nothing"
+            elif expected == "array":
+                raise self._new_error("expected a JSON array of events", "ENV-1")
+            elif expected in ("first", "element") and char not in b",]}":
+                raise self._new_error("an event must be a JSON object", "ENV-1")
             else:
-                raise self._refuse(f"not JSON: unexpected {chr(char)!r} in the array")
+                raise self._new_error(f"not JSON: unexpected {chr(char)!r} in the array")
 
-    def _within(self) -> bool:
-        """Goes on to the end of the element; False if it has not come yet."""
+    def _find_end(self) -> bool:
+        """Move to the end of the element. Return False if it has not arrived."""
         buffer = self._buffer
         while self._depth:
             pattern = _TO_QUOTE if self._in_string else _TO_BRACKET
-            self._scanned = _end(pattern, buffer, self._scanned)
+            self._scanned = _match_end(pattern, buffer, self._scanned)
             if self._scanned == len(buffer) or buffer[self._scanned] == _BACKSLASH:
-                return False  # a backslash stops the search only as the last byte: what it escapes is to come
+                return False  # a backslash stops the search only as the last byte: its escape is incomplete
             char = buffer[self._scanned]
             self._scanned += 1
             if char == _QUOTE:
@@ -237,57 +227,49 @@ class JSONArrayDecoder(_Decoder):
         return True
 
     def _finish(self) -> Iterator[bytes]:
-        if self._awaits != "nothing":
-            raise self._refuse("not JSON: the array has no end")
+        if self._expected != "nothing":
+            raise self._new_error("not JSON: the array has no end")
         yield from ()
 
     def _line(self) -> int:
-        return self._lines_gone + self._buffer.count(b"\n", 0, self._start) + 1
+        return self._consumed_lines + self._buffer.count(b"\n", 0, self._start) + 1
 
 
-def _end(pattern: re.Pattern[bytes], buffer: bytearray, start: int) -> int:
+def _match_end(pattern: re.Pattern[bytes], buffer: bytearray, start: int) -> int:
     found = pattern.match(buffer, start)
-    assert found is not None  # noqa: S101  # every pattern here matches nothing, too
+    assert found is not None  # noqa: S101  # every pattern here matches the empty string
     return found.end()
 
 
-# Either
+# Files
 
 
 class Readable(Protocol):
-    """An open binary file, or what reads like one."""
+    """An open binary file."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes; none at the end."""
+        """Return up to ``size`` bytes; no bytes at the end."""
         ...
 
 
-def read_events(
-    file: Readable,
-    *,
-    compat: Level = "standard",
-    warn: Warn | None = None,
-    new_id: Callable[[], str] | None = None,
-    strict: bool = False,
-    max_size: int = MAX_SIZE,
-) -> Iterator[Event]:
-    """The events of an open binary file, JSONL or one JSON array: the first byte that is not blank tells which.
+def read_events(file: Readable, **options: Unpack[DecoderOptions]) -> Iterator[Event]:
+    """Yield the events of an open binary file, JSONL or one JSON array, while reading it.
 
-    Reads as it goes. Raises ``DecodeError`` after the events that stand before what is wrong; the message names the
-    line. A file without content holds no events.
+    The options are those of ``EventDecoder``. Raises ``DecodeError`` after the events before the error; the message
+    names the line. An empty file has no events.
     """
     head = b""
     while not head.removeprefix(_BOM).strip(_SPACE):
-        piece = file.read(_PIECE)
+        piece = file.read(_READ_SIZE)
         if not piece:
             return
         head += piece
-    kind = JSONArrayDecoder if head.removeprefix(_BOM).lstrip(_SPACE).startswith(b"[") else JSONLDecoder
-    decoder = kind(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size)
+    decoder_class = JSONArrayDecoder if head.removeprefix(_BOM).lstrip(_SPACE).startswith(b"[") else JSONLDecoder
+    decoder = decoder_class(**options)
     piece = head
     while piece:
         yield from decoder.feed(piece)
         if decoder.error is not None:
             raise decoder.error
-        piece = file.read(_PIECE)
+        piece = file.read(_READ_SIZE)
     yield from decoder.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aguila.codec.dialects.table import Dialect
 from aguila.codec.json.values import is_array, is_object
@@ -24,6 +24,8 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import MediaPart
+
+T = TypeVar("T")
 
 Link = Callable[[FileSource], str | None]
 """Returns the address at which the reader can download a file; None if it cannot."""
@@ -48,7 +50,7 @@ def translate_message(message: Message, dialect: Dialect, link: Link | None, rep
         return None
     changes: dict[str, Any] = {}
     if not dialect.encrypted_value_types:
-        changes = _without_value_types(message, report, path)
+        changes = without_value_types(message, report, path)
     if not dialect.subagents and message.subagent_run_id is not None:
         changes["subagent_run_id"] = None
     if isinstance(message, UserMessage | ToolMessage) and not isinstance(message.content, str):
@@ -60,7 +62,8 @@ def translate_message(message: Message, dialect: Dialect, link: Link | None, rep
     return replace(message, **changes) if changes else message
 
 
-def _without_value_types(message: Message, report: Report, path: str) -> dict[str, Any]:
+def without_value_types(message: Message, report: Report, path: str) -> dict[str, Any]:
+    """Return the changes that remove ``encryptedValueType`` from a message and its tool calls."""
     changes: dict[str, Any] = {}
     if not isinstance(message, ActivityMessage) and message.encrypted_value_type is not None:
         report("encryptedValueType", f"{path}/encryptedValueType")
@@ -73,8 +76,13 @@ def _without_value_types(message: Message, report: Report, path: str) -> dict[st
     return changes
 
 
+def unless_unchanged(new: list[Any], old: list[T]) -> list[T]:
+    """Return ``old`` if ``new`` has the same objects, else ``new``."""
+    return old if all(one is other for one, other in zip(new, old, strict=True)) else new
+
+
 def translate_content(
-    parts: Sequence[ContentPart], dialect: Dialect, link: Link | None, report: Report, path: str, *, is_result: bool
+    parts: list[ContentPart], dialect: Dialect, link: Link | None, report: Report, path: str, *, is_result: bool
 ) -> Any:
     """Return parts as the dialect writes them: the same list if nothing changes."""
     if dialect.tool_parts if is_result else dialect.user_parts == "any":
@@ -84,8 +92,9 @@ def translate_content(
         if kinds:
             report(f"content that is not text ({', '.join(kinds)})", path)
         return as_text(parts, link)
-    written = [_user_part(part, dialect, link, report, f"{path}/{at}") for at, part in enumerate(parts)]
-    return parts if all(new is old for new, old in zip(written, parts, strict=True)) else written
+    return unless_unchanged(
+        [_user_part(part, dialect, link, report, f"{path}/{at}") for at, part in enumerate(parts)], parts
+    )
 
 
 def _user_part(part: ContentPart, dialect: Dialect, link: Link | None, report: Report, path: str) -> Any:
@@ -135,7 +144,7 @@ def describe(part: Any, link: Link | None) -> str:
 
 
 def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
-    """Write a file as parts were up to 0.0.47: one kind for all, told apart by MIME type."""
+    """Write a file as parts were up to 0.0.47: one kind for all, with a MIME type."""
     source = part.source
     mime = "" if source.mime_type is None else source.mime_type
     family, slash, _ = mime.partition("/")

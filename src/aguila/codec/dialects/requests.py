@@ -21,13 +21,12 @@ Each row holds for that version and those before it, except that what has an old
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from aguila.codec.dialects.content import as_binary
+from aguila.codec.dialects.content import as_binary, unless_unchanged, without_value_types
+from aguila.codec.dialects.table import Version, parse_version
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.protocol import (
-    ActivityMessage,
     AssistantMessage,
     ContentPart,
     Event,
@@ -48,29 +47,27 @@ from aguila.protocol import (
 )
 from aguila.protocol.parts import MediaPart
 
-Version = tuple[int, int, int]
+T = TypeVar("T")
 
-_VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _CURRENT: Final[Version] = (1, 1, 0)
-_FIRST: Final[Version] = (1, 0, 0)  # the first that knows of versions
+_FIRST: Final[Version] = (1, 0, 0)  # the first with protocol versions
 _NO_SUBAGENTS: Final[Version] = (0, 0, 57)
 _BINARY_PARTS: Final[Version] = (0, 0, 47)
 _TEXT_ONLY: Final[Version] = (0, 0, 39)
 
 
 def _version(text: str | None) -> Version:
-    """A protocol version (``1.0``) or the library version of a peer from before there were any (``0.0.39``)."""
-    found = None if text is None else _VERSION.fullmatch(text)
-    return _CURRENT if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+    """Parse a protocol version (``1.0``) or the library version of a 0.x peer (``0.0.39``)."""
+    return (None if text is None else parse_version(text)) or _CURRENT
 
 
 def is_version(text: str) -> bool:
-    """Whether this says a version; what does not means a current peer."""
-    return _VERSION.fullmatch(text) is not None
+    """Return whether text is a version. Any other text means a current peer."""
+    return parse_version(text) is not None
 
 
 def downgrade_input(input: RunAgentInput, peer_version: str | None, warn: Warn = log_notice) -> RunAgentInput:  # noqa: A002
-    """An input for a server of that version; the same object if there is nothing to change."""
+    """Rewrite an input for a server of that version. Return the same object if nothing changes."""
     peer = _version(peer_version)
     return input if peer >= _CURRENT else _input(input, peer, _Losses(peer_version, warn), "")
 
@@ -81,14 +78,14 @@ def predates_versions(peer_version: str | None) -> bool:
 
 
 def predates_subagents(peer_version: str | None) -> bool:
-    """Whether a peer of that version cannot mean what it seems to say of subagents (ERA-4)."""
+    """Return whether a peer of that version has no subagents, whatever its events seem to say of them (ERA-4)."""
     return _version(peer_version) <= _NO_SUBAGENTS
 
 
 def strip_subagents(event: Event, warn: Warn = log_notice) -> Event | None:
-    """An event as if there were no subagents: what they did is the agent's own, SUBAGENT_* events are dropped.
+    """Remove subagents from an event: their items become the agent's own. Return None for SUBAGENT_* events.
 
-    For either direction: a peer up to 0.0.57 can neither read subagents nor, if it is taken at its word, mean them.
+    For both directions: a peer up to 0.0.57 can neither read nor send subagents.
     """
     if isinstance(event, SubagentStartedEvent | SubagentFinishedEvent | SubagentErrorEvent):
         message = f"dropping {event.type}: the peer's version has no subagents; one of 0.0.59 or later has"
@@ -97,33 +94,34 @@ def strip_subagents(event: Event, warn: Warn = log_notice) -> Event | None:
     if isinstance(event, RunStartedEvent):
         if event.input is None:
             return event
-        messages = [_unattributed(message) for message in event.input.messages]
-        if all(new is old for new, old in zip(messages, event.input.messages, strict=True)):
-            return event
-        return replace(event, input=replace(event.input, messages=messages))
+        given = event.input
+        messages = _all_unattributed(given.messages)
+        return event if messages is given.messages else replace(event, input=replace(given, messages=messages))
     if isinstance(event, MessagesSnapshotEvent):
-        messages = [_unattributed(message) for message in event.messages]
-        if all(new is old for new, old in zip(messages, event.messages, strict=True)):
-            return event
-        return replace(event, messages=messages)
+        messages = _all_unattributed(event.messages)
+        return event if messages is event.messages else replace(event, messages=messages)
     if isinstance(event, RunFinishedEvent):
         outcome = event.outcome
         if not isinstance(outcome, RunFinishedInterruptOutcome):
             return event
-        interrupts = [_unattributed(interrupt) for interrupt in outcome.interrupts]
-        if all(new is old for new, old in zip(interrupts, outcome.interrupts, strict=True)):
+        interrupts = _all_unattributed(outcome.interrupts)
+        if interrupts is outcome.interrupts:
             return event
         return replace(event, outcome=replace(outcome, interrupts=interrupts))
     return _unattributed(event)
 
 
+def _all_unattributed(objects: list[T]) -> list[T]:
+    return unless_unchanged([_unattributed(one) for one in objects], objects)
+
+
 def _unattributed(obj: Any) -> Any:
-    """RUN_ERROR is the one thing that comes here and has no such member."""
+    # Only RUN_ERROR lacks the member.
     return obj if getattr(obj, "subagent_run_id", None) is None else replace(obj, subagent_run_id=None)
 
 
 class _Losses:
-    """Reports what a peer of some version will not see, and what would change that (VER-16)."""
+    """Reports what a peer of some version cannot read (VER-16)."""
 
     def __init__(self, peer_version: str | None, warn: Warn, event_type: str | None = None) -> None:
         self._peer = peer_version
@@ -149,23 +147,14 @@ def _input(input: RunAgentInput, peer: Version, losses: _Losses, path: str) -> R
 
 
 def _each_message(messages: list[Message], peer: Version, losses: _Losses, path: str) -> list[Message]:
-    """The same list if no message changes."""
     changed = [_message(message, peer, losses, f"{path}/{i}") for i, message in enumerate(messages)]
-    return messages if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
+    return unless_unchanged(changed, messages)
 
 
 def _message(message: Message, peer: Version, losses: _Losses, path: str) -> Message:
-    changes: dict[str, Any] = {}
-    if not isinstance(message, ActivityMessage) and message.encrypted_value_type is not None:
-        losses.report("encryptedValueType", f"{path}/encryptedValueType")
-        changes["encrypted_value_type"] = None
-    if isinstance(message, AssistantMessage):
-        calls = message.tool_calls or []
-        if any(call.encrypted_value_type is not None for call in calls):  # type: ignore[union-attr]
-            losses.report("encryptedValueType", f"{path}/toolCalls")
-            changes["tool_calls"] = [replace(call, encrypted_value_type=None) for call in calls]
-        if peer <= _TEXT_ONLY and message.content is None:
-            changes["content"] = ""
+    changes = without_value_types(message, losses.report, path)
+    if isinstance(message, AssistantMessage) and peer <= _TEXT_ONLY and message.content is None:
+        changes["content"] = ""
     if peer <= _NO_SUBAGENTS:
         if message.subagent_run_id is not None:
             changes["subagent_run_id"] = None
@@ -179,13 +168,13 @@ def _message(message: Message, peer: Version, losses: _Losses, path: str) -> Mes
 def _content(
     message: UserMessage | ToolMessage, parts: list[ContentPart], peer: Version, losses: _Losses, path: str
 ) -> str | list[Any]:
-    """Parts as the peer knows them: all of them, ``binary`` for every file, or text alone."""
+    """Rewrite parts as the peer reads them: with any source, as ``binary``, or text alone."""
     if peer <= _TEXT_ONLY or isinstance(message, ToolMessage):
         dropped = sorted({part.type for part in parts if not isinstance(part, TextPart)})
         if dropped:
             losses.report(f"content that is not text ({', '.join(dropped)})", path)
         return "".join(part.text for part in parts if isinstance(part, TextPart))
-    # A caller who knows the peer may have put a binary part there: it stays.
+    # A caller that knows the peer may have sent a binary part: it stays.
     media = {i: part for i, part in enumerate(parts) if isinstance(part, MediaPart)}
     if peer <= _BINARY_PARTS:
         binary = {i: as_binary(part, losses.report, f"{path}/{i}") for i, part in media.items()}

@@ -108,15 +108,19 @@ UNDECLARED_WITH_META: Final = msgspec.structs.replace(UNDECLARED, meta_events=Tr
 """The same for clients that read META events, as drafts of the protocol did."""
 
 
+def parse_version(text: str) -> Version | None:
+    """Parse two or three numbers with dots between them. Return None for anything else."""
+    found = _VERSION.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+
+
 def parse_peer(text: str) -> Version | None:
     """Parse a protocol version (``1.0``) or the library version of a 0.x client (``0.0.57``).
 
     Return None for anything else. ``1.0.0`` is neither: protocol versions have two components (VER-3).
     """
-    found = _VERSION.fullmatch(text)
-    if found is None or (found[3] is not None and int(found[1]) > 0):
-        return None
-    return int(found[1]), int(found[2]), int(found[3] or 0)
+    version = parse_version(text)
+    return None if version is None or (version[0] > 0 and text.count(".") > 1) else version
 
 
 def dialect_of(declared: str | None, undeclared: Dialect = UNDECLARED) -> Dialect:
@@ -129,8 +133,8 @@ def dialect_of(declared: str | None, undeclared: Dialect = UNDECLARED) -> Dialec
     version = parse_peer(declared)
     if version is None:
         return CURRENT
-    found = _V0_0_35
+    newest = _V0_0_35
     for first, dialect in GENERATIONS.items():
         if first <= version:
-            found = dialect
-    return found
+            newest = dialect
+    return newest

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from aguila.codec.compat.context import METADATA_KEY
-from aguila.codec.dialects.content import Link, translate_content, translate_message
+from aguila.codec.dialects.content import Link, translate_content, translate_message, unless_unchanged
 from aguila.codec.dialects.requests import strip_subagents
 from aguila.codec.dialects.table import CURRENT, Dialect, parse_peer
 from aguila.codec.json.values import is_object
@@ -114,11 +114,11 @@ class Translator:
             return [event]
         self._event_type = event.type
         if not dialect.subagents:
-            told = self._without_subagents(event)
-            if told is None:
+            stripped = self._without_subagents(event)
+            if stripped is None:
                 return []
-            event = told
-        rewrite = _REWRITES.get(event.__class__)
+            event = stripped
+        rewrite = self._rewrites.get(event.__class__)
         return [event] if rewrite is None else rewrite(self, event)
 
     def _without_subagents(self, event: Event) -> Event | None:
@@ -220,13 +220,14 @@ class Translator:
 
     def _messages(self, messages: list[Message], path: str) -> list[Message]:
         """Return the same list if no message changes."""
-        written = [
-            translate_message(message, self.dialect, self._link, self._report, f"{path}/{at}")
-            for at, message in enumerate(messages)
-        ]
-        if all(new is old for new, old in zip(written, messages, strict=True)):
-            return messages
-        return [message for message in written if message is not None]
+        translated = unless_unchanged(
+            [
+                translate_message(message, self.dialect, self._link, self._report, f"{path}/{at}")
+                for at, message in enumerate(messages)
+            ],
+            messages,
+        )
+        return messages if translated is messages else [message for message in translated if message is not None]
 
     def _tool_result(self, event: ToolCallResultEvent) -> list[Any]:
         if isinstance(event.content, str):
@@ -331,6 +332,30 @@ class Translator:
         message = f"{what} is lost: the client {self._peer} and cannot read it; one that declares a newer version can"
         self._warn(Notice(rule="VER-16", message=message, path=path, event_type=self._event_type))
 
+    _rewrites: ClassVar[dict[type[Any], Callable[[Translator, Any], list[Any]]]] = {
+        RunStartedEvent: _run_started,
+        RunFinishedEvent: _run_finished,
+        RunErrorEvent: _run_error,
+        StateSnapshotEvent: _state_snapshot,
+        StateDeltaEvent: _state_delta,
+        MessagesSnapshotEvent: _messages_snapshot,
+        ToolCallResultEvent: _tool_result,
+        CustomEvent: _custom,
+        ActivitySnapshotEvent: _activity_snapshot,
+        ActivityDeltaEvent: _activity_delta,
+        TextMessageStartEvent: _text_start,
+        TextMessageContentEvent: _text_content,
+        TextMessageEndEvent: _text_end,
+        TextMessageChunkEvent: _text_chunk,
+        ReasoningStartEvent: _reasoning,
+        ReasoningMessageStartEvent: _reasoning,
+        ReasoningMessageContentEvent: _reasoning,
+        ReasoningMessageEndEvent: _reasoning,
+        ReasoningMessageChunkEvent: _reasoning,
+        ReasoningEndEvent: _reasoning,
+        ReasoningEncryptedValueEvent: _encrypted_value,
+    }
+
 
 class _Thinking:
     """REASONING_* as the THINKING_* events of 0.0.40: one span and one message at a time, without ids.
@@ -414,32 +439,6 @@ def _title(event: ReasoningStartEvent) -> str | None:
     title = own.get("title") if is_object(own) else None
     return title if isinstance(title, str) else None
 
-
-_Rewrite = Callable[[Translator, Any], list[Any]]
-
-_REWRITES: Final[dict[type[Any], _Rewrite]] = {
-    RunStartedEvent: Translator._run_started,
-    RunFinishedEvent: Translator._run_finished,
-    RunErrorEvent: Translator._run_error,
-    StateSnapshotEvent: Translator._state_snapshot,
-    StateDeltaEvent: Translator._state_delta,
-    MessagesSnapshotEvent: Translator._messages_snapshot,
-    ToolCallResultEvent: Translator._tool_result,
-    CustomEvent: Translator._custom,
-    ActivitySnapshotEvent: Translator._activity_snapshot,
-    ActivityDeltaEvent: Translator._activity_delta,
-    TextMessageStartEvent: Translator._text_start,
-    TextMessageContentEvent: Translator._text_content,
-    TextMessageEndEvent: Translator._text_end,
-    TextMessageChunkEvent: Translator._text_chunk,
-    ReasoningStartEvent: Translator._reasoning,
-    ReasoningMessageStartEvent: Translator._reasoning,
-    ReasoningMessageContentEvent: Translator._reasoning,
-    ReasoningMessageEndEvent: Translator._reasoning,
-    ReasoningMessageChunkEvent: Translator._reasoning,
-    ReasoningEndEvent: Translator._reasoning,
-    ReasoningEncryptedValueEvent: Translator._encrypted_value,
-}
 
 _REASONING: Final = frozenset(type_ for type_ in EventType if type_.startswith("REASONING_"))
 

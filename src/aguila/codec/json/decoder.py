@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, overload
+from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
@@ -39,6 +39,16 @@ T = TypeVar("T")
 _EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
 _MAX_TYPED_DEPTH: Final = 16  # no protocol type nests deeper than this
 _decode_exact_event = msgspec.json.Decoder(Event).decode
+
+
+class DecoderOptions(TypedDict, total=False):
+    """The options of ``EventDecoder``, for decoders that wrap one."""
+
+    compat: Level
+    warn: Warn | None
+    new_id: Callable[[], str] | None
+    strict: bool
+    max_size: int
 
 
 class EventDecoder:

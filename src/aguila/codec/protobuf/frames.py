@@ -24,12 +24,11 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from aguila.codec.compat import Level
-from aguila.codec.json.decoder import EventDecoder
+from aguila.codec.json.decoder import DecoderOptions, EventDecoder
 from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import DecodeError, EncodeError, MissingExtra, ProtocolError, StreamTruncated
@@ -139,24 +138,18 @@ def decode_frame(body: bytes, *, warn: Warn = log_notice) -> dict[str, Any] | No
 class ProtobufDecoder:
     """Decodes a stream of frames, by the same rules as the JSON transports (PROC-14).
 
-    The arguments are those of ``EventDecoder``; ``max_size`` includes the prefix of a frame. An error ends the stream:
+    The options are those of ``EventDecoder``; ``max_size`` includes the prefix of a frame. An error ends the stream:
     every later call raises it again. If events precede it in the same bytes, ``feed`` returns them and ``error`` is
     set. Raises ``MissingExtra`` if protobuf is not installed.
     """
 
-    def __init__(
-        self,
-        *,
-        compat: Level = "standard",
-        warn: Warn | None = None,
-        new_id: Callable[[], str] | None = None,
-        max_size: int = MAX_SIZE,
-        strict: bool = False,
-    ) -> None:
+    def __init__(self, **options: Unpack[DecoderOptions]) -> None:
         self._read = _reader()
-        self._warn = warn or log_notice
+        self._warn = options.get("warn") or log_notice
+        max_size = options.get("max_size", MAX_SIZE)
         # The size limit applies to the frame. As JSON the same event may be up to eight times as long.
-        self._events = EventDecoder(compat=compat, warn=warn, new_id=new_id, max_size=8 * max_size, strict=strict)
+        json_options: DecoderOptions = {**options, "max_size": 8 * max_size}
+        self._events = EventDecoder(**json_options)
         self._frames = ProtobufFrames(max_size=max_size)
         self._index = 0
         self.error: ProtocolError | None = None
