@@ -398,7 +398,7 @@ def test_told_to_stop_it_lets_runs_finish_for_a_while_then_cancels_them(folder: 
         assert end["type"] == "TEXT_MESSAGE_END"
         assert last["outcome"] == {"type": "cancelled"}
         assert server.process.wait(20) in (0, -signal.SIGTERM)
-        assert "INFO stopping; runs that are on get 0.3 seconds" in server.log
+        assert "INFO shutting down; runs in progress have 0.3 seconds to finish" in server.log
         assert "Traceback" not in server.log
     with aguila_serve(folder) as server:
         assert server.status_of("thread", "run") == "cancelled"

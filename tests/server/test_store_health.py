@@ -276,7 +276,7 @@ async def test_a_store_that_does_not_close_keeps_nobody(
     async with App(says, store=Endless(), store_patience=0.01):
         pass
     assert [record.getMessage() for record in caplog.records] == [
-        "the store was left open: it could not be closed in time"
+        "the store was not closed: it did not finish within 0.01 seconds"
     ]
 
 

@@ -1,7 +1,6 @@
-"""Layer: server. An agent as an ASGI application: durable runs that anyone with the right scope can come back to.
+"""Serve agents as an ASGI application with durable runs. Needs the ``server`` extra.
 
-Below: ``aguila.agent`` and ``aguila.store``. Needs the ``server`` extra. Names are found when they are first used, so
-that a module of this package can be imported alone.
+Names are imported when they are first used, so that a module of this package can be imported alone.
 """
 
 from importlib import import_module
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request"]
 
-_HOMES = {
+_MODULES = {
     "ANONYMOUS": "auth",
     "App": "app",
     "Limits": "limits",
@@ -26,6 +25,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""Layer: server. Who asks, whom, and from which page: the authenticate hook, the host and origin checks, CORS.
+"""Check the credentials, the host and the origin of a request, and answer CORS.
 
-Below: ``rejection``. Above: ``app``. A thread id is not a credential: what a request may see is the scope that the
-application's hook returns, and nothing else. Without a hook everybody is "anonymous", in one scope.
+A thread id is not a credential: a request sees the scope that the ``authenticate`` hook returns, and nothing else.
+Without a hook all callers are anonymous and share one scope.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from aguila.server.errors import Rejected
+from aguila.server.settings import check_list
 
 ANONYMOUS = "anonymous"
 """The scope of every request to an app without an ``authenticate`` hook."""
@@ -22,7 +23,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks. ``scope`` decides what they see; ``name`` and ``claims`` are for the agent, as ``run.principal``."""
+    """The authenticated caller. ``scope`` decides what it sees. The agent reads all of it as ``run.principal``."""
 
     scope: str
     name: str | None = None
@@ -30,7 +31,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request:
-    """What there is to know of a request before its body is read. ``headers`` has lower-case names."""
+    """A request without its body. ``headers`` has lower-case names."""
 
     __slots__ = ("_query", "asgi", "headers", "method", "path")
 
@@ -38,10 +39,10 @@ class Request:
         self.asgi = asgi
         self.method: str = asgi["method"]
         self.path = path
-        """The path below the place where the app is mounted, without a trailing slash; ``/`` for its root."""
+        """The path below the mount of the app, without a trailing slash; ``/`` for its root."""
         pairs = asgi["headers"]
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
-        if len(self.headers) < len(pairs):  # what was sent several times is one list
+        if len(self.headers) < len(pairs):  # repeated headers are joined with commas
             self.headers.clear()
             for name, value in pairs:
                 key, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -50,7 +51,7 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query parameters; of one that is repeated, the last."""
+        """The query parameters. If one is repeated, the last value counts."""
         if self._query is None:
             text = self.asgi.get("query_string", b"").decode("latin-1")
             self._query = dict(parse_qsl(text, keep_blank_values=True))
@@ -58,41 +59,44 @@ class Request:
 
 
 def base_url(request: Request) -> str:
-    """Return the address at which the client reached the app, without a trailing slash."""
+    """Return the URL at which the client reached the app, without a trailing slash."""
     root: str = request.asgi.get("root_path", "").rstrip("/")
     host = request.headers.get("host", "localhost")
     return f"{request.asgi.get('scheme', 'http')}://{host}{quote(root)}"
 
 
 Authenticate = Callable[[Request], Awaitable[Any] | Any]
-"""Gives a ``Principal``, a scope as a string, or any object with a ``scope``; None refuses with 401."""
+"""Returns a ``Principal``, a scope, any object with a ``scope``, or None to refuse the request (401)."""
 
 
 async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, str]:
-    """The principal and its scope. Raises ``Rejected`` (401), or what the hook raises."""
+    """Return the principal of a request and its scope. Raises ``Rejected`` (401), or what the hook raises."""
     try:
         principal = authenticate(request)
         if inspect.isawaitable(principal):
             principal = await principal
     except Exception as error:
-        refusal = _refusal_of(error)
-        if refusal is None:
+        rejected = _convert_http_exception(error)
+        if rejected is None:
             raise
-        raise refusal from error
+        raise rejected from error
     if principal is None:
         raise Rejected(401, "unauthenticated", "Authentication required.", headers={"www-authenticate": "Bearer"})
     scope = principal if isinstance(principal, str) else getattr(principal, "scope", None)
     if not isinstance(scope, str) or scope == "":
-        raise TypeError("authenticate must return a Principal, a scope that is not empty, or None")
+        raise TypeError(
+            f"authenticate returned {type(principal).__name__} without a scope; "
+            "return a Principal, a non-empty string or None"
+        )
     return principal, scope
 
 
-def _refusal_of(error: Exception) -> Rejected | None:
-    """What the ``HTTPException`` of Starlette or FastAPI means, which their users raise where somebody is refused."""
+def _convert_http_exception(error: Exception) -> Rejected | None:
+    """Convert an ``HTTPException`` of Starlette or FastAPI with a status below 500; return None for other errors."""
     if not any(
         cls.__name__ == "HTTPException" and cls.__module__.startswith("starlette.") for cls in type(error).__mro__
     ):
-        return None  # errors of other libraries have a status too, and are faults here
+        return None  # errors of other libraries may have a status too, but here they are faults
     status: Any = getattr(error, "status_code", None)
     if not isinstance(status, int) or not 400 <= status < 500:
         return None
@@ -103,21 +107,21 @@ def _refusal_of(error: Exception) -> Rejected | None:
 
 
 class Hosts:
-    """The names by which the app may be called, whatever the port; None allows all.
+    """The host names that requests may use, with any port; None allows all.
 
-    A page of a foreign site can have its own name point to this machine (DNS rebinding), and is then a page of the
-    same origin to a browser. But its requests still name it as the host.
+    This protects against DNS rebinding: a foreign page whose host name resolves to this machine has the same origin
+    for a browser, but its requests carry the foreign host name.
     """
 
     def __init__(self, allowed: Iterable[str] | None) -> None:
         self._allowed = None if allowed is None else frozenset(_host_name(host) for host in allowed)
 
     def allows(self, host: str) -> bool:
-        """Whether this is one of them."""
+        """Return whether a host is allowed. Its port is ignored."""
         return self._allowed is None or _host_name(host) in self._allowed
 
     def check(self, request: Request) -> None:
-        """Raise ``Rejected`` for a request that calls us by another name, or by none."""
+        """Raise ``Rejected`` (403) if the ``Host`` of a request is not allowed, or is missing."""
         if self._allowed is None:
             return
         host = request.headers.get("host", "")
@@ -128,7 +132,7 @@ class Hosts:
 
 
 def _host_name(host: str) -> str:
-    """A host without its port: ``[::1]:80`` and ``::1`` are the same, as are ``Localhost:80`` and ``localhost.``."""
+    """Return a normalised host without its port: ``[::1]:80`` is ``::1``, ``Localhost.`` is ``localhost``."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     if host.count(":") > 1:
@@ -136,19 +140,19 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0].lower().removesuffix(".")
 
 
-def _is_of_host(origin: str, host: str) -> bool:
-    """Whether a page is of this host. Origins leave out the port that their scheme has by default, hosts may not."""
+def _is_same_host(origin: str, host: str) -> bool:
+    """Return whether an origin has this host. An origin omits the default port of its scheme; a host may have it."""
     scheme, _, name = origin.partition("://")
     port = {"http": ":80", "https": ":443"}.get(scheme, "")
     return name.removesuffix(port) == host.removesuffix(port)
 
 
 class Origins:
-    """Which pages may use the app: those of its own host, and those that are listed (``"*"`` lists all)."""
+    """The origins whose pages may use the app: its own host, and the listed ones. ``"*"`` lists all."""
 
     def __init__(self, allowed: Iterable[str], headers: Sequence[str]) -> None:
         self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
-        self._any = "*" in self._allowed
+        self._allows_all = "*" in self._allowed
         names = [
             "accept",
             "authorization",
@@ -160,33 +164,35 @@ class Origins:
         self._headers = ", ".join(dict.fromkeys(names)).encode("latin-1")
 
     def check(self, request: Request) -> None:
-        """Raise ``Rejected`` for an unsafe request from a foreign page: a browser may have sent it unasked."""
+        """Raise ``Rejected`` (403) for a request from a foreign page that may change something (CSRF)."""
         origin = request.headers.get("origin")
         if origin is None or request.method in _SAFE_METHODS or self._is_listed(origin):
             return
-        # A proxy may end TLS, so schemes are not compared. A browser that says same-origin cannot be made to lie.
+        # Schemes are not compared, because a proxy may end TLS. Pages cannot set Sec-Fetch-Site themselves.
         host = request.headers.get("host")
         if request.headers.get("sec-fetch-site") == "same-origin" or (
-            host is not None and _is_of_host(origin.lower(), host.lower())
+            host is not None and _is_same_host(origin.lower(), host.lower())
         ):
             return
-        raise Rejected(403, "foreign_origin", f"pages of {origin} may not use this; list the origin to allow it")
+        raise Rejected(
+            403, "foreign_origin", f"origin {origin!r} is not in cors_origins; add it with App(cors_origins=[...])"
+        )
 
     def headers(self, request: Request) -> list[tuple[bytes, bytes]]:
-        """The CORS headers of an answer: none unless the origin is listed."""
+        """Return the CORS headers of a response: none unless the origin is listed."""
         origin = request.headers.get("origin")
         if origin is None or not self._allowed:
             return []
         vary = (b"vary", b"origin")
         if not self._is_listed(origin):
             return [vary]
-        found = [vary, (b"access-control-allow-origin", origin.encode("latin-1"))]
-        if not self._any:
-            found.append((b"access-control-allow-credentials", b"true"))
-        return found
+        headers = [vary, (b"access-control-allow-origin", origin.encode("latin-1"))]
+        if not self._allows_all:
+            headers.append((b"access-control-allow-credentials", b"true"))
+        return headers
 
     def preflight(self, request: Request, methods: Sequence[str]) -> list[tuple[bytes, bytes]] | None:
-        """The headers that answer a preflight request; None if it is none, or is not answered."""
+        """Return the headers that answer a preflight; None for other requests and for origins that are not listed."""
         origin = request.headers.get("origin")
         if request.method != "OPTIONS" or origin is None or "access-control-request-method" not in request.headers:
             return None
@@ -200,4 +206,31 @@ class Origins:
         ]
 
     def _is_listed(self, origin: str) -> bool:
-        return self._any or origin in self._allowed
+        return self._allows_all or origin in self._allowed
+
+
+class AccessControl:
+    """Which requests an app answers: by host, origin and credentials."""
+
+    def __init__(
+        self,
+        authenticate: Authenticate | None,
+        *,
+        allow_anonymous: bool,
+        allowed_hosts: Sequence[str] | None,
+        cors_origins: Sequence[str],
+        headers_allowed: Sequence[str],
+    ) -> None:
+        check_list("allowed_hosts", allowed_hosts)
+        check_list("cors_origins", cors_origins)
+        self.hosts = Hosts(allowed_hosts)
+        self.origins = Origins(cors_origins, headers_allowed)
+        self.is_anonymous = authenticate is None
+        """Whether callers need no credentials."""
+        self.grants_ownership = authenticate is not None or allow_anonymous
+        """Whether callers may list, change and delete threads, and use files."""
+        self._authenticate = authenticate
+
+    async def identify(self, request: Request) -> tuple[Any, str]:
+        """Return the principal of a request and its scope. Raises ``Rejected`` (401), or what the hook raises."""
+        return (None, ANONYMOUS) if self._authenticate is None else await identify(self._authenticate, request)

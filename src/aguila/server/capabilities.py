@@ -1,7 +1,4 @@
-"""Layer: server. What an app declares about itself (CAP): what is configured here, and what its owner adds.
-
-Below: the protocol types. Above: ``app``. Only what holds is declared (CAP-3).
-"""
+"""Derive the capabilities of an agent from the configuration of its app. Only what holds is declared (CAP-3)."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from aguila.protocol import (
 def derive_capabilities(
     *, name: str | None, is_durable: bool, override: AgentCapabilities | Mapping[str, Any] | None
 ) -> AgentCapabilities:
-    """The declaration, with ``override`` merged over it member by member. Raises ``DecodeError`` if it does not fit."""
+    """Derive the capabilities, with ``override`` merged over them. Raises ``DecodeError`` if it does not fit."""
     derived = AgentCapabilities(
         identity=None if name is None else IdentityCapabilities(name=name),
         transport=TransportCapabilities(streaming=True, http_binary=has_protobuf(), resumable=True),

@@ -1,11 +1,9 @@
-"""Layer: server. Files: uploads in, safe downloads out, and references of messages resolved to bytes.
+"""Receive uploads, serve downloads, and load the files that messages refer to.
 
-Below: the store, which keeps files by a hash of their content, per scope; python-multipart. Above: ``file_routes``,
-and ``live`` for the agent that asks for a file. No address is ever fetched: a reference either names an upload of the
-same scope or stays unresolved.
+No URL is ever fetched: a reference names an upload of the same scope, or it is not resolved.
 
-A file is whatever its uploader says it is, so nothing it says is trusted on the way out: a browser must neither guess
-another type (``nosniff``) nor run it in our origin (``sandbox``), and what could be active is saved, not shown.
+The media type of a file comes from its uploader, so a download does not trust it. A browser must neither guess another
+type (``nosniff``) nor run the file in our origin (``sandbox``). Types that may contain scripts are saved, not shown.
 """
 
 from __future__ import annotations
@@ -34,15 +32,17 @@ if TYPE_CHECKING:
 
 _DEFAULT_TYPE: Final = "application/octet-stream"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
-_NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_LONGEST_NAME: Final = 200
-_FIELD_SIZE: Final = 4096
-_FORM_OVERHEAD: Final = 64 * 1024  # what a form may have besides its file
+_FORBIDDEN_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_MAX_NAME: Final = 200
+_MAX_FIELD: Final = 4096
+_FORM_OVERHEAD: Final = 64 * 1024  # bytes that a form may have besides its file
 
 _ONE_RANGE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})", re.ASCII | re.IGNORECASE)
 
-_SHOWN: Final = re.compile(r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-]+|video/[a-z0-9.+-]+|text/plain")
-"""What a browser may show in place: nothing that can hold a script."""
+_INLINE_TYPES: Final = re.compile(
+    r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-]+|video/[a-z0-9.+-]+|text/plain"
+)
+"""The media types that a browser may show: none of them can contain a script."""
 
 
 async def receive_upload(
@@ -50,9 +50,9 @@ async def receive_upload(
 ) -> Blob:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
-    A body is of the type that its Content-Type names; its name is in the query as ``filename``, or in a
-    Content-Disposition header. ``threadId``, in the query or the form, gives the file to a thread, with which it is
-    deleted. Raises ``Rejected``: 413 ``too_large``, 415 ``unsupported_media_type``, 422 ``malformed_upload``.
+    For a body, Content-Type is the media type, and ``filename`` in the query or Content-Disposition is the name.
+    ``threadId``, in the query or the form, assigns the file to a thread, with which it is deleted. Raises ``Rejected``:
+    413 ``too_large``, 415 ``unsupported_media_type``, 422 ``malformed_upload``.
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     is_form = kind == b"multipart/form-data"
@@ -66,22 +66,22 @@ async def receive_upload(
     form = _Form(limits, size)
     form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Rejected(415, "unsupported_encoding", "send the file as it is, not compressed")
+        raise Rejected(415, "unsupported_encoding", "a compressed upload is not supported; send the file as it is")
     if is_form:
         boundary = options.get(b"boundary")
         if boundary is None:
-            raise Rejected(422, "malformed_upload", "the form names no boundary")
-        await form.parse(boundary, _pieces(receive, reservation))
+            raise Rejected(422, "malformed_upload", "the Content-Type of the form has no boundary")
+        await form.parse(boundary, _receive_pieces(receive, reservation))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _pieces(receive, reservation):
+        async for piece in _receive_pieces(receive, reservation):
             form.write(piece)
     if form.media_type is None:
-        raise Rejected(422, "malformed_upload", "the form has no file")
+        raise Rejected(422, "malformed_upload", "the form has no file; send one file in a part with a filename")
     if form.thread_id == "":
-        raise Rejected(422, "malformed_upload", "an id must not be empty", "/threadId")
+        raise Rejected(422, "malformed_upload", "the id is empty", "/threadId")
     if form.thread_id is not None:
         limits.check_id(form.thread_id, "/threadId")
     data = form.data.getvalue()
@@ -92,28 +92,28 @@ async def receive_upload(
 
 
 def file_response(blob: Blob, data: bytes, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of a download: all of it, one range of it, or word that the reader has it already.
+    """Return status, headers and body of a download: the whole file, one range, or 304 for a cached file.
 
-    Raises ``Rejected`` (416) for a range that the file does not have. Several ranges at once are answered with all.
+    A request for several ranges gets the whole file. Raises ``Rejected`` (416) for a range outside the file.
     """
     etag = f'"{blob.blob_id}"'
-    # The id is a hash: what it names never changes. But it is for this reader only.
+    # The id is a hash of the content, so the content never changes. But other callers may not see it.
     headers = {"cache-control": "private, max-age=31536000, immutable", "etag": etag}
-    if _has(request.headers.get("if-none-match"), etag):
+    if _matches_etag(request.headers.get("if-none-match"), etag):
         return 304, header_list(headers), b""
-    is_shown = _SHOWN.fullmatch(blob.media_type) is not None
-    # Text is shown as what it most likely is; without a word on it a browser would guess.
+    is_inline = _INLINE_TYPES.fullmatch(blob.media_type) is not None
+    # Without a charset a browser would guess one.
     media_type = "text/plain; charset=utf-8" if blob.media_type == "text/plain" else blob.media_type
     size = len(data)
     status = 200
-    wanted = _range(request, etag, size)
+    wanted = _parse_range(request, etag, size)
     if wanted is not None:
         status, data = 206, data[wanted.start : wanted.stop]
         headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
     headers |= {
         "content-type": media_type,
         "content-length": str(len(data)),
-        "content-disposition": _disposition("inline" if is_shown else "attachment", blob.filename),
+        "content-disposition": _disposition("inline" if is_inline else "attachment", blob.filename),
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
         "cross-origin-resource-policy": "same-site",
@@ -122,21 +122,21 @@ def file_response(blob: Blob, data: bytes, request: Request) -> tuple[int, list[
     return status, header_list(headers), data
 
 
-def _has(names: str | None, etag: str) -> bool:
-    """Whether an If-None-Match names this version of the file. A hash is never weak, so W/ makes no difference."""
+def _matches_etag(names: str | None, etag: str) -> bool:
+    """Return whether If-None-Match lists this ETag. A weak one (``W/``) matches too, because the ETag is a hash."""
     listed = [] if names is None else [name.strip().removeprefix("W/") for name in names.split(",")]
     return "*" in listed or etag in listed
 
 
-def _range(request: Request, etag: str, size: int) -> range | None:
-    """The one range that is asked for; None for the whole file."""
+def _parse_range(request: Request, etag: str, size: int) -> range | None:
+    """Return the requested range; None for the whole file."""
     found = _ONE_RANGE.fullmatch(request.headers.get("range", "").strip())
     if found is None or request.method != "GET" or request.headers.get("if-range", etag) != etag:
         return None
     first, last = found.groups()
     if first == "" and last == "":
         return None
-    if first == "":  # the last so many bytes
+    if first == "":  # a suffix range: the last bytes of the file
         wanted = range(max(0, size - int(last)), size)
     else:
         end = size if last == "" else min(int(last) + 1, size)
@@ -144,22 +144,22 @@ def _range(request: Request, etag: str, size: int) -> range | None:
             return None
         wanted = range(int(first), end)
     if len(wanted) == 0:
-        message = f"the file has {size} bytes"
+        message = f"the range is outside the file, which has {size} bytes"
         raise Rejected(416, "range_not_satisfiable", message, headers={"content-range": f"bytes */{size}"})
     return wanted
 
 
 async def resolve_file(store: Store, scope: str, file_id: str) -> tuple[bytes, str, str | None] | None:
-    """An upload of this scope as bytes, media type and file name; None if there is none. Whoever asked says so."""
+    """Return the bytes, the media type and the file name of an upload; None if this scope has no such upload."""
     try:
         blob, data = await store.blob(scope, file_id)
-    except (NotFound, UnicodeError):  # an id with half a surrogate pair names nothing
+    except (NotFound, UnicodeError):  # no stored id has a lone surrogate
         return None
     return data, blob.media_type, blob.filename
 
 
 class _Form:
-    """What has arrived of an upload."""
+    """Collects the file and the fields of an upload while they arrive."""
 
     def __init__(self, limits: Limits, size: int | None) -> None:
         self.media_type: str | None = None
@@ -171,33 +171,33 @@ class _Form:
         self._headers: dict[bytes, bytes] = {}
         self._name = b""
         self._value = b""
-        self._field: bytes | None = None  # the field that is arriving, None for the file
+        self._field: bytes | None = None  # the field that arrives now; None for the file
         self._text = bytearray()
 
     def begin(self, media_type: str, filename: str | None) -> None:
-        """The file begins."""
+        """Start the file. Raises ``Rejected`` for a second file, or a media type that is not allowed."""
         if self.media_type is not None:
-            raise Rejected(422, "malformed_upload", "one file at a time")
-        kind = media_type.strip().lower()
-        if kind == "":
-            kind = _DEFAULT_TYPE
+            raise Rejected(422, "malformed_upload", "the form has more than one file; send one file per request")
+        kind = media_type.strip().lower() or _DEFAULT_TYPE
         if _MEDIA_TYPE.fullmatch(kind) is None:
-            raise Rejected(415, "unsupported_media_type", "that is not a media type")
+            raise Rejected(415, "unsupported_media_type", f"{kind!r} is not a media type; use type/subtype")
         types = self._limits.upload_types
-        if types is not None and not any(kind == one or _covers(one, kind) for one in types):
-            raise Rejected(415, "unsupported_media_type", f"files of type {kind} are not taken here")
+        if types is not None and not any(kind == one or _matches_type(one, kind) for one in types):
+            raise Rejected(
+                415, "unsupported_media_type", f"files of type {kind} are not accepted; allowed: {', '.join(types)}"
+            )
         self.media_type = kind
         self.filename = _safe_name(filename)
 
     def write(self, data: bytes) -> None:
-        """More of the file."""
+        """Append bytes to the file. Raises ``Rejected`` (413) above the limit."""
         self._size += len(data)
         if self._size > self._limits.upload:
             raise _too_large(self._limits)
         self.data.write(data)
 
     async def parse(self, boundary: bytes, pieces: AsyncIterator[bytes]) -> None:
-        """Read a form."""
+        """Read a multipart form. Raises ``Rejected``."""
         callbacks: MultipartCallbacks = {
             "on_part_begin": self._part_begin,
             "on_header_field": self._header_field,
@@ -224,9 +224,9 @@ class _Form:
                 parser.write(piece)
             parser.finalize()
         except FormParserError as error:
-            raise Rejected(422, "malformed_upload", f"the form cannot be read: {error}") from None
+            raise Rejected(422, "malformed_upload", f"the form is not valid multipart data: {error}") from None
         if not is_complete:
-            raise Rejected(422, "malformed_upload", "the form ends before its last boundary")
+            raise Rejected(422, "malformed_upload", "the form ends before its closing boundary")
 
     def _part_begin(self) -> None:
         self._headers = {}
@@ -258,19 +258,19 @@ class _Form:
             self.write(data[start:end])
             return
         self._text += data[start:end]
-        if len(self._text) > _FIELD_SIZE:
-            raise Rejected(422, "malformed_upload", "a field of the form is too long")
+        if len(self._text) > _MAX_FIELD:
+            raise Rejected(422, "malformed_upload", f"a field of the form has more than {_MAX_FIELD} bytes")
 
     def _part_end(self) -> None:
         if self._field == b"threadId":
             self.thread_id = _text(bytes(self._text))
 
 
-async def _pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
+async def _receive_pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
     while True:
         message: Any = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
-            raise Rejected(400, "disconnected", "the upload was broken off")
+            raise Rejected(400, "disconnected", "the client disconnected before the upload was complete")
         if message.get("body", b""):
             yield message["body"]
         if not message.get("more_body", False):
@@ -278,10 +278,10 @@ async def _pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[b
 
 
 def _too_large(limits: Limits) -> Rejected:
-    return Rejected(413, "too_large", f"a file may have {limits.upload} bytes")
+    return Rejected(413, "too_large", f"the file has more than {limits.upload} bytes, the limit of this server")
 
 
-def _covers(pattern: str, media_type: str) -> bool:
+def _matches_type(pattern: str, media_type: str) -> bool:
     return pattern == "*/*" or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))
 
 
@@ -290,14 +290,14 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _safe_name(name: str | None) -> str | None:
-    """A file name without folders, control characters or tricks of direction; None if nothing is left of it."""
+    """Remove folders, control characters and direction marks from a file name; return None if nothing is left."""
     if name is None:
         return None
-    name = _NOT_IN_NAMES.sub("", re.split(r"[/\\]", name)[-1]).strip()
-    if len(name) > _LONGEST_NAME:
+    name = _FORBIDDEN_IN_NAMES.sub("", re.split(r"[/\\]", name)[-1]).strip()
+    if len(name) > _MAX_NAME:
         stem, dot, extension = name.rpartition(".")
         keeps_extension = dot != "" and len(extension) < 20
-        name = f"{stem[: _LONGEST_NAME - 20]}.{extension}" if keeps_extension else name[:_LONGEST_NAME]
+        name = f"{stem[: _MAX_NAME - 20]}.{extension}" if keeps_extension else name[:_MAX_NAME]
     return None if name in ("", ".", "..") else name
 
 

@@ -1,7 +1,4 @@
-"""Layer: server. How much a request may ask for. Sizes and counts are checked before anything is decoded.
-
-Below: ``rejection``. Above: ``inputs``, ``files``, ``runs``.
-"""
+"""The limits of a request. Sizes and counts are checked before the body is decoded."""
 
 from __future__ import annotations
 
@@ -20,15 +17,16 @@ from aguila.stream.json_values import MAX_JSON_DEPTH
 UNLIMITED: Final = sys.maxsize
 """The size limit for stored values: they were checked when they arrived."""
 
-_NONE: Final = msgspec.Raw()
+_ABSENT: Final = msgspec.Raw()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of an app. Sizes are in bytes. ``event`` is for one event that an agent sends.
+    """The limits of an app. Sizes are in bytes.
 
-    ``at_once`` is for bodies and uploads of more than 1 MiB, together: while they would be more, the next ones wait.
-    ``runs_per_scope`` counts the runs of a scope that are on, in all processes that share the store; ``runs`` all that
-    are on in this process. ``held`` is for what one run holds back with ``App(one_text_at_a_time=True)``.
+    ``event`` is the size of one event of an agent. ``at_once`` is the total size of the bodies and uploads of more than
+    1 MiB that are processed at the same time; further ones wait. ``runs_per_scope`` counts the runs in progress of a
+    scope, in all processes that share the store; ``runs`` those of this process. ``held`` is what one run may hold back
+    with ``App(one_text_at_a_time=True)``.
     """
 
     body: int = MAX_SIZE
@@ -46,31 +44,35 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 256 * 1024
 
     def __post_init__(self) -> None:
-        if isinstance(self.upload_types, str):  # which would be taken letter by letter
-            raise ValueError(f"upload_types is a tuple: ({self.upload_types!r},)")
+        if isinstance(self.upload_types, str):  # it would be read as a list of letters
+            value = self.upload_types
+            raise ValueError(f"upload_types is the string {value!r}; use a tuple: upload_types=({value!r},)")
 
     def may_exceed(self, size: int) -> bool:
-        """Whether ``check_raw`` has to look at a body of this size; what is shorter is counted when it is decoded."""
+        """Return whether a body of this size needs ``check_raw``. A shorter one is checked after it is decoded."""
         return size > min(2 * MAX_JSON_DEPTH, self.state, 2 * self.messages, 2 * self.tools, 2 * self.resume)
 
     def check_raw(
         self,
         *,
-        messages: msgspec.Raw = _NONE,
-        tools: msgspec.Raw = _NONE,
-        resume: msgspec.Raw = _NONE,
-        state: msgspec.Raw = _NONE,
+        messages: msgspec.Raw = _ABSENT,
+        tools: msgspec.Raw = _ABSENT,
+        resume: msgspec.Raw = _ABSENT,
+        state: msgspec.Raw = _ABSENT,
         state_size: int | None = None,
     ) -> None:
-        """Raise ``Rejected`` (422) for members of an input, not decoded yet, that are too many, too large, too deep.
+        """Check the undecoded members of an input. Raises ``Rejected`` (422) for too many, too large or too deep ones.
 
-        ``state_size`` is for a state from which something was cut out.
+        ``state_size`` is the full size of a state from which large strings were excised.
         """
-        _at_most(self.messages, messages, "messages", "/messages")
-        _at_most(self.tools, tools, "tools", "/tools")
-        _at_most(self.resume, resume, "resume", "/resume")
-        if (len(memoryview(state)) if state_size is None else state_size) > self.state:
-            raise Rejected(422, "state_too_large", f"the state may have {self.state} bytes", "/state")
+        _check_count(self.messages, messages, "messages", "/messages")
+        _check_count(self.tools, tools, "tools", "/tools")
+        _check_count(self.resume, resume, "resume", "/resume")
+        size = len(memoryview(state)) if state_size is None else state_size
+        if size > self.state:
+            raise Rejected(
+                422, "state_too_large", f"the state has {size} bytes; at most {self.state} are allowed", "/state"
+            )
         if len(memoryview(state)) > 2 * MAX_JSON_DEPTH:
             try:
                 check_depth(bytes(state), most=MAX_JSON_DEPTH)
@@ -78,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise Rejected(422, "malformed_input", error.message, "/state") from None
 
     def check(self, input: RunAgentInput) -> None:  # noqa: A002 - the protocol's word for it
-        """Raise ``Rejected`` (422) for an input with too much of something, or ids that cannot be any."""
+        """Check the counts and ids of an input. Raises ``Rejected`` (422)."""
         if len(input.messages) > self.messages:
             raise _too_many(len(input.messages), self.messages, "messages", "/messages")
         if input.tools is not None and len(input.tools) > self.tools:
@@ -87,22 +89,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             raise _too_many(len(input.resume), self.resume, "resume", "/resume")
         if input.thread_id == "" or input.run_id == "":
             path = "/threadId" if input.thread_id == "" else "/runId"
-            raise Rejected(422, "malformed_input", "an id must not be empty", path)
+            raise Rejected(422, "malformed_input", "the id is empty", path)
         self.check_id(input.thread_id, "/threadId")
         self.check_id(input.run_id, "/runId")
         if input.parent_run_id is not None:
             self.check_id(input.parent_run_id, "/parentRunId")
 
     def check_id(self, value: str, path: str) -> None:
-        """Raise ``Rejected`` (422) for an id that is too long, or that nothing can hold."""
-        if not value.isascii() and not _is_text(value):
-            raise Rejected(422, "malformed_input", "an id must be text, without lone surrogates", path)
+        """Check the length and the encoding of an id. Raises ``Rejected`` (422)."""
+        if not value.isascii() and not _is_encodable(value):
+            raise Rejected(422, "malformed_input", "the id contains lone surrogates, which UTF-8 cannot encode", path)
         if len(value) > self.id_length:
-            raise Rejected(422, "id_too_long", f"an id may have {self.id_length} characters", path)
+            raise Rejected(
+                422, "id_too_long", f"the id has {len(value)} characters; at most {self.id_length} are allowed", path
+            )
 
 
-def _is_text(value: str) -> bool:
-    """Whether UTF-8 can hold it: JSON can escape half a character, which no store and no event can."""
+def _is_encodable(value: str) -> bool:
+    """Return whether UTF-8 can encode the text: JSON may escape a lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -110,15 +114,15 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _at_most(most: int, found: msgspec.Raw, what: str, path: str) -> None:
-    size = len(memoryview(found))
-    if size <= 2 * most:  # each takes two bytes at least, with its comma
+def _check_count(most: int, raw: msgspec.Raw, what: str, path: str) -> None:
+    size = len(memoryview(raw))
+    if size <= 2 * most:  # an element takes at least two bytes, with its comma
         return
-    # And each is an object, else the decoder will not have it; but to copy what is large takes as long as to read it.
-    if size <= LARGE and bytes(found).count(b"{") <= most:
+    # Every valid element is an object. Copying a large list to count braces takes as long as decoding it.
+    if size <= LARGE and bytes(raw).count(b"{") <= most:
         return
     try:
-        count = len(_decode_list(found))
+        count = len(_decode_list(raw))
     except (msgspec.DecodeError, UnicodeError):
         return
     if count > most:
@@ -130,4 +134,4 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 def _too_many(count: int, most: int, what: str, path: str) -> Rejected:
     noun = "answers" if what == "resume" else what
-    return Rejected(422, f"too_many_{noun}", f"{count} {noun}, more than the {most} allowed", path)
+    return Rejected(422, f"too_many_{noun}", f"the request has {count} {noun}; at most {most} are allowed", path)

@@ -11,7 +11,7 @@ import msgspec
 
 from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.codec import encode
-from aguila.codec.dialects import UNDECLARED, Dialect, Link, dialect_of
+from aguila.codec.dialects import Link, dialect_of
 from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
@@ -25,6 +25,7 @@ from aguila.server.http.framing import Framing, framing_for
 from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
+from aguila.server.settings import HTTPSettings
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.store import Store
 from aguila.stream.version import consumer_version_notice
@@ -61,11 +62,8 @@ class Service:
         agents: Sequence[str],
         limits: Limits,
         capabilities: Mapping[str | None, AgentCapabilities],
-        headers_allowed: Sequence[str],
-        heartbeat: float,
-        disconnect_grace: float | None,
-        undeclared: Dialect = UNDECLARED,
-        serves_files: bool = False,
+        http: HTTPSettings,
+        serves_files: bool,
         warn: Warn,
     ) -> None:
         self.runs = runs
@@ -75,13 +73,13 @@ class Service:
         self.agents = list(agents)
         self.capabilities = {name: encode(declared) for name, declared in capabilities.items()}
         """The encoded capabilities of each agent; those of the app are at None."""
-        self.headers_allowed = [name.lower() for name in headers_allowed]
+        self.headers_allowed = [name.lower() for name in http.headers_allowed]
         self.warn = warn
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
-        self._streams = OpenStreams(heartbeat)
-        self._grace = disconnect_grace
-        self._undeclared = undeclared
+        self._streams = OpenStreams(http.heartbeat)
+        self._cancel_after = http.cancel_after
+        self._undeclared = http.undeclared_dialect
         self._serves_files = serves_files
 
     async def drain(self) -> None:
@@ -166,7 +164,7 @@ class Service:
             exchange.scope,
             streams=self._streams,
             headers=exchange.headers,
-            grace=self._grace if unstored is None else 0.0,
+            grace=self._cancel_after if unstored is None else 0.0,
         )
 
 

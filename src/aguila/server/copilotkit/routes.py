@@ -14,7 +14,6 @@ from aguila.server.copilotkit import documents
 from aguila.server.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.copilotkit.suggestions import is_suggestion
-from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projection
 from aguila.server.http import runs as run_routes
 from aguila.server.http import threads as thread_routes
@@ -285,8 +284,7 @@ async def single(service: Service, exchange: Exchange) -> Response:
     method = opened.exchange.request.method
     handler = route.handlers.get(method)
     if handler is None or route.path == ():
-        allow = {"allow": ", ".join(route.methods)}
-        raise Rejected(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+        raise route.method_not_allowed(method)
     route.check_owner(method, is_owner=exchange.is_owner)
     return await handler(service, replace(opened.exchange, params=params))
 

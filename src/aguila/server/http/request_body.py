@@ -1,8 +1,7 @@
-"""Layer: server. The body of a request that asks for a run: read within its limits, then decoded.
+"""Read the body of a request within its limits, then decode it.
 
-Below: ``limits``, ``aguila.codec``. Above: ``run_routes``. First comes the size, while it is read; then an outline, a
-pass that skips over everything, which is enough to say no to a run, or to count; then the decoding, which costs five
-times as much and holds what it finds.
+The size is checked while the body is read. Then an outline is decoded, which skips the large members: it is enough to
+refuse a run, or to check the counts. A full decode takes five times as long and keeps what it decodes.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from aguila.stream.json_values import MAX_JSON_DEPTH
 
 _JSON: Final = "application/json"
 
-_SHORT: Final = 1 << 14
-"""Bytes up to which an outline costs as much as the whole."""
+_SMALL: Final = 1 << 14
+"""Bytes up to which a valid body is decoded at once: an outline would take as long."""
 
-_SOON: Final = 1 << 17
-"""Bytes up to which a body is decoded on the event loop. What is in order takes microseconds, but a repair 100 times as
-long, and whoever sends it decides which it is."""
+_MAX_INLINE: Final = 1 << 17
+"""Bytes up to which a body is decoded on the event loop. A valid one takes microseconds, but the repair of an older
+shape may take 100 times as long, and the client decides which it sends."""
 
 
 class Outline(msgspec.Struct, rename="camel"):
-    """What a body says about itself before it is decoded: which run, and where its large members are."""
+    """The ids in an undecoded body, and its large members as raw JSON."""
 
     protocol_version: Any = None
     thread_id: Any = None
@@ -55,45 +54,44 @@ class Outline(msgspec.Struct, rename="camel"):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """The body of a request. Without an ``outline`` the decoder will say what is wrong, or has to repair it.
-
-    If there are large strings in it, the outline is that of ``short``, which is without them. Of a short one that is
-    in order, as most are, there is no outline but all of it, which takes no longer.
-    """
+    """The body of a request that names a run."""
 
     data: bytes
     outline: Outline | RunAgentInput | None
-    short: ExcisedJSON | None = None
+    """The whole input of a small valid body; None for a body that only the full decoder can read or report."""
+    excised: ExcisedJSON | None = None
+    """The body without its large strings. If it is set, the outline is made from it."""
 
 
 async def read_run_body(service: Service, exchange: Exchange, reservation: Reservation) -> Body:
-    """The body, not decoded yet; a large one waits for its reservation.
+    """Read the body and its outline. A large body waits for its reservation.
 
-    Raises ``Rejected`` for another media type, or too many bytes.
+    Raises ``Rejected`` for another media type or too many bytes.
     """
     request = exchange.request
     check_media_type(request, "a RunAgentInput")
     data = await read_body(request, exchange.receive, service.limits.body, reservation)
     if len(data) > LARGE:
-        return await offload(_large, data)
-    exactly = decode_exactly(data, RunAgentInput) if len(data) <= _SHORT else None
-    return Body(data, _outline(data) if exactly is None else exactly)
+        return await offload(_outline_large, data)
+    decoded = decode_exactly(data, RunAgentInput) if len(data) <= _SMALL else None
+    return Body(data, _outline(data) if decoded is None else decoded)
 
 
 def check_media_type(request: Request, what: str) -> None:
-    """Raise ``Rejected`` (415) unless the body is JSON that is not compressed."""
+    """Raise ``Rejected`` (415) unless the body is uncompressed JSON."""
     media_type = request.headers.get("content-type", "")
     if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
-        raise Rejected(415, "unsupported_media_type", f"send {what} as application/json")
+        message = f"the content type is {media_type!r}; send {what} as application/json"
+        raise Rejected(415, "unsupported_media_type", message)
     encoding = request.headers.get("content-encoding")
     if encoding is not None and encoding.strip().lower() != "identity":
-        raise Rejected(415, "unsupported_encoding", "send the body as it is, not compressed")
+        raise Rejected(415, "unsupported_encoding", f"content encoding {encoding!r} is not supported; send plain JSON")
 
 
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
-    """Read a body that is a small JSON object; with ``may_be_empty``, no body is an empty one. Raises ``Rejected``."""
+    """Read a body that is a small JSON object. With ``may_be_empty`` no body counts as ``{}``. Raises ``Rejected``."""
     with Reservation(service.body_budget) as reservation:
-        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _SOON), reservation)
+        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _MAX_INLINE), reservation)
     if may_be_empty and not data.strip():
         return {}
     check_media_type(exchange.request, "a JSON object")
@@ -102,36 +100,36 @@ async def read_object(service: Service, exchange: Exchange, *, may_be_empty: boo
     except DecodeError as error:
         raise Rejected(422, "bad_json", error.message, error.path) from None
     if not is_object(value):
-        raise Rejected(422, "bad_json", "the body is a JSON object", "")
+        raise Rejected(422, "bad_json", "the body is not a JSON object", "")
     return value
 
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
-    """The input, and the fingerprint of a body that is large. Raises ``Rejected``: first for too much of something."""
+    """Decode the input, and hash a large body. Raises ``Rejected``: for exceeded limits before other faults."""
     limits = service.limits
     digest: str | None = None
     if isinstance(body.outline, RunAgentInput):
-        return _checked(body.outline, body.data, limits), None
+        return _check_decoded(body.outline, body.data, limits), None
     try:
-        if len(body.data) <= _SOON:
-            warn = NoticeLimiter(_expecting_data(service.warn))
-            found = _decoded(body, limits, warn)
+        if len(body.data) <= _MAX_INLINE:
+            warn = NoticeLimiter(_mark_data_routine(service.warn))
+            decoded = _decode(body, limits, warn)
             warn.report_omitted()
         else:
-            notices: list[Notice] = []
-            warn = NoticeLimiter(_expecting_data(notices.append))
-            found, digest = await offload(lambda: (_decoded(body, limits, warn), hash_body(body.data)))
+            notices: list[Notice] = []  # the thread must not call service.warn
+            warn = NoticeLimiter(_mark_data_routine(notices.append))
+            decoded, digest = await offload(lambda: (_decode(body, limits, warn), hash_body(body.data)))
             warn.report_omitted()
             for notice in notices:
                 service.warn(notice)
     except DecodeError as error:
         code = "bad_json" if error.rule in ("json", "utf-8") else "malformed_input"
         raise Rejected(422, code, error.message, error.path) from None
-    return found, digest
+    return decoded, digest
 
 
-def _expecting_data(warn: Warn) -> Warn:
-    """Report ``data`` as routine: TanStack AI repeats ``forwardedProps`` under this name in every request."""
+def _mark_data_routine(warn: Warn) -> Warn:
+    """Mark notices about ``data`` as routine: TanStack AI repeats ``forwardedProps`` there in every request."""
 
     def report(notice: Notice) -> None:
         warn(replace(notice, is_routine=True) if notice.path == "/data" and notice.rule == "PROC-3" else notice)
@@ -139,8 +137,8 @@ def _expecting_data(warn: Warn) -> Warn:
     return report
 
 
-def _checked(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002
-    """A short input as it is. Raises ``Rejected`` for too much of something."""
+def _check_decoded(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002
+    """Check the limits of a small input that is decoded already. Raises ``Rejected``."""
     limits.check(input)
     is_shallow = data.count(b"{") + data.count(b"[") <= MAX_JSON_DEPTH
     if input.state is not None and not (is_shallow and len(data) <= limits.state):
@@ -148,33 +146,31 @@ def _checked(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput
     return input
 
 
-def _decoded(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
-    outline, short = body.outline, body.short
+def _decode(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
+    outline, excised = body.outline, body.excised
     if isinstance(outline, Outline) and limits.may_exceed(len(body.data)):
         limits.check_raw(
             messages=outline.messages,
             tools=outline.tools,
             resume=outline.resume,
             state=outline.state,
-            state_size=None if short is None else short.full_size(bytes(outline.state)),
+            state_size=None if excised is None else excised.full_size(bytes(outline.state)),
         )
-    found = _input(body, warn, max(limits.body, 1))
-    limits.check(found)
-    if outline is None and found.state is not None:
-        limits.check_raw(state=msgspec.Raw(encode(found.state)))
-    return found
+    level = _compat_level(body)
+    if excised is not None:
+        input = decode_excised(excised, RunAgentInput, compat=level, warn=warn)  # noqa: A001
+    else:
+        input = decode(body.data, RunAgentInput, compat=level, warn=warn, max_size=max(limits.body, 1))  # noqa: A001
+    limits.check(input)
+    if outline is None and input.state is not None:
+        limits.check_raw(state=msgspec.Raw(encode(input.state)))
+    return input
 
 
-def _input(body: Body, warn: Warn, max_size: int) -> RunAgentInput:
-    if body.short is not None:
-        return decode_excised(body.short, RunAgentInput, compat=_level(body), warn=warn)
-    return decode(body.data, RunAgentInput, compat=_level(body), warn=warn, max_size=max_size)
-
-
-def _large(data: bytes) -> Body:
-    short = excise_strings(data)
-    outline = None if short is None else _outline(short.text)
-    return Body(data, _outline(data)) if outline is None else Body(data, outline, short)
+def _outline_large(data: bytes) -> Body:
+    excised = excise_strings(data)
+    outline = None if excised is None else _outline(excised.text)
+    return Body(data, _outline(data)) if outline is None else Body(data, outline, excised)
 
 
 def _outline(data: bytes) -> Outline | None:
@@ -187,23 +183,23 @@ def _outline(data: bytes) -> Outline | None:
 _decode_outline = msgspec.json.Decoder(Outline).decode
 
 
-def _level(body: Body) -> Level:
-    """How old the shapes may be: a peer that declares no version is from before there were any (VER-8)."""
+def _compat_level(body: Body) -> Level:
+    """Return which older shapes are read. A client that declares no version is a 0.x client (VER-8)."""
     if body.outline is None:
         return "standard" if b'"protocolVersion"' in body.data else "wide"
     return "wide" if body.outline.protocol_version is None else "standard"
 
 
 async def read_body(request: Request, receive: Receive, limit: int, reservation: Reservation) -> bytes:
-    """The body, if it is not larger than ``limit``. Raises ``Rejected`` (413) or ``Disconnected``."""
+    """Read a body of at most ``limit`` bytes. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
-    expected = int(length[:20]) if length.isdecimal() else None  # of what Latin-1 has, just these are numbers
+    expected = int(length[:20]) if length.isdecimal() else None  # in Latin-1 only the ASCII digits are decimal
     if expected is not None:
         if expected > limit:
-            raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+            raise _too_large(limit)
         if expected > LARGE:
             await reservation.reserve(expected)
-    whole: PresizedBuffer | None = None
+    buffer: PresizedBuffer | None = None
     size = 0
     while True:
         message = await (reservation.receive(receive) if reservation.size else receive())
@@ -212,15 +208,19 @@ async def read_body(request: Request, receive: Receive, limit: int, reservation:
         piece = message.get("body", b"")
         size += len(piece)
         if size > limit:
-            raise Rejected(413, "too_large", f"the body may have {limit} bytes")
+            raise _too_large(limit)
         is_more = message.get("more_body", False)
-        if whole is None:
+        if buffer is None:
             if not is_more:
                 return piece
-            whole = PresizedBuffer(expected)
-        whole.write(piece)
+            buffer = PresizedBuffer(expected)
+        buffer.write(piece)
         if expected is None and size > LARGE:
-            expected = limit  # nobody has said how much it will be
+            expected = limit  # without a content length the body may have any size
             await reservation.reserve(expected)
         if not is_more:
-            return whole.getvalue()
+            return buffer.getvalue()
+
+
+def _too_large(limit: int) -> Rejected:
+    return Rejected(413, "too_large", f"the body has more than {limit} bytes, the limit of this server")

@@ -61,6 +61,12 @@ class Route(msgspec.Struct, frozen=True):
             message = f"anonymous callers may not {method} here; set App(authenticate=...) or App(allow_anonymous=True)"
             raise Rejected(403, "anonymous_not_allowed", message)
 
+    def method_not_allowed(self, method: str) -> Rejected:
+        """Make the error for a method that the route does not have."""
+        allowed = ", ".join(self.methods)
+        message = f"{method} is not allowed here; use {allowed}"
+        return Rejected(405, "method_not_allowed", message, headers={"allow": allowed})
+
     @property
     def methods(self) -> list[str]:
         """The methods that the route answers."""

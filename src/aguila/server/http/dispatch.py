@@ -1,0 +1,118 @@
+"""Dispatch a request: find its route, check host, origin and credentials, call the handler.
+
+Errors that are raised before the response begins become HTTP responses here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from aguila.codec.logs import log_event
+from aguila.errors import CursorExpired, NotFound, StoreUnavailable
+from aguila.server.auth import ANONYMOUS, AccessControl, Request
+from aguila.server.copilotkit.mount import CopilotKit, refusal_body
+from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
+from aguila.server.errors import Disconnected, Rejected
+from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
+from aguila.server.http.routes import find_route, path_segments, split_agent
+from aguila.server.runs.run_context import new_id
+from aguila.server.service import Exchange, Service
+
+_log = logging.getLogger("aguila.server")
+
+
+class Dispatcher:
+    """Turns the requests of an app into responses.
+
+    ``start`` returns the service of the app, and starts the app if necessary.
+    """
+
+    def __init__(
+        self, access: AccessControl, copilotkit: CopilotKit | None, start: Callable[[], Awaitable[Service]]
+    ) -> None:
+        self._access = access
+        self._copilotkit = copilotkit
+        self._start = start
+
+    async def respond(self, scope: Mapping[str, Any], receive: Receive) -> Response | None:
+        """Return the response to a request; None if the client has disconnected."""
+        headers: list[tuple[bytes, bytes]] = []  # CORS headers, which error responses carry too
+        service: Service | None = None
+        try:
+            service = await self._start()
+            return await self._call_handler(service, scope, receive, headers)
+        except Disconnected:
+            return None
+        except Rejected as error:
+            rejected = error
+        except NotFound as error:
+            rejected = Rejected(404, "not_found", str(error))
+        except CursorExpired as error:
+            rejected = Rejected(410, "cursor_expired", str(error))
+        except StoreUnavailable as error:
+            if service is not None:
+                service.runs.store_health.record_failure(error)
+            else:
+                _log.warning("the app cannot start: %s", error)
+            message = "the store is unavailable; try again in a second"
+            rejected = Rejected(503, "store_unavailable", message, headers={"retry-after": "1"})
+        except Exception as error:  # noqa: BLE001 - its text is for the log, not for the client
+            reference = new_id()
+            message = f"{scope['method']} {scope['path']} failed"
+            log_event(_log, logging.ERROR, message, error=error, reference=reference)
+            rejected = Rejected(500, "internal", f"The request failed. Reference: {reference}")
+        return self._respond_rejected(scope, rejected, headers)
+
+    def _respond_rejected(
+        self, scope: Mapping[str, Any], rejected: Rejected, headers: Sequence[tuple[bytes, bytes]]
+    ) -> BufferedResponse:
+        status, body = rejected.status, rejected.body()
+        if self._copilotkit is not None:
+            with suppress(NotFound):  # the path is not UTF-8
+                if self._copilotkit.relative_path(path_segments(scope)) is not None:
+                    status, body = refusal_body(rejected)
+        return BufferedResponse(status=status, body=body, headers=[*header_list(rejected.headers), *headers])
+
+    async def _call_handler(
+        self, service: Service, scope: Mapping[str, Any], receive: Receive, headers: list[tuple[bytes, bytes]]
+    ) -> Response:
+        access = self._access
+        segments = path_segments(scope)
+        request = Request(scope, "/" + "/".join(segments))
+        is_from_page = "origin" in request.headers
+        if is_from_page:
+            headers += access.origins.headers(request)
+        copilotkit = None if self._copilotkit is None else self._copilotkit.relative_path(segments)
+        if copilotkit is not None:
+            agent = None
+            route, params = find_route(copilotkit, COPILOTKIT_ROUTES)
+        else:
+            agent, below = split_agent(segments, service.agents)
+            route, params = find_route(below)
+        if not route.is_public:
+            access.hosts.check(request)
+        method = "GET" if request.method == "HEAD" and not route.is_stream else request.method
+        handler = route.handlers.get(method)
+        if handler is None:
+            preflight = access.origins.preflight(request, route.methods)
+            if preflight is not None:
+                return BufferedResponse(status=204, headers=preflight)
+            raise route.method_not_allowed(request.method)
+        if is_from_page:
+            access.origins.check(request)
+        principal, tenant = (None, ANONYMOUS) if route.is_public else await access.identify(request)
+        route.check_owner(method, is_owner=access.grants_ownership)
+        exchange = Exchange(
+            request=request,
+            receive=receive,
+            scope=tenant,
+            principal=principal,
+            headers=headers,
+            params=params,
+            agent=agent,
+            is_owner=access.grants_ownership,
+        )
+        return await handler(service, exchange)
