@@ -88,9 +88,9 @@ ROUTES: Final = (
         needs_owner=frozenset({"PATCH", "DELETE"}),
     ),
     Route(("threads", None, "cancel"), {"POST": run_routes.cancel_thread}),
-    Route(("threads", None, "events"), {"GET": thread_routes.thread_events}, is_stream=True),
-    Route(("threads", None, "runs", None), {"GET": run_routes.run_status}),
-    Route(("threads", None, "runs", None, "events"), {"GET": run_routes.run_events}, is_stream=True),
+    Route(("threads", None, "events"), {"GET": thread_routes.stream_thread_events}, is_stream=True),
+    Route(("threads", None, "runs", None), {"GET": run_routes.get_run}),
+    Route(("threads", None, "runs", None, "events"), {"GET": run_routes.stream_run_events}, is_stream=True),
     Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel_run}),
     Route(("files",), {"POST": file_routes.upload_file}, needs_owner=frozenset({"POST"})),
     Route(

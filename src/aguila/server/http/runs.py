@@ -258,7 +258,7 @@ async def _hydrate(
     return service.stream(exchange, plan, framing)
 
 
-async def run_events(service: Service, exchange: Exchange) -> Response:
+async def stream_run_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
     record = await _find_run(service, exchange)
     after = await read_cursor(service, exchange, record.thread_id)
@@ -269,7 +269,7 @@ async def run_events(service: Service, exchange: Exchange) -> Response:
 # Status and cancellation
 
 
-async def run_status(service: Service, exchange: Exchange) -> Response:
+async def get_run(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}``."""
     return json_response(describe_run(await _find_run(service, exchange)), exchange.headers)
 

@@ -149,7 +149,7 @@ async def delete_thread(service: Service, exchange: Exchange) -> Response:
     return BufferedResponse(status=204, headers=exchange.headers)
 
 
-async def thread_events(service: Service, exchange: Exchange) -> Response:
+async def stream_thread_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run in progress."""
     (thread_id,) = exchange.params
     await service.check_agent(exchange, thread_id)
