@@ -358,7 +358,7 @@ def test_an_app_whose_loop_is_gone_holds_nothing_up(host: Host) -> None:
     asyncio.run(scenario())
     signal.raise_signal(signal.SIGTERM)
     assert host.heard == [signal.SIGTERM]
-    app._signals.leave()  # type: ignore[union-attr]
+    app._signals.uninstall()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
