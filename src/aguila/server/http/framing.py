@@ -22,6 +22,7 @@ from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
+from aguila.codec.sse import SSEEncoder
 from aguila.offload import LARGE
 from aguila.protocol import Event
 from aguila.server.limits import UNLIMITED
@@ -36,6 +37,7 @@ _ATTRIBUTION = b'"subagentRunId":'
 _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
+_SSE = SSEEncoder()
 _ID_LINE = re.compile(rb"^id: \d+\n", re.MULTILINE)
 
 
@@ -129,31 +131,27 @@ class SSEFraming(Framing):
     """
 
     media_type = SSE_MEDIA_TYPE
-    heartbeat = b":\n\n"
+    heartbeat = _SSE.comment()
 
     def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
-        body = b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(events, first)])
+        body = _SSE.frame_log(first, events)
         if self._is_unchanged(body):
             return body
         return b"".join(
-            [_join_frames(self._translate_stored(event), number) for number, event in enumerate(events, first)]
+            [_SSE.frame(self._translate_stored(event), number) for number, event in enumerate(events, first)]
         )
 
     def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
         """See ``Framing``."""
-        documents = self._translate_stored(event)
-        if not documents:
-            return ()
-        pieces = [piece for data in documents[:-1] for piece in (b"data: ", data, b"\n\n")]
-        return (*pieces, b"id: %d\ndata: " % number, documents[-1], b"\n\n")
+        return _SSE.frame_in_pieces(self._translate_stored(event), number)
 
     def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """See ``Framing``."""
         documents = [
             encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
         ]
-        return _join_frames(documents, number)
+        return _SSE.frame(documents, number)
 
     def _translate_stored(self, data: bytes) -> list[bytes]:
         """Translate a stored event into the JSON documents that the reader receives: none, one or several."""
@@ -173,16 +171,6 @@ class SSEFraming(Framing):
 def _has_free_members(started: bytes) -> bool:
     """Return whether a RUN_STARTED has members that may contain any JSON."""
     return b'"input":' in started or b'"metadata":' in started or b'"rawEvent":' in started
-
-
-def _join_frames(documents: Sequence[bytes], number: int | None) -> bytes:
-    """Frame JSON documents. The last frame gets the id."""
-    if not documents:
-        return b""
-    frames = [b"data: %b\n\n" % data for data in documents]
-    if number is not None:
-        frames[-1] = b"id: %d\n%b" % (number, frames[-1])
-    return b"".join(frames)
 
 
 class ProtobufFraming(Framing):
