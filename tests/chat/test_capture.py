@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import chat_user
 from chat_capture import Scenario, capture, pretty
 
 from aguila.chat import (
@@ -45,10 +46,6 @@ POINTS = [
     "7 the client's updates",
     "8 the chat response",
 ]
-
-
-def user(*contents: Any, message_id: str) -> ChatMessage:
-    return ChatMessage("user", [TextContent(one) if isinstance(one, str) else one for one in contents], message_id)
 
 
 def says(*contents: Any, message_id: str = "m1", **properties: Any) -> ChatUpdate:
@@ -173,23 +170,23 @@ def approved(response: ChatResponse) -> list[ChatMessage] | None:
         for request in response.requests
         if isinstance(request, ApprovalRequestContent)
     ]
-    return [user(*answers, message_id="u2")] if answers else None
+    return [chat_user(*answers, message_id="u2")] if answers else None
 
 
 def answered(response: ChatResponse) -> list[ChatMessage] | None:
     answers = [one.answer("Quito") for one in response.requests if isinstance(one, InterruptRequestContent)]
-    return [user(*answers, message_id="u2")] if answers else None
+    return [chat_user(*answers, message_id="u2")] if answers else None
 
 
 def scenarios() -> dict[str, Scenario]:
-    asks = [user("Hello", message_id="u1")]
+    asks = [chat_user("Hello", message_id="u1")]
     return {
         "text": Scenario("Text in pieces, and what it cost.", text, asks),
         "backend_tool": Scenario("The agent calls a tool of its own; arguments in pieces.", backend_tool, asks),
         "frontend_tool": Scenario(
             "The agent calls a function of the application: a second run brings the result.",
             frontend_tool,
-            [user("How is it in Quito?", message_id="u1")],
+            [chat_user("How is it in Quito?", message_id="u1")],
             tools=(get_weather,),
         ),
         "parallel_tools": Scenario(
@@ -208,12 +205,12 @@ def scenarios() -> dict[str, Scenario]:
             "Reasoning with its signature, which the second turn brings back.",
             reasoning,
             asks,
-            once(user("Again", message_id="u2")),
+            once(chat_user("Again", message_id="u2")),
         ),
         "multimodal": Scenario(
             "An image in a message, another in a result.",
             multimodal,
-            [user("Mirror it", DataContent(PIXEL, "image/png"), message_id="u1")],
+            [chat_user("Mirror it", DataContent(PIXEL, "image/png"), message_id="u1")],
         ),
         "approval": Scenario(
             "A call that waits for approval, which comes with other arguments.", approval, asks, approved

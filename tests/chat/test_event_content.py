@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from builders import UNVERSIONED_RUN_STARTED
 from hypothesis import given, settings
 
 from aguila.chat import (
@@ -157,7 +158,7 @@ def test_an_answer_is_an_approval_if_it_says_yes_or_no_and_goes_back_as_it_came(
 def test_an_approval_of_an_older_peer_names_the_call_that_nobody_has_seen(more: dict[str, str]) -> None:
     raw = {"id": "i", **more, "payload": {"functionName": "pay", "functionArguments": {"amount": 5}}}
     events = [
-        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        UNVERSIONED_RUN_STARTED,
         {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": "interrupt", "interrupt": raw},
     ]
     [interrupt] = consume(events, compat="wide").interrupts

@@ -23,7 +23,7 @@ from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.protocol import CustomEvent, replace
 
 
-def call(*ids: str, text: str = "", message_id: str | None = None) -> ChatMessage:
+def assistant_calling(*ids: str, text: str = "", message_id: str | None = None) -> ChatMessage:
     texts: list[Content] = [TextContent(text)] if text else []
     return ChatMessage("assistant", [*texts, *(FunctionCallContent(i, "f", "{}") for i in ids)], message_id=message_id)
 
@@ -48,7 +48,14 @@ def view(*messages: ChatMessage) -> list[ChatMessage]:
 
 
 def test_a_history_in_order_is_left_as_it_is() -> None:
-    history = [say("hi", "user"), call("c1", "c2", text="looking"), result("c1"), result("c2"), say("done"), USER]
+    history = [
+        say("hi", "user"),
+        assistant_calling("c1", "c2", text="looking"),
+        result("c1"),
+        result("c2"),
+        say("done"),
+        USER,
+    ]
     answer = provider_history(history)
     assert answer.repairs == []
     assert all(mine is theirs for mine, theirs in zip(answer.messages, history, strict=True))
@@ -56,52 +63,59 @@ def test_a_history_in_order_is_left_as_it_is() -> None:
 
 def test_replayed_parallel_calls_become_one_message_with_the_first_ones_id() -> None:
     history = [
-        call("c1", text="a", message_id="m1"), call("c2", message_id="m2"), call("c3", text="b", message_id="m3"),
-        result("c1"), result("c2"), result("c3"), USER,
-    ]  # fmt: skip
+        assistant_calling("c1", text="a", message_id="m1"),
+        assistant_calling("c2", message_id="m2"),
+        assistant_calling("c3", text="b", message_id="m3"),
+        result("c1"),
+        result("c2"),
+        result("c3"),
+        USER,
+    ]
     merged = ChatMessage(
-        "assistant", [TextContent("a"), TextContent("b"), *call("c1", "c2", "c3").contents], message_id="m1"
+        "assistant",
+        [TextContent("a"), TextContent("b"), *assistant_calling("c1", "c2", "c3").contents],
+        message_id="m1",
     )
     assert view(*history) == [merged, result("c1"), result("c2"), result("c3"), USER]
     assert kinds(*history) == ["merged_calls", "merged_calls"]
 
 
 def test_sequential_calls_stay_two_pairs() -> None:
-    history = [call("c1"), result("c1"), call("c2"), result("c2")]
+    history = [assistant_calling("c1"), result("c1"), assistant_calling("c2"), result("c2")]
     assert view(*history) == history
 
 
 def test_results_in_another_order_are_placed_after_their_calls_in_call_order() -> None:
-    history = [call("c1", "c2"), result("c2"), result("c1"), USER]
-    assert view(*history) == [call("c1", "c2"), result("c1"), result("c2"), USER]
+    history = [assistant_calling("c1", "c2"), result("c2"), result("c1"), USER]
+    assert view(*history) == [assistant_calling("c1", "c2"), result("c1"), result("c2"), USER]
     assert kinds(*history) == []  # they were directly after it: nothing was moved away from anything else
 
 
 def test_text_between_a_call_and_its_result_comes_after_the_result() -> None:
-    history = [call("c1"), say("wait"), result("c1"), USER]
-    assert view(*history) == [call("c1"), result("c1"), say("wait"), USER]
+    history = [assistant_calling("c1"), say("wait"), result("c1"), USER]
+    assert view(*history) == [assistant_calling("c1"), result("c1"), say("wait"), USER]
     assert kinds(*history) == ["moved_result"]
 
 
 def test_a_user_who_speaks_before_the_result_comes_after_it() -> None:
-    assert view(call("c1"), USER, result("c1")) == [call("c1"), result("c1"), USER]
+    assert view(assistant_calling("c1"), USER, result("c1")) == [assistant_calling("c1"), result("c1"), USER]
 
 
 def test_a_result_before_its_call_is_moved_after_it() -> None:
-    assert view(result("c1"), USER, call("c1")) == [USER, call("c1"), result("c1")]
+    assert view(result("c1"), USER, assistant_calling("c1")) == [USER, assistant_calling("c1"), result("c1")]
 
 
 def test_a_call_without_result_does_not_reach_a_provider() -> None:
-    history = [USER, call("c1", text="let me see"), USER]
+    history = [USER, assistant_calling("c1", text="let me see"), USER]
     assert view(*history) == [USER, say("let me see"), USER]
     assert kinds(*history) == ["dropped_call"]
-    assert view(USER, call("c1"), USER) == [USER, USER]
-    assert kinds(USER, call("c1"), USER) == ["dropped_call", "dropped_message"]
+    assert view(USER, assistant_calling("c1"), USER) == [USER, USER]
+    assert kinds(USER, assistant_calling("c1"), USER) == ["dropped_call", "dropped_message"]
 
 
 def test_a_call_without_result_can_be_closed_instead() -> None:
-    answer = provider_history([call("c1", "c2"), result("c2")], unanswered="close")
-    assert answer.messages == [call("c1", "c2"), result("c1", NOT_EXECUTED), result("c2")]
+    answer = provider_history([assistant_calling("c1", "c2"), result("c2")], unanswered="close")
+    assert answer.messages == [assistant_calling("c1", "c2"), result("c1", NOT_EXECUTED), result("c2")]
     assert [(r.kind, r.call_id) for r in answer.repairs] == [("closed_call", "c1")]
 
 
@@ -111,31 +125,50 @@ def test_a_result_without_call_is_dropped() -> None:
 
 
 def test_a_second_result_of_one_call_is_dropped() -> None:
-    assert view(call("c1"), result("c1", "a"), result("c1", "b")) == [call("c1"), result("c1", "a")]
+    assert view(assistant_calling("c1"), result("c1", "a"), result("c1", "b")) == [
+        assistant_calling("c1"),
+        result("c1", "a"),
+    ]
 
 
 def test_a_call_id_that_is_used_again_is_renamed_with_its_result() -> None:
-    history = [call("c"), result("c", "1"), USER, call("c"), result("c", "2"), call("c-2"), result("c-2", "3")]
+    history = [
+        assistant_calling("c"),
+        result("c", "1"),
+        USER,
+        assistant_calling("c"),
+        result("c", "2"),
+        assistant_calling("c-2"),
+        result("c-2", "3"),
+    ]
     assert view(*history) == [
-        call("c"), result("c", "1"), USER, call("c-3"), result("c-3", "2"), call("c-2"), result("c-2", "3"),
-    ]  # fmt: skip
+        assistant_calling("c"),
+        result("c", "1"),
+        USER,
+        assistant_calling("c-3"),
+        result("c-3", "2"),
+        assistant_calling("c-2"),
+        result("c-2", "3"),
+    ]
     assert kinds(*history) == ["renamed_call"]
 
 
 def test_a_repeated_call_message_is_answered_once() -> None:
-    assert view(call("c"), call("c"), result("c")) == [call("c"), result("c")]
+    assert view(assistant_calling("c"), assistant_calling("c"), result("c")) == [assistant_calling("c"), result("c")]
 
 
 def test_results_that_shared_a_message_get_one_each() -> None:
     shared = ChatMessage("tool", [FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b")], message_id="t")
-    assert view(call("c1", "c2"), shared) == [
-        call("c1", "c2"), result("c1", "a", message_id="t"), result("c2", "b"),
-    ]  # fmt: skip
+    assert view(assistant_calling("c1", "c2"), shared) == [
+        assistant_calling("c1", "c2"),
+        result("c1", "a", message_id="t"),
+        result("c2", "b"),
+    ]
 
 
 def test_a_result_within_an_assistants_message_becomes_a_tool_message() -> None:
     both = ChatMessage("assistant", [FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "ok")])
-    assert view(both, say("so")) == [call("c"), result("c"), say("so")]
+    assert view(both, say("so")) == [assistant_calling("c"), result("c"), say("so")]
 
 
 def test_what_is_no_matter_of_a_model_is_left_out_with_the_message_that_held_it() -> None:
@@ -155,7 +188,7 @@ def test_an_empty_message_is_left_out(message: ChatMessage) -> None:
 
 def test_reasoning_is_kept() -> None:
     thought = ChatMessage("assistant", [ReasoningContent("", "sig")])
-    assert view(thought, call("c"), result("c")) == [thought, call("c"), result("c")]
+    assert view(thought, assistant_calling("c"), result("c")) == [thought, assistant_calling("c"), result("c")]
 
 
 def test_the_report_names_message_and_call() -> None:
@@ -164,7 +197,14 @@ def test_the_report_names_message_and_call() -> None:
 
 
 def test_the_stored_history_is_left_alone() -> None:
-    history = [call("c1", text="a"), call("c2"), USER, result("c2"), result("c1"), result("c8")]
+    history = [
+        assistant_calling("c1", text="a"),
+        assistant_calling("c2"),
+        USER,
+        result("c2"),
+        result("c1"),
+        result("c8"),
+    ]
     before = [(m.role, list(m.contents), m.message_id) for m in history]
     provider_history(history)
     assert [(m.role, m.contents, m.message_id) for m in history] == before
@@ -181,9 +221,9 @@ def test_what_a_subagent_said_and_called_is_left_out_and_its_answer_to_the_agent
     helped = by_subagent(result("c1", "helped"))
     history = [
         USER,
-        call("c1"),
+        assistant_calling("c1"),
         by_subagent(say("I am the subagent")),
-        by_subagent(call("c9")),
+        by_subagent(assistant_calling("c9")),
         by_subagent(result("c9")),
         helped,
         say("done"),
@@ -198,7 +238,14 @@ def test_what_a_subagent_said_and_called_is_left_out_and_its_answer_to_the_agent
 
 
 def test_a_subagent_that_speaks_between_parallel_calls_does_not_part_them() -> None:
-    seen = view(call("c1"), by_subagent(call("c9")), call("c2"), by_subagent(say("hm")), result("c2"), result("c1"))
+    seen = view(
+        assistant_calling("c1"),
+        by_subagent(assistant_calling("c9")),
+        assistant_calling("c2"),
+        by_subagent(say("hm")),
+        result("c2"),
+        result("c1"),
+    )
     assert [[c.call_id for c in m.calls] or [c.call_id for c in m.results] for m in seen] == [
         ["c1", "c2"],
         ["c1"],
@@ -221,7 +268,7 @@ messages = st.one_of(
     st.builds(
         ChatMessage, st.sampled_from(["system", "user", "assistant", "tool", "critic"]), st.lists(contents, max_size=3)
     ),
-    st.builds(call, ids),
+    st.builds(assistant_calling, ids),
     st.builds(result, ids),
 )
 histories = st.lists(st.one_of(messages, messages, messages.map(by_subagent)), max_size=8)

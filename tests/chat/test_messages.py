@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import pytest
+from builders import user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,10 +74,6 @@ def back(*messages: ChatMessage, notices: list[Notice] | None = None) -> list[Me
 
 def there_and_back(*messages: Message) -> list[Message]:
     return back(*there(*messages))
-
-
-def user(*parts: Any) -> UserMessage:
-    return UserMessage(id="m1", content=list(parts))
 
 
 FULL_HISTORY: list[Message] = [
@@ -166,15 +163,15 @@ def test_contents_are_equal_but_for_where_they_came_from() -> None:
 )
 def test_data_becomes_bytes_and_comes_back_as_the_kind_its_media_type_names(media_type: str, kind: str) -> None:
     part = PART_KINDS[kind](source=DataSource(value=PNG, mime_type=media_type))
-    [message] = there(user(part))
+    [message] = there(user("m1", [part]))
     assert message.contents == [DataContent(b"\x89PNG", media_type)]
     assert message.contents[0].raw_representation is part
-    assert there_and_back(user(part)) == [user(part)]
+    assert there_and_back(user("m1", [part])) == [user("m1", [part])]
 
 
 def test_a_kind_that_the_media_type_does_not_tell_is_kept() -> None:
     part = ImagePart(source=UrlSource(value="https://x.example/a"), id="p", metadata={"filename": "a.png", "alt": None})
-    [message] = there(user(part))
+    [message] = there(user("m1", [part]))
     [content] = message.contents
     assert content == UriContent(
         "https://x.example/a",
@@ -185,13 +182,13 @@ def test_a_kind_that_the_media_type_does_not_tell_is_kept() -> None:
             "ag_ui_part_kind": "image",
         },
     )
-    assert there_and_back(user(part)) == [user(part)]
+    assert there_and_back(user("m1", [part])) == [user("m1", [part])]
 
 
 def test_an_id_without_provider_is_a_reference_to_be_resolved_and_a_providers_handle_is_not() -> None:
     upload = AudioPart(source=FileSource(value="upload-1", mime_type="audio/wav"))
     handle = DocumentPart(source=FileSource(value="file-9", provider="openai"))
-    [message] = there(user(upload, handle))
+    [message] = there(user("m1", [upload, handle]))
     first, second = message.contents
     assert isinstance(first, HostedFileContent)
     assert isinstance(second, HostedFileContent)
@@ -199,7 +196,7 @@ def test_an_id_without_provider_is_a_reference_to_be_resolved_and_a_providers_ha
     assert first.additional_properties == {"ag_ui_requires_resolution": True, "ag_ui_content_id": "upload-1"}
     assert (second.file_id, second.media_type) == ("file-9", None)
     assert second.additional_properties == {"ag_ui_provider": "openai", "ag_ui_content_id": "file-9"}
-    assert there_and_back(user(upload, handle)) == [user(upload, handle)]
+    assert there_and_back(user("m1", [upload, handle])) == [user("m1", [upload, handle])]
 
 
 def test_data_without_bytes_that_names_an_upload_is_written_as_a_reference() -> None:
@@ -207,7 +204,7 @@ def test_data_without_bytes_that_names_an_upload_is_written_as_a_reference() -> 
         b"", "audio/wav", additional_properties={"ag_ui_content_id": "up", "ag_ui_requires_resolution": True}
     )
     [message] = back(ChatMessage("user", [content], message_id="m1"))
-    assert message == user(AudioPart(source=FileSource(value="up", mime_type="audio/wav")))
+    assert message == user("m1", [AudioPart(source=FileSource(value="up", mime_type="audio/wav"))])
 
 
 @pytest.mark.parametrize(
@@ -221,7 +218,7 @@ def test_data_without_bytes_that_names_an_upload_is_written_as_a_reference() -> 
     ],
 )
 def test_data_uris_become_data(uri: str, data: bytes, media_type: str) -> None:
-    [message] = there(user(TextPart(text="see"), DocumentPart(source=UrlSource(value=uri))))
+    [message] = there(user("m1", [TextPart(text="see"), DocumentPart(source=UrlSource(value=uri))]))
     assert isinstance(content := message.contents[1], DataContent)
     assert (content.data, content.media_type) == (data, media_type)
     [written] = back(ChatMessage("user", [TextContent("see"), UriContent(uri)]))
@@ -245,7 +242,7 @@ def test_data_uris_become_data(uri: str, data: bytes, media_type: str) -> None:
 )
 def test_a_part_with_bad_base64_or_media_type_is_skipped_with_a_warning(source: Any) -> None:
     notices: list[Notice] = []
-    [message] = there(user(TextPart(text="look"), ImagePart(source=source)), notices=notices)
+    [message] = there(user("m1", [TextPart(text="look"), ImagePart(source=source)]), notices=notices)
     assert message.contents == [TextContent("look")]
     [notice] = notices
     assert (notice.rule, notice.path) == ("MSG-2", "/0/content/1")
@@ -255,12 +252,12 @@ def test_a_part_with_bad_base64_or_media_type_is_skipped_with_a_warning(source: 
 def test_large_data_goes_there_and_back_in_slices() -> None:
     data = bytes(range(256)) * 8192 + b"x"  # two slices and a little
     source = DataSource(value=base64.b64encode(data).decode(), mime_type="image/png")
-    message = user(TextPart(text="see"), ImagePart(source=source))
+    message = user("m1", [TextPart(text="see"), ImagePart(source=source)])
     [chat] = there(message)
     assert chat.contents[1] == DataContent(data, "image/png")
     assert there_and_back(message) == [message]
     padded = DataSource(value="AAA=" * (1 << 19), mime_type="image/png")
-    assert there(user(ImagePart(source=padded)))[0].contents == []
+    assert there(user("m1", [ImagePart(source=padded)]))[0].contents == []
 
 
 def test_a_skipped_part_of_a_result_leaves_the_call_answered() -> None:
@@ -348,7 +345,7 @@ def test_a_file_name_that_its_metadata_cannot_hold_is_left_out_with_a_warning() 
     notices: list[Notice] = []
     content = UriContent("u", additional_properties={"filename": "a.png", "ag_ui_metadata": [1]})
     [message] = back(ChatMessage("user", [content], message_id="m1"), notices=notices)
-    assert message == user(DocumentPart(source=UrlSource(value="u"), metadata=[1]))
+    assert message == user("m1", [DocumentPart(source=UrlSource(value="u"), metadata=[1])])
     assert [n.rule for n in notices] == ["META-1"]
 
 
@@ -462,30 +459,35 @@ def test_loss_an_activity_message_is_left_out_with_a_warning() -> None:
 
 def test_loss_an_unusable_part() -> None:
     part = ImagePart(source=DataSource(value="%", mime_type="image/png"))
-    assert there_and_back(user(part, TextPart(text="a"), TextPart(text="b"))) == [
-        user(TextPart(text="a"), TextPart(text="b"))
+    assert there_and_back(user("m1", [part, TextPart(text="a"), TextPart(text="b")])) == [
+        user("m1", [TextPart(text="a"), TextPart(text="b")])
     ]
 
 
 def test_loss_a_data_url_comes_back_as_a_data_source() -> None:
     part = ImagePart(source=UrlSource(value=f"data:image/png;base64,{PNG}"))
-    assert there_and_back(user(part)) == [user(ImagePart(source=DataSource(value=PNG, mime_type="image/png")))]
+    assert there_and_back(user("m1", [part])) == [
+        user("m1", [ImagePart(source=DataSource(value=PNG, mime_type="image/png"))])
+    ]
 
 
 def test_loss_base64_and_media_types_come_back_canonical() -> None:
     broken = ImagePart(source=DataSource(value=PNG[:4] + "\r\n" + PNG[4:], mime_type=""))
     unnamed = ImagePart(source=UrlSource(value="u", mime_type=""))
-    assert there_and_back(user(broken, unnamed)) == [
+    assert there_and_back(user("m1", [broken, unnamed])) == [
         user(
-            ImagePart(source=DataSource(value=PNG, mime_type="application/octet-stream")),
-            ImagePart(source=UrlSource(value="u")),
+            "m1",
+            [
+                ImagePart(source=DataSource(value=PNG, mime_type="application/octet-stream")),
+                ImagePart(source=UrlSource(value="u")),
+            ],
         )
     ]
 
 
 def test_loss_a_single_plain_text_part_comes_back_as_a_string() -> None:
-    assert there_and_back(user(TextPart(text="hi"))) == [UserMessage(id="m1", content="hi")]
-    tagged = user(TextPart(text="hi", id="p"))
+    assert there_and_back(user("m1", [TextPart(text="hi")])) == [UserMessage(id="m1", content="hi")]
+    tagged = user("m1", [TextPart(text="hi", id="p")])
     assert there_and_back(tagged) == [tagged]
 
 
@@ -495,7 +497,7 @@ def test_loss_an_empty_list_of_calls_comes_back_absent() -> None:
 
 def test_loss_a_file_parts_id_that_repeats_its_handle() -> None:
     part = DocumentPart(source=FileSource(value="f"), id="f")
-    assert there_and_back(user(part)) == [user(DocumentPart(source=FileSource(value="f")))]
+    assert there_and_back(user("m1", [part])) == [user("m1", [DocumentPart(source=FileSource(value="f"))])]
 
 
 def test_loss_the_order_within_an_assistants_message() -> None:
@@ -582,7 +584,7 @@ def test_any_history_converts_and_a_second_round_trip_changes_nothing(messages: 
 @settings(max_examples=150, deadline=None)
 @given(agui.binary_contents())
 def test_a_binary_part_is_read_by_the_precedence_data_url_id(part: BinaryInputContent) -> None:
-    [message] = there(user(part))
+    [message] = there(user("m1", [part]))
     for content in message.contents:
         assert content.raw_representation is part
         expected = DataContent if part.data is not None else UriContent if part.url is not None else HostedFileContent
@@ -591,4 +593,4 @@ def test_a_binary_part_is_read_by_the_precedence_data_url_id(part: BinaryInputCo
 
 def test_a_binary_part_that_refers_to_nothing_is_an_error() -> None:
     with pytest.raises(DecodeError, match="data, url and id"):
-        there(user(BinaryInputContent(mime_type="image/png")))
+        there(user("m1", [BinaryInputContent(mime_type="image/png")]))

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import RUN_FINISHED, run_finished_json, run_started_json, text_message_json
 from commands import Command, aguila_serve
 from every_event import aguila, every_event
 from rich.console import Console
-from scripted import Answer, ScriptedServer, finished, frames, started, text
+from scripted import Answer, ScriptedServer, frames
 from serving import until
 from terminal import Terminal
 
@@ -22,7 +23,6 @@ from aguila.cli.chat import ask_for
 from aguila.cli.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP
 from aguila.protocol import (
-    RunFinishedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
     TextMessageContentEvent,
@@ -263,7 +263,7 @@ def test_in_a_pipe_the_exit_status_says_how_it_went(demo: Command, tmp_path: Pat
 
 
 def test_a_cut_off_answer_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
-    with ScriptedServer(Answer([frames([started("r", "t"), *text("m", "Half")[:2]])])) as server:
+    with ScriptedServer(Answer([frames([run_started_json(), *text_message_json("m", "Half")[:2]])])) as server:
         done = aguila("chat", server.url, "-m", "Hi", folder=tmp_path)
     assert (done.returncode, done.stdout) == (1, b"Half\n")
     assert b"error: the run was cut off" in done.stderr
@@ -272,7 +272,18 @@ def test_a_cut_off_answer_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
 def test_what_goes_over_the_wire_can_be_recorded_and_tolerated_things_are_shown(tmp_path: Path) -> None:
     def answer(asked: Any) -> Answer:
         run, thread = asked.json["runId"], asked.json["threadId"]
-        return Answer([frames([started(run, thread), {"type": "WINGS"}, *text("m", "Hi"), finished(run, thread)])])
+        return Answer(
+            [
+                frames(
+                    [
+                        run_started_json(run, thread),
+                        {"type": "WINGS"},
+                        *text_message_json("m", "Hi"),
+                        run_finished_json(run, thread),
+                    ]
+                )
+            ]
+        )
 
     with ScriptedServer(answer) as server:
         done = aguila("chat", server.url, "-m", "Fly", "-H", "X-Who: me", "--record", "kept.jsonl", folder=tmp_path)
@@ -312,7 +323,7 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
     c = TextMessageStartEvent(message_id="c")
     later = shown(a, delta("a", "one two"), b, delta("b", "uno due"), end_b, end_a, c, delta("c", "then"))
     assert later == lines + "then\n"
-    finish = RunFinishedEvent(thread_id="t", run_id="r")
+    finish = RUN_FINISHED
     assert shown(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
 
 

@@ -11,7 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from scripted import Answer, ScriptedServer, finished, frames, started, text
+from builders import (
+    RUN_FINISHED,
+    RUN_STARTED,
+    UNVERSIONED_RUN_STARTED,
+    run_finished_json,
+    run_started_json,
+    text_message_json,
+    tool_call_json,
+)
+from scripted import Answer, ScriptedServer, frames
 
 from aguila.cli import demo
 from aguila.cli.check import check_file, check_url
@@ -20,13 +29,12 @@ from aguila.client import on_event
 from aguila.codec import encode_event
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import RunFailed
-from aguila.protocol import RunFinishedEvent, RunStartedEvent
 from aguila.testing import sync_client_for
 from aguila.testing.checker import judge
 
 Raw = dict[str, Any]
-START = started("r", "t")
-END = finished("r", "t")
+START = run_started_json()
+END = run_finished_json()
 
 
 def run(*events: Raw, start: Raw = START, end: Raw = END) -> list[Raw]:
@@ -44,15 +52,8 @@ def message(id_: str, **members: Any) -> list[Raw]:
     ]
 
 
-def call(id_: str, name: str = "f", **members: Any) -> list[Raw]:
-    return [
-        event("TOOL_CALL_START", toolCallId=id_, toolCallName=name, **members),
-        event("TOOL_CALL_END", toolCallId=id_),
-    ]
-
-
 def interrupted(*interrupts: Raw) -> Raw:
-    return finished("r", "t", outcome={"type": "interrupt", "interrupts": list(interrupts)})
+    return run_finished_json(outcome={"type": "interrupt", "interrupts": list(interrupts)})
 
 
 QUESTION = {"id": "i", "reason": "input"}
@@ -86,10 +87,10 @@ KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
         [("warning", "SNAP-9", 1)],
     ),
     "a stream that begins with something else": (
-        [*message("m"), END],
+        [*message("m"), run_finished_json()],
         [("error", "LIFE-1", 0)],
     ),
-    "a run in a run": (run(started("r2", "t"), end=finished("r2", "t")), [("error", "LIFE-17", 1)]),
+    "a run in a run": (run(run_started_json("r2", "t"), end=run_finished_json("r2", "t")), [("error", "LIFE-17", 1)]),
     "an event after the end": ([*run(), event("CUSTOM", name="x", value=1)], [("error", "LIFE-15", 2)]),
     "an event after a failure": (
         [START, event("RUN_ERROR", message="x"), event("CUSTOM", name="x", value=1)],
@@ -105,7 +106,7 @@ KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
         [("error", "STR-2", 1)],
     ),
     "a message left open": (run(event("TEXT_MESSAGE_START", messageId="m")), [("error", "STR-3", 2)]),
-    "a tool call left open": (run(call("c")[0]), [("error", "STR-3", 2)]),
+    "a tool call left open": (run(tool_call_json("c")[0]), [("error", "STR-3", 2)]),
     "a reasoning message outside the rules": (
         run(event("REASONING_MESSAGE_CONTENT", messageId="m", delta="x")),
         [("error", "RSN-4", 1)],
@@ -149,12 +150,12 @@ KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
         [("error", "CHK-3", 1)],
     ),
     "no declared version": (
-        run(start={"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+        run(start=UNVERSIONED_RUN_STARTED),
         [("warning", "VER-2", 0)],
     ),
     "a version that is none": (run(start={**START, "protocolVersion": "1.1.0"}), [("warning", "VER-3", 0)]),
     "a run id used twice": ([*run(), *run()], [("warning", "ENV-11", 2)]),
-    "an end that names another run": (run(end=finished("other", "t")), [("warning", "IN-3", 1)]),
+    "an end that names another run": (run(end=run_finished_json("other", "t")), [("warning", "IN-3", 1)]),
     "a message id for two kinds of message": (
         run(*message("m"), event("TOOL_CALL_RESULT", messageId="m", toolCallId="c", content="x")),
         [("warning", "ENV-12", 3)],
@@ -163,7 +164,10 @@ KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
         run(*message("m", role="assistant"), *message("m", role="system")),
         [("warning", "TXT-3", 3)],
     ),
-    "a call opened again with another name": (run(*call("c", "f"), *call("c", "g")), [("warning", "TOOL-4", 3)]),
+    "a call opened again with another name": (
+        run(*tool_call_json("c", "f"), *tool_call_json("c", "g")),
+        [("warning", "TOOL-4", 3)],
+    ),
     "an activity changed before it is shown": (
         run(event("ACTIVITY_DELTA", messageId="a", activityType="PLAN", patch=[])),
         [("warning", "ACT-8", 1)],
@@ -171,9 +175,9 @@ KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
     "two interrupts with one id": (run(end=interrupted(QUESTION, QUESTION)), [("warning", "INT-3", 1)]),
     "pending calls that were answered": (
         run(
-            *call("c"),
+            *tool_call_json("c"),
             event("TOOL_CALL_RESULT", messageId="m", toolCallId="c", content="x"),
-            end=finished("r", "t", outcome={"type": "success", "pendingToolCallIds": ["c"]}),
+            end=run_finished_json(outcome={"type": "success", "pendingToolCallIds": ["c"]}),
         ),
         [("warning", "FT-3", 4)],
     ),
@@ -215,7 +219,7 @@ def test_all_violations_of_a_stream_are_found_not_only_the_first(tmp_path: Path)
         {"no": "type"},
         event("WINGS"),
         event("TEXT_MESSAGE_START", messageId="open"),
-        start={"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        start=UNVERSIONED_RUN_STARTED,
     )
     path.write_bytes(jsonl(bad) + b"{not json\n")
     assert [rule for _, rule, _ in found_in(path)] == ["VER-2", "STR-2", "STEP-1", "ENV-1", "PROC-3", "STR-3", "json"]
@@ -231,7 +235,7 @@ def test_a_newer_version_is_a_note_and_no_violation(tmp_path: Path) -> None:
 # Framing
 
 
-GOOD = [START, *text("m", "Hi"), END]
+GOOD = [START, *text_message_json("m", "Hi"), run_finished_json()]
 
 
 @pytest.mark.parametrize(
@@ -242,9 +246,9 @@ GOOD = [START, *text("m", "Hi"), END]
         (b"\xef\xbb\xbf" + frames(GOOD), []),
         (frames(GOOD).replace(b"\n", b"\r\n"), [("warning", "SSE-5", None)]),
         (frames(GOOD).removesuffix(b"\n"), [("warning", "SSE-4", None)]),
-        (frames(GOOD) + json.dumps(END).encode() + b"\n\n", [("warning", "SSE-6", None)]),
-        (frames(GOOD[:-1]) + b"data: [DONE]\n\n" + frames([END]), [("error", "json", 4)]),
-        (frames(GOOD[:-1]) + b"data:\n\n" + frames([END]), [("error", "json", 4)]),
+        (frames(GOOD) + json.dumps(run_finished_json()).encode() + b"\n\n", [("warning", "SSE-6", None)]),
+        (frames(GOOD[:-1]) + b"data: [DONE]\n\n" + frames([run_finished_json()]), [("error", "json", 4)]),
+        (frames(GOOD[:-1]) + b"data:\n\n" + frames([run_finished_json()]), [("error", "json", 4)]),
         (
             frames(GOOD[:1]) + b"data: " + json.dumps(GOOD[1]).encode() + b"\ndata: {}\n\n" + frames(GOOD[4:]),
             [("error", "json", 1)],
@@ -274,8 +278,8 @@ def pb(*events: Any) -> bytes:
 
 
 TYPED = [
-    RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1"),
-    RunFinishedEvent(thread_id="t", run_id="r"),
+    RUN_STARTED,
+    RUN_FINISHED,
 ]
 
 
@@ -361,7 +365,7 @@ def test_the_text_links_each_broken_rule_to_its_explanation_once(tmp_path: Path)
 
 
 def test_rules_can_be_left_out_and_the_standard_input_read() -> None:
-    stream = jsonl(run(start={"type": "RUN_STARTED", "threadId": "t", "runId": "r"}))
+    stream = jsonl(run(start=UNVERSIONED_RUN_STARTED))
     assert check("-", stdin=stream).returncode == 1
     done = check("-", "--ignore", "VER-2", stdin=stream)
     assert (done.returncode, done.stdout) == (0, b"2 events (jsonl) from standard input: no violations\n")
@@ -403,7 +407,10 @@ def test_as_junit_each_broken_rule_is_a_failed_case(tmp_path: Path) -> None:
 
 def answering(asked: Any, **options: Any) -> Answer:
     thread, run_id = asked.json["threadId"], asked.json["runId"]
-    return Answer([frames([started(run_id, thread), *text("m", "Hi"), finished(run_id, thread)])], **options)
+    return Answer(
+        [frames([run_started_json(run_id, thread), *text_message_json("m", "Hi"), run_finished_json(run_id, thread)])],
+        **options,
+    )
 
 
 def test_an_agent_is_run_with_a_message_and_its_answer_judged() -> None:

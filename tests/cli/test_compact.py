@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import run_finished_json, run_started_json
 from every_event import aguila, every_event
 
 from aguila.cli.convert import CannotConvert, compacted, convert, written
@@ -50,9 +51,9 @@ def test_it_is_what_the_library_does() -> None:
 def test_the_state_of_a_recorded_input_lets_patches_be_joined() -> None:
     patches = [{"op": "replace", "path": "/n", "value": value} for value in (1, 2, 3)]
     events = [
-        {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "protocolVersion": "1.1"},
+        run_started_json(),
         *({"type": "STATE_DELTA", "delta": [patch]} for patch in patches),
-        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
+        run_finished_json(),
     ]
     given = {"threadId": "t", "runId": "r", "messages": [], "state": {"n": 0}}
     recording = "\n".join(json.dumps(line) for line in ({"input": given}, *({"event": one} for one in events))).encode()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import run_finished_json, run_started_json, text_message_json
 from every_event import aguila, every_event
-from scripted import Answer, ScriptedServer, finished, frame, frames, started, text
+from scripted import Answer, ScriptedServer, frame, frames
 
 from aguila.cli.convert import written
 from aguila.client.transports.recorded import read_recording
@@ -34,7 +35,7 @@ def test_a_recording_holds_the_input_and_every_event_with_its_time(tmp_path: Pat
 
     def answer(asked: Any) -> Answer:
         run, thread = asked.json["runId"], asked.json["threadId"]
-        events = [started(run, thread), *text("m", "Hi"), finished(run, thread)]
+        events = [run_started_json(run, thread), *text_message_json("m", "Hi"), run_finished_json(run, thread)]
         return Answer([frames(events[:2]), gate, frames(events[2:])])
 
     with ScriptedServer(answer) as server:
@@ -76,7 +77,7 @@ def input_file(folder: Path) -> Path:
 
 
 def test_by_the_name_of_the_file_the_bytes_are_kept_as_they_came(tmp_path: Path) -> None:
-    body = b": odd\r\n" + frames([started("r", "t"), finished("r", "t")]).replace(b"\n", b"\r\n")
+    body = b": odd\r\n" + frames([run_started_json(), run_finished_json()]).replace(b"\n", b"\r\n")
     with ScriptedServer(Answer([body])) as server:
         done = record(server, tmp_path, "kept.sse")
     assert done.returncode == 0
@@ -103,7 +104,7 @@ def test_the_name_of_the_file_says_its_form_whatever_the_wire(name: str, wire: A
 
 
 def test_a_file_that_is_there_is_added_to_or_replaced_only_if_asked(tmp_path: Path) -> None:
-    answers = [Answer([frames([started(run, "t"), finished(run, "t")])]) for run in ("a", "b", "c")]
+    answers = [Answer([frames([run_started_json(run, "t"), run_finished_json(run, "t")])]) for run in ("a", "b", "c")]
     kept = tmp_path / "kept.jsonl"
     with ScriptedServer(*answers) as server:
         assert record(server, tmp_path, "kept.jsonl").returncode == 0
@@ -133,7 +134,12 @@ def test_a_chat_is_recorded_as_json_lines_and_under_no_other_name(tmp_path: Path
 
 
 def test_what_breaks_the_protocol_is_kept_for_the_checker(tmp_path: Path) -> None:
-    bad = [started("r", "t"), {"type": "WINGS"}, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, finished("r", "t")]
+    bad = [
+        run_started_json(),
+        {"type": "WINGS"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+        run_finished_json(),
+    ]
     with ScriptedServer(Answer([frames(bad)])) as server:
         assert record(server, tmp_path, "kept.jsonl").returncode == 0
     found = aguila("check", "kept.jsonl", folder=tmp_path).stdout
@@ -142,7 +148,7 @@ def test_what_breaks_the_protocol_is_kept_for_the_checker(tmp_path: Path) -> Non
 
 
 def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came(tmp_path: Path) -> None:
-    with ScriptedServer(Answer([frame(started("r", "t"))], cut=True)) as server:
+    with ScriptedServer(Answer([frame(run_started_json())], cut=True)) as server:
         done = record(server, tmp_path, "kept.jsonl")
     assert done.returncode == 1
     assert b"aguila record: " in done.stderr
@@ -150,7 +156,7 @@ def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came(tmp_path: Path) -> N
 
 
 def test_an_event_that_is_no_json_cannot_be_a_line_and_ends_the_recording(tmp_path: Path) -> None:
-    with ScriptedServer(Answer([frame(started("r", "t")) + b"data: [DONE]\n\n"])) as server:
+    with ScriptedServer(Answer([frame(run_started_json()) + b"data: [DONE]\n\n"])) as server:
         done = record(server, tmp_path, "kept.jsonl")
     assert done.returncode == 1
     assert b"'[DONE]'" in done.stderr
@@ -158,7 +164,7 @@ def test_an_event_that_is_no_json_cannot_be_a_line_and_ends_the_recording(tmp_pa
 
 @pytest.mark.parametrize("name", ["kept.jsonl", "kept.sse"])
 def test_a_stream_that_says_text_plain_is_recorded_as_check_reads_it(tmp_path: Path, name: str) -> None:
-    body = b": hello\n\n" + frames([started("r", "t"), finished("r", "t")])
+    body = b": hello\n\n" + frames([run_started_json(), run_finished_json()])
     pieces = [body[:3], body[3:20], body[20:]]
     with ScriptedServer(*[Answer(pieces, content_type="text/plain")] * 2) as server:
         done = record(server, tmp_path, name)
@@ -179,7 +185,7 @@ def test_an_answer_that_is_no_stream_is_not_recorded_as_sse(tmp_path: Path) -> N
 def test_what_cannot_be_run_or_written_is_said_so(tmp_path: Path) -> None:
     plain = Answer([b"hello"], content_type="text/plain")
     refusing = Answer([b"no"], status=403, content_type="text/plain")
-    good = Answer([frames([started("r", "t"), finished("r", "t")])])
+    good = Answer([frames([run_started_json(), run_finished_json()])])
     with ScriptedServer(plain, refusing, good) as server:
         done = record(server, tmp_path, "kept.jsonl")
         assert (done.returncode, done.stderr) == (

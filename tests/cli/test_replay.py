@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import run_finished_json, run_started_json, text_message_json
 from commands import Command
 from every_event import aguila, every_event
-from scripted import finished, started, text
 from serving import free_port
 
 from aguila.cli.convert import written
@@ -90,7 +90,11 @@ def recording(runs: int, *, ms: int = 0) -> bytes:
     for number in range(runs):
         run = f"recorded-{number}"
         lines.append({"ms": 0, "input": {"threadId": "old", "runId": run, "messages": []}})
-        events = [started(run, "old"), *text(f"m{number}", f"Answer {number}."), finished(run, "old")]
+        events = [
+            run_started_json(run, "old"),
+            *text_message_json(f"m{number}", f"Answer {number}."),
+            run_finished_json(run, "old"),
+        ]
         events[0]["input"] = {"threadId": "old", "runId": run, "messages": []}
         lines += [{"ms": ms * place, "event": event} for place, event in enumerate(events)]
     return b"".join([json.dumps(line).encode() + b"\n" for line in lines])

@@ -9,7 +9,8 @@ import sys
 import warnings
 
 import pytest
-from scripted import Answer, ScriptedServer, finished, frame, frames, run_of, started, text
+from builders import run_finished_json, run_started_json, text_message_json
+from scripted import Answer, ScriptedServer, frame, frames, run_of
 
 from aguila.client import AsyncClient, AsyncThread, Client, Thread, part
 from aguila.client.run import RunResult
@@ -93,7 +94,7 @@ def test_what_auth_raises_while_reconnecting_ends_the_run_and_is_the_cause(twin)
         return "token"
 
     def cut(request):
-        return Answer([frame(started(request.json["runId"], request.json["threadId"]), 1)], cut=True)
+        return Answer([frame(run_started_json(request.json["runId"], request.json["threadId"]), 1)], cut=True)
 
     with ScriptedServer(cut) as server:
         thread = twin.client(server.url, auth=auth).thread()
@@ -251,7 +252,7 @@ def test_an_id_that_is_a_step_in_a_path_is_no_address(twin, thread_id):
 
 
 def test_a_run_that_was_refused_does_not_also_warn(twin):
-    with ScriptedServer(Answer([frames([started("r", "t")])])) as server:
+    with ScriptedServer(Answer([frames([run_started_json()])])) as server:
         thread = twin.client(server.url).thread()
         refused = []
 
@@ -319,9 +320,9 @@ def test_a_list_of_text_and_parts_is_a_list_of_parts(twin):
             {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "look"},
             {"type": "TOOL_CALL_END", "toolCallId": "c"},
         ]
-        return Answer([frames([started(run, thread), *events, finished(run, thread)])])
+        return Answer([frames([run_started_json(run, thread), *events, run_finished_json(run, thread)])])
 
-    with ScriptedServer(call, run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(call, run_of(*text_message_json("m", "ok"))) as server:
         twin.result(twin.client(server.url).thread().run("x", tools=[look]))
         content = server.requests[1].json["messages"][-1]["content"]
     assert [one["type"] for one in content] == ["text", "image"]

@@ -5,7 +5,8 @@ import logging
 import threading
 
 import pytest
-from scripted import Answer, ScriptedServer, call, frames, run_of, started, text
+from builders import run_started_json, text_message_json, tool_call_json
+from scripted import Answer, ScriptedServer, frames, run_of
 from twins import SyncTwin
 
 from aguila.client import AsyncClient, Client, tool
@@ -14,7 +15,7 @@ from aguila.errors import RunFailed, StreamTruncated
 
 @pytest.fixture
 def server():
-    with ScriptedServer(run_of(*call("c1", "pay", {})), run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "pay", {})), run_of(*text_message_json("m", "ok"))) as server:
         yield server
 
 
@@ -79,8 +80,8 @@ def test_after_ctrl_c_the_calls_beside_it_go_on_and_are_answered_by_the_next_run
         assert pay.begun.wait(10)
         raise KeyboardInterrupt
 
-    calls = [*call("c1", "stop", {}), *call("c2", "pay", {})]
-    with ScriptedServer(run_of(*calls), run_of(*text("m", "ok"))) as server:
+    calls = [*tool_call_json("c1", "stop", {}), *tool_call_json("c2", "pay", {})]
+    with ScriptedServer(run_of(*calls), run_of(*text_message_json("m", "ok"))) as server:
         with Client(server.url, tools=[tool(name="pay", parameters={})(pay.function), stop]) as client:
             thread = client.thread()
             with pytest.raises(KeyboardInterrupt):
@@ -156,11 +157,11 @@ def test_a_call_that_was_not_begun_when_the_run_was_left_is_made_by_the_next_one
 
 
 def failing(asked):
-    return Answer([frames([started(asked.json["runId"], "t"), *call("c1", "pay", {}), ERROR])])
+    return Answer([frames([run_started_json(asked.json["runId"], "t"), *tool_call_json("c1", "pay", {}), ERROR])])
 
 
 def cut(asked):
-    return Answer([frames([started(asked.json["runId"], "t"), *call("c1", "pay", {})])], cut=True)
+    return Answer([frames([run_started_json(asked.json["runId"], "t"), *tool_call_json("c1", "pay", {})])], cut=True)
 
 
 ERROR = {"type": "RUN_ERROR", "message": "no"}
@@ -171,13 +172,17 @@ ERROR = {"type": "RUN_ERROR", "message": "no"}
     [
         (failing, RunFailed, "not executed: the run failed"),
         (cut, StreamTruncated, "not executed: the run was cut off"),
-        (run_of(*call("c1", "pay", {}), outcome={"type": "cancelled"}), None, "not executed: the run was cancelled"),
+        (
+            run_of(*tool_call_json("c1", "pay", {}), outcome={"type": "cancelled"}),
+            None,
+            "not executed: the run was cancelled",
+        ),
     ],
     ids=["failed", "cut", "cancelled"],
 )
 def test_what_a_run_asked_for_that_did_not_finish_is_not_made(twin, first, raised, why):
     made = []
-    with ScriptedServer(first, run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(first, run_of(*text_message_json("m", "ok"))) as server:
         thread = twin.client(server.url, tools=[tool(name="pay", parameters={})(lambda: made.append(1))]).thread()
         if raised is None:
             twin.result(thread.run("x"))

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from scripted import ScriptedServer, call, run_of, text
+from builders import text_message_json, tool_call_json, user_json
+from scripted import ScriptedServer, run_of
 
 from aguila import ChatClient
 from aguila.chat import ApprovalRequestContent, ChatMessage
@@ -18,10 +19,6 @@ from aguila.protocol import AssistantMessage, Message, UserMessage
 
 def snapshot(*messages: dict[str, Any]) -> dict[str, Any]:
     return {"type": "MESSAGES_SNAPSHOT", "messages": list(messages)}
-
-
-def user(id: str, content: str, **more: Any) -> dict[str, Any]:
-    return {"id": id, "role": "user", "content": content, **more}
 
 
 def assistant(id: str, content: str, **more: Any) -> dict[str, Any]:
@@ -42,15 +39,19 @@ def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]])
 
 @pytest.mark.parametrize("message_id", [None, "mine"])
 def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(message_id: str | None) -> None:
-    first = snapshot(user("s1", "Hi"), assistant("a1", "Hello"))
-    second = snapshot(user("s1", "Hi"), assistant("a1", "Hello"), user("s2", "More"), assistant("a2", "Sure"))
+    first = snapshot(user_json("s1", "Hi"), assistant("a1", "Hello"))
+    second = snapshot(user_json("s1", "Hi"), assistant("a1", "Hello"), user_json("s2", "More"), assistant("a2", "Sure"))
     third = snapshot(
-        user("t1", "Hi"), assistant("b1", "Hello"), user("t2", "More"), assistant("b2", "Sure"), user("t3", "End")
+        user_json("t1", "Hi"),
+        assistant("b1", "Hello"),
+        user_json("t2", "More"),
+        assistant("b2", "Sure"),
+        user_json("t3", "End"),
     )
     server = ScriptedServer(
-        run_of(*text("run-1", "Hello"), first),
-        run_of(*text("run-2", "Sure"), second),
-        run_of(third, *text("b3", "Bye")),
+        run_of(*text_message_json("run-1", "Hello"), first),
+        run_of(*text_message_json("run-2", "Sure"), second),
+        run_of(third, *text_message_json("b3", "Bye")),
         run_of(),
     )
 
@@ -71,7 +72,7 @@ def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(mess
 
 
 def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
-    server = ScriptedServer(run_of(snapshot(user("s1", "Hi", name="Ada"), assistant("a1", "Hello"))), run_of())
+    server = ScriptedServer(run_of(snapshot(user_json("s1", "Hi", name="Ada"), assistant("a1", "Hello"))), run_of())
 
     async def turns(client: ChatClient) -> None:
         options = ChatOptions()
@@ -80,11 +81,13 @@ def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
         assert [(one.role, one.author_name) for one in response.messages] == [("user", "Ada"), ("assistant", None)]
         await client.get_response([*conversation, *response.messages], options)
 
-    assert chat(server, turns)[1] == [user("s1", "Hi", name="Ada"), assistant("a1", "Hello")]
+    assert chat(server, turns)[1] == [user_json("s1", "Hi", name="Ada"), assistant("a1", "Hello")]
 
 
 def test_another_message_of_the_user_in_a_snapshot_is_new() -> None:
-    server = ScriptedServer(run_of(snapshot(user("s1", "Hi"), user("s2", "said elsewhere"), assistant("a1", "Hello"))))
+    server = ScriptedServer(
+        run_of(snapshot(user_json("s1", "Hi"), user_json("s2", "said elsewhere"), assistant("a1", "Hello")))
+    )
 
     async def turns(client: ChatClient) -> None:
         response = await client.get_response("Hi")
@@ -99,8 +102,8 @@ def test_a_call_that_is_asked_about_keeps_to_its_message_when_all_get_other_ids(
     paid = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid"}
     caller = {"id": "s2", "role": "assistant", "toolCalls": [made]}
     server = ScriptedServer(
-        run_of(*call("c1", "pay", "{}"), outcome=asked),
-        run_of(snapshot(user("s1", "Pay"), caller, paid, assistant("a1", "Done"))),
+        run_of(*tool_call_json("c1", "pay", "{}"), outcome=asked),
+        run_of(snapshot(user_json("s1", "Pay"), caller, paid, assistant("a1", "Done"))),
         run_of(),
     )
 

@@ -5,7 +5,8 @@ import socket
 import threading
 
 import pytest
-from scripted import Answer, ScriptedServer, call, frame, frames, run_of, started
+from builders import run_started_json, tool_call_json
+from scripted import Answer, ScriptedServer, frame, frames, run_of
 from twins import SyncTwin, error_while_closing
 
 from aguila.client import AsyncClient, Reconnect, tool
@@ -23,7 +24,7 @@ def is_told(error):
 def silent_after_a_while(is_waiting):
     def answer(asked):
         def pieces():
-            yield frame(started(asked.json["runId"], asked.json["threadId"]), 1)
+            yield frame(run_started_json(asked.json["runId"], asked.json["threadId"]), 1)
             is_waiting.set()
             yield threading.Event()
 
@@ -73,7 +74,7 @@ def test_a_pause_before_coming_back(twin):
     is_waiting = threading.Event()
 
     def cut(asked):
-        return Answer([frame(started(asked.json["runId"], "t"), 1)], cut=True)
+        return Answer([frame(run_started_json(asked.json["runId"], "t"), 1)], cut=True)
 
     class Long(Reconnect, frozen=True):
         def delay(self, attempt, random):
@@ -93,7 +94,7 @@ def test_an_app_in_this_process(twin):
             raise RuntimeError
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": frames([started("r", "t")]), "more_body": True})
+        await send({"type": "http.response.body", "body": frames([run_started_json()]), "more_body": True})
         await receive()
         is_waiting.set()
         assert (await receive())["type"] == "http.disconnect"
@@ -145,7 +146,7 @@ def test_an_async_tool_is_interrupted_and_its_call_answered_as_such():
         await asyncio.Event().wait()
 
     async def main():
-        with ScriptedServer(run_of(*call("c1", "pay", {}))) as server:
+        with ScriptedServer(run_of(*tool_call_json("c1", "pay", {}))) as server:
             client = AsyncClient(server.url, tools=[pay])
             following = asyncio.ensure_future(client.thread().run("Hi").result())
             assert await asyncio.to_thread(is_waiting.wait, LIMIT)

@@ -3,15 +3,16 @@
 import logging
 
 import pytest
-from scripted import ScriptedServer, call, run_of, text
+from builders import text_message_json, tool_call_json
+from scripted import ScriptedServer, run_of
 
 from aguila.client import tool
 
 
 def conversation(*names):
     """A run that calls these tools, and one that goes on with the answers."""
-    calls = [event for n, name in enumerate(names) for event in call(f"c{n}", name, {"amount": n})]
-    return ScriptedServer(run_of(*calls), run_of(*text("m", "Done")))
+    calls = [event for n, name in enumerate(names) for event in tool_call_json(f"c{n}", name, {"amount": n})]
+    return ScriptedServer(run_of(*calls), run_of(*text_message_json("m", "Done")))
 
 
 class Payments:

@@ -5,7 +5,8 @@ import socket
 import threading
 
 import pytest
-from scripted import Answer, ScriptedServer, frame, started
+from builders import run_started_json
+from scripted import Answer, ScriptedServer, frame
 
 from aguila.client import Timeouts
 from aguila.client.requests.urls import display_url
@@ -98,7 +99,7 @@ def client_over(twin, over, url, limits):
 @TRANSPORTS
 def test_which_limit_was_hit_is_told_with_its_value(twin, over):
     def begins(asked):
-        return Answer([frame(started(asked.json["runId"], "t")), threading.Event()])
+        return Answer([frame(run_started_json(asked.json["runId"], "t")), threading.Event()])
 
     def silent(asked):
         return Answer([b": alive\n\n", threading.Event()])

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from scripted import ScriptedServer, call, run_of, text
+from builders import text_message_json, tool_call_json
+from scripted import ScriptedServer, run_of
 
 from aguila.chat.expiry import is_expired
 from aguila.client import GIVE_UP, approve, deny, tool
@@ -23,7 +24,7 @@ TWO = {"id": "int-2", "reason": "input"}
 
 
 def test_interrupts_are_shown_and_resumed(twin):
-    with ScriptedServer(asks(ONE, TWO), run_of(*text("m", "done"))) as server:
+    with ScriptedServer(asks(ONE, TWO), run_of(*text_message_json("m", "done"))) as server:
         thread = twin.client(server.url).thread()
         result = twin.result(thread.run("Hi"))
         assert result.outcome == "interrupt"
@@ -150,7 +151,11 @@ def test_on_an_interrupt_ungated_calls_are_made_and_gated_ones_wait(twin):
         made.append(arguments)
 
     gated = {**ONE, "toolCallId": "c2"}
-    events = [*call("c1", "f", {"n": 1}), *call("c2", "f", {"n": 2}), *call("c3", "backend", {})]
+    events = [
+        *tool_call_json("c1", "f", {"n": 1}),
+        *tool_call_json("c2", "f", {"n": 2}),
+        *tool_call_json("c3", "backend", {}),
+    ]
     with ScriptedServer(asks(gated, events=events), run_of()) as server:
         thread = twin.client(server.url, tools=[f]).thread()
         twin.result(thread.run("Hi"))
@@ -162,7 +167,9 @@ def test_on_an_interrupt_ungated_calls_are_made_and_gated_ones_wait(twin):
 
 def test_a_call_that_is_asked_about_is_not_left_to_the_application(twin):
     asked = {"type": "interrupt", "interrupts": [{"id": "i", "reason": "tool_call", "toolCallId": "c1"}]}
-    with ScriptedServer(run_of(*call("c1", "pay", "{}"), *call("c2", "pick", "{}"), outcome=asked)) as server:
+    with ScriptedServer(
+        run_of(*tool_call_json("c1", "pay", "{}"), *tool_call_json("c2", "pick", "{}"), outcome=asked)
+    ) as server:
         result = twin.result(twin.client(server.url).thread().run("Pay"))
         assert [one.id for one in result.pending_tool_calls] == ["c2"]
         assert [one.id for one in result.conversation.pending_tool_calls] == ["c1", "c2"]

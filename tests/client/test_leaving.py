@@ -4,7 +4,8 @@ import asyncio
 import threading
 
 import pytest
-from scripted import Answer, ScriptedServer, frames, run_of, started, text
+from builders import run_started_json, text_message_json
+from scripted import Answer, ScriptedServer, frames, run_of
 
 from aguila.client import AsyncClient, Client
 from aguila.errors import IllegalStep, StreamTruncated
@@ -13,7 +14,7 @@ OPTIONS = {"options": {"verify": False}}
 
 
 def endless(asked):
-    return Answer([frames([started(asked.json["runId"], "t")]), threading.Event()])
+    return Answer([frames([run_started_json(asked.json["runId"], "t")]), threading.Event()])
 
 
 def test_the_next_run_may_follow_at_once_in_the_same_task():
@@ -24,7 +25,7 @@ def test_the_next_run_may_follow_at_once_in_the_same_task():
                 break
             return await thread.run("y")
 
-    with ScriptedServer(endless, run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(endless, run_of(*text_message_json("m", "ok"))) as server:
         assert asyncio.run(main(server.url)).text == "ok"
         assert server.requests[0].closed.wait(10)
 
@@ -127,7 +128,7 @@ def test_many_threads_share_one_client():
             return [result.text for result in results]
 
     def echo(asked):
-        return run_of(*text("m", asked.json["messages"][0]["content"]))(asked)
+        return run_of(*text_message_json("m", asked.json["messages"][0]["content"]))(asked)
 
     with ScriptedServer(*[echo] * 20) as server:
         assert asyncio.run(main(server.url)) == [f"{n}" for n in range(20)]

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from scripted import ScriptedServer, call, run_of, text
+from builders import text_message_json, tool_call_json
+from scripted import ScriptedServer, run_of
 
 from aguila.client import FilterToolCalls, Record, Stage, on_event, on_input
 from aguila.errors import EncodeError, ProtocolError
@@ -63,7 +64,7 @@ def test_raw_events_are_seen_as_they_came_changed_dropped_and_multiplied(twin):
 
     notices = []
     unknown = {"type": "X_VENDOR", "n": 1}
-    with ScriptedServer(run_of(unknown, *text("m", "Hi", "\ud83e"))) as server:
+    with ScriptedServer(run_of(unknown, *text_message_json("m", "Hi", "\ud83e"))) as server:
         client = twin.client(server.url, middleware=[Tamper], warn=notices.append)
         thread = client.thread()
         assert twin.result(thread.run("x")).text == "Hi!\ud83e!"
@@ -96,8 +97,8 @@ CHUNKS = [
 
 @pytest.mark.parametrize("how", [{"allowed": ["good"]}, {"disallowed": ["bad"]}], ids=["allowed", "disallowed"])
 def test_tool_calls_are_filtered_whole_by_name(twin, how):
-    events = [*call("c1", "good", {}), *call("c2", "bad", {}), RESULT, *CHUNKS]
-    with ScriptedServer(run_of(*events), run_of(*call("c2", "good", {}))) as server:
+    events = [*tool_call_json("c1", "good", {}), *tool_call_json("c2", "bad", {}), RESULT, *CHUNKS]
+    with ScriptedServer(run_of(*events), run_of(*tool_call_json("c2", "good", {}))) as server:
         thread = twin.client(server.url, middleware=[FilterToolCalls(**how)]).thread()
         twin.result(thread.run("x"))
         calls = [c.id for m in thread.messages for c in getattr(m, "tool_calls", None) or []]
@@ -138,7 +139,7 @@ def test_a_name_that_promises_another_form_than_json_lines_is_refused(name, tmp_
 def test_recordings_hold_every_input_and_raw_event(twin, tmp_path):
     path = tmp_path / "run.jsonl"
     times = iter(n / 1000 for n in range(1000))
-    with ScriptedServer(run_of({"type": "X_VENDOR"}, *text("m", "\u2028"))) as server:
+    with ScriptedServer(run_of({"type": "X_VENDOR"}, *text_message_json("m", "\u2028"))) as server:
         record = Record(path, clock=lambda: next(times))
         notices = []
         twin.result(twin.client(server.url, middleware=[record], warn=notices.append).thread().run("x"))

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from scripted import Answer, ScriptedServer, frame, run_of, started, text
+from builders import run_started_json, text_message_json
+from scripted import Answer, ScriptedServer, frame, run_of
 
 from aguila.client import Reconnect
 from aguila.client.requests.http_requests import retry_after_seconds
@@ -45,7 +46,7 @@ def test_only_a_pause_that_is_short_enough_is_made():
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_run_that_is_refused_for_now_is_asked_for_again_under_the_same_id(twin, status):
-    with ScriptedServer(refused(status, "0"), refused(status, "0"), run_of(*text("m", "Hello"))) as server:
+    with ScriptedServer(refused(status, "0"), refused(status, "0"), run_of(*text_message_json("m", "Hello"))) as server:
         result = twin.result(twin.client(server.url).thread().run("Hi"))
         assert result.text == "Hello"
         assert len({asked.body for asked in server.requests}) == 1
@@ -78,7 +79,7 @@ def test_without_reconnecting_a_refusal_is_a_refusal(twin):
 
 def test_a_dropped_stream_comes_back_when_it_was_told_to(twin):
     def cut(asked):
-        return Answer([frame(started(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
+        return Answer([frame(run_started_json(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
 
     with ScriptedServer(cut, refused(503, "0"), refused(404, "0")) as server:
         with pytest.raises(StreamTruncated):

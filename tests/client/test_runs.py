@@ -7,7 +7,8 @@ import time
 from itertools import chain, repeat, takewhile
 
 import pytest
-from scripted import SSE, Answer, ScriptedServer, call, finished, frame, frames, run_of, started, text
+from builders import run_finished_json, run_started_json, text_message_json, tool_call_json
+from scripted import SSE, Answer, ScriptedServer, frame, frames, run_of
 
 from aguila.client import Timeouts
 from aguila.codec.protobuf import ProtobufEncoder
@@ -36,7 +37,7 @@ PROTO = "application/vnd.ag-ui.event+proto"
 
 
 def test_a_run_is_iterated_for_typed_events_and_the_thread_follows(twin):
-    with ScriptedServer(run_of(*text("m1", "Hel", "lo"))) as server:
+    with ScriptedServer(run_of(*text_message_json("m1", "Hel", "lo"))) as server:
         thread = twin.client(server.url).thread()
         events = twin.events(thread.run("Hi"))
         assert [e.type for e in events] == [
@@ -51,7 +52,7 @@ def test_a_run_is_iterated_for_typed_events_and_the_thread_follows(twin):
 
 
 def test_the_thread_stands_at_the_event_that_is_being_looked_at(twin):
-    with ScriptedServer(run_of(*text("m1", "a", "b", "c"))) as server:
+    with ScriptedServer(run_of(*text_message_json("m1", "a", "b", "c"))) as server:
         thread = twin.client(server.url).thread()
         seen = []
 
@@ -66,7 +67,7 @@ def test_the_thread_stands_at_the_event_that_is_being_looked_at(twin):
 
 def test_a_run_is_awaited_for_its_result(twin):
     usage = [{"provider": "p", "model": "m", "inputTokens": 3}]
-    with ScriptedServer(run_of(*text("m1", "Hello"), result={"n": 1}, usage=usage)) as server:
+    with ScriptedServer(run_of(*text_message_json("m1", "Hello"), result={"n": 1}, usage=usage)) as server:
         thread = twin.client(server.url).thread("t-1")
         run = thread.run("Hi")
         result = twin.result(run)
@@ -80,7 +81,9 @@ def test_a_run_is_awaited_for_its_result(twin):
 
 
 def test_a_message_that_the_agent_goes_on_with_is_what_it_said_last_txt3(twin):
-    with ScriptedServer(run_of(*text("m1", "Hello")), run_of(*text("m1", ", Bob")), run_of()) as server:
+    with ScriptedServer(
+        run_of(*text_message_json("m1", "Hello")), run_of(*text_message_json("m1", ", Bob")), run_of()
+    ) as server:
         thread = twin.client(server.url).thread()
         twin.result(thread.run("Hi"))
         result = twin.result(thread.run("Bob"))
@@ -93,7 +96,7 @@ def test_a_message_that_the_agent_goes_on_with_is_what_it_said_last_txt3(twin):
 def test_a_snapshot_that_restates_the_history_makes_nothing_of_it_new(twin):
     said = [{"id": "u", "role": "user", "content": "Hi"}, {"id": "m1", "role": "assistant", "content": "Hello"}]
     snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": [*said, {"id": "u2", "role": "user", "content": "And?"}]}
-    with ScriptedServer(run_of(snapshot, *text("m2", "Bye"))) as server:
+    with ScriptedServer(run_of(snapshot, *text_message_json("m2", "Bye"))) as server:
         thread = twin.client(server.url).thread(messages=said)
         result = twin.result(thread.run({"id": "u2", "role": "user", "content": "And?"}))
         assert [m.id for m in result.messages] == ["u2", "m2"]
@@ -131,7 +134,7 @@ def test_history_state_and_encrypted_values_go_back_unchanged_and_activities_sta
     events = [
         {"type": "STATE_SNAPSHOT", "snapshot": {"n": 0, "s": ""}},
         {"type": "ACTIVITY_SNAPSHOT", "messageId": "a1", "activityType": "plan", "content": {"x": 1}},
-        *text("m1", "Hello"),
+        *text_message_json("m1", "Hello"),
         {
             "type": "REASONING_ENCRYPTED_VALUE",
             "subtype": "message",
@@ -171,7 +174,7 @@ def test_content_may_be_parts_messages_plain_objects_or_nothing(twin):
 
 def test_a_new_message_under_the_id_of_another_is_refused_and_the_same_one_may_be_said_again_env12(twin):
     one, two = {"role": "user", "content": "a", "id": "1"}, {"role": "user", "content": "b", "id": "2"}
-    with ScriptedServer(run_of(*text("m", "x")), run_of()) as server:
+    with ScriptedServer(run_of(*text_message_json("m", "x")), run_of()) as server:
         thread = twin.client(server.url).thread()
         twin.result(thread.run([one, two]))
         for other in (
@@ -248,7 +251,7 @@ def test_a_run_error_is_delivered_and_raised_as_run_failed(twin):
     def fails(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
         error = {"type": "RUN_ERROR", "message": "no money", "code": "billing"}
-        return Answer([frames([started(run, thread), *text("m1", "So far"), error])])
+        return Answer([frames([run_started_json(run, thread), *text_message_json("m1", "So far"), error])])
 
     with ScriptedServer(fails, fails) as server:
         thread = twin.client(server.url).thread()
@@ -266,7 +269,10 @@ def test_a_failure_after_the_end_is_a_failure_life15(twin):
     def late(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
         return Answer(
-            [frames([started(run, thread), finished(run, thread)]), frame({"type": "RUN_ERROR", "message": "x"})]
+            [
+                frames([run_started_json(run, thread), run_finished_json(run, thread)]),
+                frame({"type": "RUN_ERROR", "message": "x"}),
+            ]
         )
 
     with ScriptedServer(late) as server, pytest.raises(RunFailed):
@@ -278,7 +284,7 @@ def test_a_failure_after_the_end_is_a_failure_life15(twin):
 def test_a_stream_without_its_end_is_truncated_never_a_success_trn7(twin, cut, tail):
     def cut_off(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
-        return Answer([frames([started(run, thread), *text("m1", "So far")[:2]]), tail], cut=cut)
+        return Answer([frames([run_started_json(run, thread), *text_message_json("m1", "So far")[:2]]), tail], cut=cut)
 
     with ScriptedServer(cut_off) as server:
         thread = twin.client(server.url).thread()
@@ -299,9 +305,9 @@ def test_a_stream_that_breaks_the_protocol_is_a_protocol_error(twin):
         run, thread = asked.json["runId"], asked.json["threadId"]
         return Answer(
             [
-                frames([started(run, thread), *text("m1", "ok")]),
+                frames([run_started_json(run, thread), *text_message_json("m1", "ok")]),
                 frame({"type": "TEXT_MESSAGE_CONTENT", "messageId": "nobody", "delta": "x"}),
-                frames([finished(run, thread)]),
+                frames([run_finished_json(run, thread)]),
             ]
         )
 
@@ -365,7 +371,7 @@ def test_a_success_that_is_no_stream_is_refused(twin, content_type):
 @pytest.mark.parametrize("content_type", ["text/plain; charset=utf-8", None, "application/octet-stream"])
 def test_a_stream_that_does_not_say_what_it_is_is_read_as_sse_sse3(twin, content_type):
     def answer(asked):
-        whole = b"".join(run_of(*text("m", "x"))(asked).pieces)
+        whole = b"".join(run_of(*text_message_json("m", "x"))(asked).pieces)
         return Answer([b": hi\n\n", whole[:5], whole[5:]], content_type=content_type)
 
     heard = []
@@ -432,7 +438,7 @@ def test_leaving_the_loop_hangs_up_at_once(twin):
     never = threading.Event()
 
     def endless(asked):
-        return Answer([frames([started(asked.json["runId"], "t")]), never])
+        return Answer([frames([run_started_json(asked.json["runId"], "t")]), never])
 
     with ScriptedServer(endless, run_of()) as server:
         thread = twin.client(server.url).thread()
@@ -485,7 +491,7 @@ def test_silence_before_the_first_event_and_between_events_has_a_limit(twin):
         return Answer([b": alive\n\n", never])
 
     def stops(asked):
-        return Answer([frames([started(asked.json["runId"], "t")]), later])
+        return Answer([frames([run_started_json(asked.json["runId"], "t")]), later])
 
     with ScriptedServer(silent, stops) as server:
         # In the sync twin the default transport waits for the first event as long as a stream may be idle.
@@ -501,7 +507,7 @@ def test_a_stream_left_open_after_its_run_is_waited_for_as_long_as_the_limit_say
     never = threading.Event()
 
     def lingers(asked):
-        return Answer([*run_of(*text("m", "x"))(asked).pieces, never])
+        return Answer([*run_of(*text_message_json("m", "x"))(asked).pieces, never])
 
     with ScriptedServer(lingers) as server:
         limits = Timeouts(linger=0.05)
@@ -515,7 +521,7 @@ def test_a_late_failure_is_waited_for_as_long_as_the_limit_says_life15(twin):
 
     def fails_late(asked):
         late = frame({"type": "RUN_ERROR", "message": "after all"})
-        return Answer([*run_of(*text("m", "x"))(asked).pieces, told, late])
+        return Answer([*run_of(*text_message_json("m", "x"))(asked).pieces, told, late])
 
     def follow(limits):
         told.clear()
@@ -534,7 +540,9 @@ def test_comments_do_not_hold_a_run_that_is_over_in1(twin):
         late = frame({"type": "RUN_ERROR", "message": "somebody was still listening"})
         end = time.monotonic() + 3
         comments = takewhile(lambda _: time.monotonic() < end, repeat(b": ping\n\n"))
-        return Answer(chain([frames([started(run, thread), finished(run, thread)])], comments, [late]))
+        return Answer(
+            chain([frames([run_started_json(run, thread), run_finished_json(run, thread)])], comments, [late])
+        )
 
     with ScriptedServer(pings) as server:
         assert (
@@ -545,8 +553,19 @@ def test_comments_do_not_hold_a_run_that_is_over_in1(twin):
 def test_replayed_runs_before_the_requested_one_are_history(twin):
     def replays(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
-        old = [started("old", thread), {"type": "RUN_ERROR", "message": "then"}]
-        return Answer([frames([*old, started(run, thread), *text("m", "now"), finished(run, thread)])])
+        old = [run_started_json("old", thread), {"type": "RUN_ERROR", "message": "then"}]
+        return Answer(
+            [
+                frames(
+                    [
+                        *old,
+                        run_started_json(run, thread),
+                        *text_message_json("m", "now"),
+                        run_finished_json(run, thread),
+                    ]
+                )
+            ]
+        )
 
     with ScriptedServer(replays) as server:
         thread = twin.client(server.url).thread()
@@ -591,7 +610,7 @@ def test_the_state_can_be_set_between_runs(twin):
 
 def test_an_initial_conversation_is_taken_over(twin):
     history = [UserMessage(id="u", content="a"), AssistantMessage(id="m", content="b")]
-    with ScriptedServer(run_of(*call("c", "t", {}))) as server:
+    with ScriptedServer(run_of(*tool_call_json("c", "t", {}))) as server:
         thread = twin.client(server.url).thread("t", messages=history)
         result = twin.result(thread.run("c"))
         assert [m["content"] for m in server.requests[0].json["messages"]] == ["a", "b", "c"]
@@ -654,11 +673,11 @@ def test_a_slow_consumer_holds_the_server_back(twin):
 
     def pieces(asked):
         nonlocal count
-        yield frames([started(asked.json["runId"], "t")])
+        yield frames([run_started_json(asked.json["runId"], "t")])
         for _ in range(1000):
             count += 1
             yield piece
-        yield frames([finished(asked.json["runId"], "t")])
+        yield frames([run_finished_json(asked.json["runId"], "t")])
 
     with ScriptedServer(lambda asked: Answer(pieces(asked))) as server:
         looked = threading.Event()
@@ -673,6 +692,6 @@ def test_a_slow_consumer_holds_the_server_back(twin):
 
 def test_the_last_user_message_of_the_conversation_is_there_as_text(twin):
     parts = [TextPart(text="Look: "), ImagePart(source=UrlSource(value="https://example.com/a.png"))]
-    with ScriptedServer(run_of(*text("m1", "Hello"))) as server:
+    with ScriptedServer(run_of(*text_message_json("m1", "Hello"))) as server:
         thread = twin.client(server.url).thread()
         assert twin.result(thread.run(UserMessage(id="u1", content=parts))).user_text == "Look: "

@@ -4,7 +4,8 @@ import json
 
 import msgspec
 import pytest
-from scripted import Answer, ScriptedServer, call, frames, run_of, started, text
+from builders import run_started_json, text_message_json, tool_call_json
+from scripted import Answer, ScriptedServer, frames, run_of
 from serving import serving
 
 from aguila import App
@@ -161,7 +162,7 @@ def test_a_server_that_names_no_calls_tells_them_by_its_messages(twin, messages,
 
 def test_a_run_that_was_cut_off_here_and_finished_there_has_finished(twin, inc, made):
     def cut(asked):
-        begun = [started(asked.json["runId"], "t"), *call("c", "inc", {"k": 7})]
+        begun = [run_started_json(asked.json["runId"], "t"), *tool_call_json("c", "inc", {"k": 7})]
         return Answer([frames(begun)], cut=True)
 
     def held(asked):
@@ -176,7 +177,7 @@ def test_a_run_that_was_cut_off_here_and_finished_there_has_finished(twin, inc, 
         }
         return Answer([json.dumps(document).encode()], 200, "application/json")
 
-    with ScriptedServer(cut, held, run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(cut, held, run_of(*text_message_json("m", "ok"))) as server:
         thread = twin.client(server.url, tools=[inc]).thread("t")
         with pytest.raises(StreamTruncated):
             twin.result(thread.run("x"))
@@ -202,7 +203,7 @@ def test_a_run_that_was_cut_off_here_and_finished_there_has_finished(twin, inc, 
     ],
 )
 def test_an_answer_that_is_no_thread_is_a_protocol_error_and_what_was_held_stays(twin, body):
-    with ScriptedServer(run_of(*text("m", "hello")), Answer([body], 200, "application/json")) as server:
+    with ScriptedServer(run_of(*text_message_json("m", "hello")), Answer([body], 200, "application/json")) as server:
         thread = twin.client(server.url).thread("t")
         twin.result(thread.run("x"))
         before = thread.conversation

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from scripted import ScriptedServer, call, run_of, text
+from builders import text_message_json, tool_call_json
+from scripted import ScriptedServer, run_of
 from typing_checks import judged, revealed
 
 from aguila.chat.tools import FunctionTool, Toolbox
@@ -147,9 +148,12 @@ def test_calls_are_answered_and_the_run_goes_on_until_nothing_is_pending(twin):
         return f"sunny in {city}"
 
     with ScriptedServer(
-        run_of(*call("c1", "weather", {"city": "Rome"})),
-        run_of(*call("c2", "weather", {"city": "Oslo"}), outcome={"type": "success", "pendingToolCallIds": ["c2"]}),
-        run_of(*text("m", "Nice")),
+        run_of(*tool_call_json("c1", "weather", {"city": "Rome"})),
+        run_of(
+            *tool_call_json("c2", "weather", {"city": "Oslo"}),
+            outcome={"type": "success", "pendingToolCallIds": ["c2"]},
+        ),
+        run_of(*text_message_json("m", "Nice")),
     ) as server:
         thread = twin.client(server.url, tools=[weather]).thread()
         result = twin.result(thread.run("?"))
@@ -165,7 +169,7 @@ def test_calls_are_answered_and_the_run_goes_on_until_nothing_is_pending(twin):
 
 
 def test_events_of_all_rounds_come_in_one_loop(twin):
-    with ScriptedServer(run_of(*call("c1", "f", {})), run_of(*text("m", "x"))) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "f", {})), run_of(*text_message_json("m", "x"))) as server:
         thread = twin.client(server.url).thread()
         events = twin.events(thread.run("?", tools=[tool(name="f", parameters={})(lambda: 1)]))
         assert [e.type for e in events].count("RUN_STARTED") == 2
@@ -182,7 +186,11 @@ def test_parallel_calls_run_side_by_side_and_are_answered_in_order(twin):
         await asyncio.to_thread(meet.wait)
         return n
 
-    calls = [*call("c1", "slow", {"n": 1}), *call("c2", "slow_async", {"n": 2}), *call("c3", "slow", {"n": 3})]
+    calls = [
+        *tool_call_json("c1", "slow", {"n": 1}),
+        *tool_call_json("c2", "slow_async", {"n": 2}),
+        *tool_call_json("c3", "slow", {"n": 3}),
+    ]
     with ScriptedServer(run_of(*calls), run_of()) as server:
         twin.result(twin.client(server.url).thread().run("?", tools=[slow, slow_async]))
         sent = [m for m in server.requests[1].json["messages"] if m["role"] == "tool"]
@@ -197,11 +205,11 @@ def test_whatever_goes_wrong_with_a_call_is_an_answer_with_error(twin, caplog):
         raise ToolError("try 5")
 
     calls = [
-        *call("c1", "broken", {"n": 1}),
-        *call("c2", "broken", {"n": "x"}),
-        *call("c3", "broken", "{not json"),
-        *call("c4", "unheard_of", {}),
-        *call("c5", "picky", {"n": 1}),
+        *tool_call_json("c1", "broken", {"n": 1}),
+        *tool_call_json("c2", "broken", {"n": "x"}),
+        *tool_call_json("c3", "broken", "{not json"),
+        *tool_call_json("c4", "unheard_of", {}),
+        *tool_call_json("c5", "picky", {"n": 1}),
     ]
     with ScriptedServer(run_of(*calls), run_of()) as server, caplog.at_level(logging.CRITICAL):
         result = twin.result(twin.client(server.url).thread().run("?", tools=[broken, picky]))
@@ -222,7 +230,7 @@ def test_rounds_are_limited_and_the_last_calls_are_not_made(twin):
         made.append(n)
         return n
 
-    with ScriptedServer(*(run_of(*call(f"c{n}", "again", {"n": n})) for n in range(4)), run_of()) as server:
+    with ScriptedServer(*(run_of(*tool_call_json(f"c{n}", "again", {"n": n})) for n in range(4)), run_of()) as server:
         thread = twin.client(server.url, tools=[again]).thread()
         with pytest.raises(ToolRoundsExceeded):
             twin.result(thread.run("?", max_rounds=2))
@@ -237,7 +245,7 @@ def test_rounds_are_limited_and_the_last_calls_are_not_made(twin):
 def test_a_declared_tool_without_a_function_is_left_to_the_application_ft5(twin):
     ask = Tool(name="ask", description="Ask the user.")
     made = []
-    with ScriptedServer(run_of(*call("c1", "ask", {}), *call("c2", "f", {})), run_of()) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "ask", {}), *tool_call_json("c2", "f", {})), run_of()) as server:
         thread = twin.client(server.url, tools=[ask, tool(name="f", parameters={})(lambda: made.append(1))]).thread()
         result = twin.result(thread.run("?"))
         assert [c.id for c in result.pending_tool_calls] == ["c1"]
@@ -252,7 +260,7 @@ def test_a_declared_tool_without_a_function_is_left_to_the_application_ft5(twin)
 
 
 def test_calls_of_the_agents_own_tools_without_result_do_not_stop_the_thread(twin):
-    with ScriptedServer(run_of(*call("c1", "backend", {})), run_of()) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "backend", {})), run_of()) as server:
         thread = twin.client(server.url).thread()
         assert [c.id for c in twin.result(thread.run("?")).pending_tool_calls] == ["c1"]
         assert twin.result(thread.run("go on")).outcome == "success"
@@ -261,7 +269,7 @@ def test_calls_of_the_agents_own_tools_without_result_do_not_stop_the_thread(twi
 def test_calls_answered_by_the_agent_are_not_made(twin):
     done = {"type": "TOOL_CALL_RESULT", "toolCallId": "c1", "messageId": "r", "content": "done"}
     made = []
-    with ScriptedServer(run_of(*call("c1", "f", {}), done)) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "f", {}), done)) as server:
         thread = twin.client(server.url, tools=[tool(name="f", parameters={})(lambda: made.append(1))]).thread()
         assert twin.result(thread.run("?")).pending_tool_calls == []
         assert made == []
@@ -269,7 +277,7 @@ def test_calls_answered_by_the_agent_are_not_made(twin):
 
 def test_calls_of_a_cancelled_run_are_answered_as_not_executed(twin):
     made = []
-    with ScriptedServer(run_of(*call("c1", "f", {}), outcome={"type": "cancelled"}), run_of()) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "f", {}), outcome={"type": "cancelled"}), run_of()) as server:
         thread = twin.client(server.url, tools=[tool(name="f", parameters={})(lambda: made.append(1))]).thread()
         assert twin.result(thread.run("?")).outcome == "cancelled"
         twin.result(thread.run("go on"))
@@ -282,7 +290,9 @@ def test_results_survive_a_continuation_that_is_refused_and_nothing_runs_twice(t
     from scripted import Answer
 
     made = []
-    with ScriptedServer(run_of(*call("c1", "f", {})), Answer([b""], 500, None), run_of(*text("m", "ok"))) as server:
+    with ScriptedServer(
+        run_of(*tool_call_json("c1", "f", {})), Answer([b""], 500, None), run_of(*text_message_json("m", "ok"))
+    ) as server:
         thread = twin.client(server.url, tools=[tool(name="f", parameters={})(lambda: made.append(1))]).thread()
         with pytest.raises(HTTPRejected):
             twin.result(thread.run("?"))
@@ -294,7 +304,7 @@ def test_results_survive_a_continuation_that_is_refused_and_nothing_runs_twice(t
 def test_tools_of_client_thread_and_run_add_up_and_the_nearest_wins(twin):
     far, near = tool(name="f", parameters={})(lambda: "far"), tool(name="f", parameters={})(lambda: "near")
     other = tool(name="g", parameters={})(lambda: "g")
-    with ScriptedServer(run_of(*call("c1", "f", {})), run_of()) as server:
+    with ScriptedServer(run_of(*tool_call_json("c1", "f", {})), run_of()) as server:
         thread = twin.client(server.url, tools=[far]).thread(tools=[other])
         twin.result(thread.run("?", tools=[near]))
         assert sorted(t["name"] for t in server.requests[0].json["tools"]) == ["f", "g"]

@@ -1,16 +1,17 @@
 """Which run of a stream is the one that was asked for (IN-1, IN-3); what the others on it say about it: nothing."""
 
 import pytest
-from scripted import Answer, ScriptedServer, finished, frames, started, text
+from builders import run_finished_json, run_started_json, text_message_json
+from scripted import Answer, ScriptedServer, frames
 
 from aguila.errors import RunFailed, StreamTruncated
 
 
 def whole(run, *events, **finish):
-    return [started(run, "t"), *events, finished(run, "t", **finish)]
+    return [run_started_json(run, "t"), *events, run_finished_json(run, "t", **finish)]
 
 
-OLD = whole("old", *text("o", "old"), result=0)
+OLD = whole("old", *text_message_json("o", "old"), result=0)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
@@ -26,14 +27,14 @@ def test_a_stream_that_breaks_after_a_replayed_run_is_no_success(twin):
 
 
 def test_a_replayed_run_that_failed_is_not_the_failure_of_the_run_that_was_asked_for(twin):
-    failed = [started("old", "t"), {"type": "RUN_ERROR", "message": "long ago"}]
+    failed = [run_started_json("old", "t"), {"type": "RUN_ERROR", "message": "long ago"}]
     with ScriptedServer(Answer([frames(failed)], cut=True)) as server, pytest.raises(StreamTruncated):
         twin.result(twin.client(server.url).thread("t").run("x", run_id="mine"))
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_the_log_is_asked_for_the_run_that_did_not_come_after_a_replayed_one(twin, is_cut):
-    rest = Answer([frames(whole("mine", *text("n", "new"), result=1), 15)])
+    rest = Answer([frames(whole("mine", *text_message_json("n", "new"), result=1), 15)])
     with ScriptedServer(Answer([frames(OLD, 10)], cut=is_cut), rest) as server:
         result = twin.result(twin.client(server.url).thread("t").run("x", run_id="mine"))
         assert (result.run_id, result.text, result.result) == ("mine", "new", 1)
@@ -44,7 +45,9 @@ def test_the_log_is_asked_for_the_run_that_did_not_come_after_a_replayed_one(twi
 @pytest.mark.parametrize("log", [Answer([b"no"], 404, "text/plain"), Answer([b": nothing\n\n"])])
 def test_a_server_that_names_its_runs_itself_is_tolerated_with_a_notice(twin, first_id, log):
     heard = []
-    with ScriptedServer(Answer([frames(whole("theirs", *text("m", "hi"), result=1), first_id)]), log) as server:
+    with ScriptedServer(
+        Answer([frames(whole("theirs", *text_message_json("m", "hi"), result=1), first_id)]), log
+    ) as server:
         thread = twin.client(server.url, warn=heard.append).thread("t")
         result = twin.result(thread.run("x", run_id="mine"))
         assert (result.run_id, result.text, result.result) == ("theirs", "hi", 1)
@@ -61,7 +64,7 @@ def test_a_run_that_the_thread_had_before_is_a_replayed_one(twin):
 
 
 def test_a_server_that_names_its_runs_itself_may_fail_them(twin):
-    failed = [started("theirs", "t"), {"type": "RUN_ERROR", "message": "no luck"}]
+    failed = [run_started_json("theirs", "t"), {"type": "RUN_ERROR", "message": "no luck"}]
     with ScriptedServer(Answer([frames(failed)])) as server, pytest.raises(RunFailed, match="no luck"):
         twin.result(twin.client(server.url, warn=lambda _: None).thread("t").run("x"))
 
@@ -69,8 +72,8 @@ def test_a_server_that_names_its_runs_itself_may_fail_them(twin):
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_run_after_the_one_that_was_asked_for_is_passed_over_with_a_notice(twin, is_cut):
     heard = []
-    other = whole("next", *text("m", "other"), result=2)
-    body = frames([*whole("mine", *text("o", "ours"), result=1), *(other[:2] if is_cut else other)])
+    other = whole("next", *text_message_json("m", "other"), result=2)
+    body = frames([*whole("mine", *text_message_json("o", "ours"), result=1), *(other[:2] if is_cut else other)])
     with ScriptedServer(Answer([body], cut=is_cut)) as server:
         thread = twin.client(server.url, warn=heard.append).thread("t")
         result = twin.result(thread.run("x", run_id="mine"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import user_json
 from commands import Command, example
 from serving import REPOSITORY, check_valid, text_of, types
 
@@ -16,10 +17,6 @@ from aguila.stream import consume
 
 NAMES = [path.name for path in sorted((REPOSITORY / "examples").glob("0[1-8]*.py"))]
 HEALTH = {"07_fastapi_auth.py": "/agent/healthz"}
-
-
-def user(text: str, id_: str = "m1") -> dict[str, Any]:
-    return {"id": id_, "role": "user", "content": text}
 
 
 def said(events: list[dict[str, Any]]) -> str:
@@ -72,25 +69,25 @@ def test_the_examples_are_short() -> None:
 
 def test_01_hello(tmp_path: Path) -> None:
     with example("01_hello.py", tmp_path) as server:
-        assert said(server.events(messages=[user("Hi")])) == "Hello, world!"
+        assert said(server.events(messages=[user_json("m1", "Hi")])) == "Hello, world!"
 
 
 def test_02_backend_tools_are_called_together_and_answered(tmp_path: Path) -> None:
     with example("02_backend_tools.py", tmp_path) as server:
-        events = server.events(messages=[user("Is it warmer in Lisbon or in Oslo?")])
+        events = server.events(messages=[user_json("m1", "Is it warmer in Lisbon or in Oslo?")])
         assert said(events) == "It is warmest in Lisbon: 24 degrees."
         assert types(events).index("TOOL_CALL_RESULT") > max(
             place for place, type_ in enumerate(types(events)) if type_ == "TOOL_CALL_START"
         )
         results = [json.loads(event["content"]) for event in events if event["type"] == "TOOL_CALL_RESULT"]
         assert sorted(result["city"] for result in results) == ["Lisbon", "Oslo"]
-        assert "Quito" in said(server.events(run_id="other", messages=[user("And on Mars?")]))
+        assert "Quito" in said(server.events(run_id="other", messages=[user_json("m1", "And on Mars?")]))
 
 
 def test_03_a_frontend_tool_is_left_pending_and_its_answer_used(tmp_path: Path) -> None:
     with example("03_frontend_tools.py", tmp_path) as server:
         tools = [{"name": "pick_time", "description": "Lets the user pick a time", "parameters": {}}]
-        messages = [user("Book a table")]
+        messages = [user_json("m1", "Book a table")]
         events = server.events(messages=messages, tools=tools)
         (start,) = [event for event in events if event["type"] == "TOOL_CALL_START"]
         assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [start["toolCallId"]]}
@@ -104,13 +101,13 @@ def test_03_a_frontend_tool_is_left_pending_and_its_answer_used(tmp_path: Path) 
 def test_04_changes_of_the_state_go_out_as_patches(tmp_path: Path) -> None:
     with example("04_shared_state.py", tmp_path) as server:
         plants = {"title": "water the plants", "done": True}
-        events = server.events(messages=[user("buy leeks, cook soup")], state={"todos": [plants]})
+        events = server.events(messages=[user_json("m1", "buy leeks, cook soup")], state={"todos": [plants]})
         check_valid(events)
         assert "STATE_DELTA" in types(events)
         reached = consume(events, state={"todos": [plants]}).state
         assert [todo["title"] for todo in reached["todos"]] == ["water the plants", "buy leeks", "cook soup"]
         assert reached["open"] == 2
-        assert said(server.events(run_id="bare", messages=[user("sleep")])) == "Noted: sleep. "
+        assert said(server.events(run_id="bare", messages=[user_json("m1", "sleep")])) == "Noted: sleep. "
 
 
 def answer(server: Command, run_id: str, last: dict[str, Any], payload: Any, thread_id: str = "thread") -> Any:
@@ -118,36 +115,38 @@ def answer(server: Command, run_id: str, last: dict[str, Any], payload: Any, thr
     entries = [
         {"interruptId": one["id"], "status": "resolved", "payload": payload} for one in last["outcome"]["interrupts"]
     ]
-    return server.events(thread_id=thread_id, run_id=run_id, messages=[user("Pay the rent")], resume=entries)
+    return server.events(thread_id=thread_id, run_id=run_id, messages=[user_json("m1", "Pay the rent")], resume=entries)
 
 
 def test_05_input_then_approval_with_edits_pays_once(tmp_path: Path) -> None:
     with example("05_approval_and_input.py", tmp_path) as server:
-        asked = server.events(messages=[user("Pay the rent")])
+        asked = server.events(messages=[user_json("m1", "Pay the rent")])
         gated = answer(server, "r2", asked[-1], {"amount": 900})
         (interrupt,) = gated[-1]["outcome"]["interrupts"]
         assert interrupt["reason"] == "tool_call"
         edited = {"approved": True, "editedArgs": {"amount": 850, "to": "the landlord"}}
         assert said(answer(server, "r3", gated[-1], edited)) == "Paid 850 to the landlord: transfer 1."
 
-        asked = server.events(thread_id="other", messages=[user("Pay the rent")])
+        asked = server.events(thread_id="other", messages=[user_json("m1", "Pay the rent")])
         gated = answer(server, "r2", asked[-1], {"amount": 900}, "other")
         assert said(answer(server, "r3", gated[-1], {"approved": False}, "other")) == "I have not paid."
 
 
 def test_05_an_answer_that_does_not_fit_the_schema_is_refused(tmp_path: Path) -> None:
     with example("05_approval_and_input.py", tmp_path) as server:
-        asked = server.events(messages=[user("Pay the rent")])
+        asked = server.events(messages=[user_json("m1", "Pay the rent")])
         entry = {"interruptId": asked[-1]["outcome"]["interrupts"][0]["id"], "status": "resolved"}
         with server.run(run_id="r2", resume=[{**entry, "payload": {"amount": "much"}}]) as refused:
             assert refused.status == 422
-        last = server.events(run_id="r3", messages=[user("Pay the rent")], resume=[{**entry, "status": "cancelled"}])
+        last = server.events(
+            run_id="r3", messages=[user_json("m1", "Pay the rent")], resume=[{**entry, "status": "cancelled"}]
+        )
         assert said(last) == "Then I leave it."
 
 
 def test_06_a_run_goes_on_unwatched_is_joined_and_survives_a_restart(tmp_path: Path) -> None:
     with example("06_durable_threads.py", tmp_path) as server:
-        with server.run(run_id="r1", messages=[user("Count to 12")]) as stream:
+        with server.run(run_id="r1", messages=[user_json("m1", "Count to 12")]) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             seen = stream.next()
             assert seen is not None
@@ -162,9 +161,9 @@ def test_06_a_run_goes_on_unwatched_is_joined_and_survives_a_restart(tmp_path: P
 
 def test_06_a_branch_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
     with example("06_durable_threads.py", tmp_path) as server:
-        server.events(run_id="r1", messages=[user("Count to 1", "m1")])
-        on = server.events(run_id="r2", messages=[user("Count to 1", "m2")])
-        branch = server.events(run_id="r3", parentRunId="r1", messages=[user("Count to 2", "m3")])
+        server.events(run_id="r1", messages=[user_json("m1", "Count to 1")])
+        on = server.events(run_id="r2", messages=[user_json("m2", "Count to 1")])
+        branch = server.events(run_id="r3", parentRunId="r1", messages=[user_json("m3", "Count to 2")])
         assert said(on) == "You have asked 2 times here, 2 in all. 1"
         assert said(branch) == "You have asked 2 times here, 3 in all. 1 2"
         for run, ids in {"r2": ["m1", "m2"], "r3": ["m1", "m3"]}.items():
@@ -177,7 +176,7 @@ def test_07_everybody_sees_their_own_threads_only(tmp_path: Path) -> None:
         assert server.get("/").json() == {"agent": "/agent"}
         ada, bob = ({"authorization": f"Bearer {name}-token"} for name in ("ada", "bob"))
         for path in ("/agent", "/agent/"):
-            with server.run(path, run_id=f"at {path}", headers=ada, messages=[user("Who am I?")]) as stream:
+            with server.run(path, run_id=f"at {path}", headers=ada, messages=[user_json("m1", "Who am I?")]) as stream:
                 assert said(stream.rest()) == "You are Ada."
         assert [one["threadId"] for one in server.get("/agent/threads", headers=ada).json()["threads"]] == ["thread"]
         assert server.get("/agent/threads", headers=bob).json()["threads"] == []
@@ -187,7 +186,7 @@ def test_07_everybody_sees_their_own_threads_only(tmp_path: Path) -> None:
 
 def test_08_payloads_pass_unchanged(tmp_path: Path) -> None:
     with example("08_generative_ui.py", tmp_path) as server:
-        events = server.events(messages=[user("Flights?")])
+        events = server.events(messages=[user_json("m1", "Flights?")])
         check_valid(events)
         surface = next(one for one in consume(events).messages if one.role == "activity")
         rows = surface.content["a2ui_operations"][1]["updateComponents"]["components"][1:]

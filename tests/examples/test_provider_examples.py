@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import user_json
 from commands import example
 from model_server import aimock
 from serving import REPOSITORY, check_valid, text_of
@@ -37,10 +38,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def user(text: str) -> Json:
-    return {"id": "m1", "role": "user", "content": text}
-
-
 def results(events: list[Json]) -> list[str]:
     check_valid(events)
     return sorted(event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT")
@@ -48,7 +45,7 @@ def results(events: list[Json]) -> list[str]:
 
 def test_14_openai_compatible_agent_asks_both_cities_at_once(tmp_path: Path) -> None:
     with example("14_openai_compatible_agent.py", tmp_path) as server:
-        events = server.events(messages=[user("Is it warmer in Lisbon or in Oslo?")])
+        events = server.events(messages=[user_json("m1", "Is it warmer in Lisbon or in Oslo?")])
     assert results(events) == ['{"celsius":11}', '{"celsius":24}']
     assert text_of(events) == "It is warmer in Lisbon."
     assert events[-1]["usage"][0]["provider"] == "openai"
@@ -67,11 +64,11 @@ def test_14_openai_compatible_agent_asks_both_cities_at_once(tmp_path: Path) -> 
 )
 def test_15_anthropic_agent_with_approval(tmp_path: Path, payload: Json, told: str) -> None:
     with example("15_anthropic_agent_with_approval.py", tmp_path) as server:
-        first = server.events(messages=[user("Pay the rent")])
+        first = server.events(messages=[user_json("m1", "Pay the rent")])
         assert results(first) == ["1200"]
         (interrupt,) = first[-1]["outcome"]["interrupts"]
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]
-        second = server.events(run_id="r2", messages=[user("Pay the rent")], resume=resume)
+        second = server.events(run_id="r2", messages=[user_json("m1", "Pay the rent")], resume=resume)
     assert results(second) == [told]
     assert text_of(second) == "That is settled."
 

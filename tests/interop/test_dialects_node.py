@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from builders import UNVERSIONED_RUN_STARTED, run_finished_json, user_json
 from node import CLIENTS, run_node
 from vectors import VALID
 
@@ -88,21 +89,18 @@ def test_an_undeclared_client_from_0_0_53_on_accepts_every_event(dialect: Dialec
 # Each row of the table stands for something that its generation refuses.
 
 TOOL_PARTS = {"type": "TOOL_CALL_RESULT", "messageId": "m", "toolCallId": "c", "content": [IMAGE]}
-FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
-PENDING = {**FINISHED, "outcome": {"type": "success", "pendingToolCallIds": ["c"]}}
-CANCELLED = {**FINISHED, "outcome": {"type": "cancelled"}}
+PENDING = {**run_finished_json(), "outcome": {"type": "success", "pendingToolCallIds": ["c"]}}
+CANCELLED = {**run_finished_json(), "outcome": {"type": "cancelled"}}
 SUBAGENT = {"type": "SUBAGENT_STARTED", "subagentRunId": "s", "name": "n"}
-ECHO = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"} | {
-    "input": {"threadId": "t", "runId": "r", "messages": []}
-}
+ECHO = UNVERSIONED_RUN_STARTED | {"input": {"threadId": "t", "runId": "r", "messages": []}}
 REASONING = {"type": "REASONING_START", "messageId": "m"}
 ACTIVITY = {"type": "ACTIVITY_SNAPSHOT", "messageId": "m", "activityType": "a", "content": {}}
 EMPTY = {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": ""}
 ROLE = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "user"}
 
 
-def user(*parts: Any) -> dict[str, Any]:
-    return {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "u", "role": "user", "content": list(parts)}]}
+def user_snapshot(*parts: Any) -> dict[str, Any]:
+    return {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("u", list(parts))]}
 
 
 RULES: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -115,9 +113,9 @@ RULES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "activities": (ACTIVITY, PUBLISHED[:1]),
     "empty deltas": (EMPTY, PUBLISHED[:4]),
     "roles": (ROLE, PUBLISHED[:1]),
-    "text parts": (user({"type": "text", "text": "x"}), PUBLISHED[:1]),
-    "images": (user(IMAGE), PUBLISHED[:4]),
-    "file sources": (user(FILE), PUBLISHED[:8]),
+    "text parts": (user_snapshot({"type": "text", "text": "x"}), PUBLISHED[:1]),
+    "images": (user_snapshot(IMAGE), PUBLISHED[:4]),
+    "file sources": (user_snapshot(FILE), PUBLISHED[:8]),
 }
 
 

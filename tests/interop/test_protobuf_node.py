@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from builders import RUN_FINISHED
 from hypothesis import HealthCheck, Phase, given, settings
 from node import run_node
 from protobuf_bytes import framed
@@ -190,7 +191,7 @@ EVENTS: list[Event] = [
     RunStartedEvent(thread_id="t", run_id="r"),
     RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.0", parent_run_id="r0", input=INPUT),
     RunStartedEvent(thread_id="", run_id="", input=RunAgentInput(thread_id="", run_id="", messages=[])),
-    RunFinishedEvent(thread_id="t", run_id="r"),
+    RUN_FINISHED,
     RunFinishedEvent(thread_id="t", run_id="r", result=NESTED, usage=USAGE, outcome=RunFinishedSuccessOutcome()),
     RunFinishedEvent(thread_id="t", run_id="r", outcome=RunFinishedSuccessOutcome(pending_tool_call_ids=["c1", ""])),
     RunFinishedEvent(thread_id="t", run_id="r", outcome=RunFinishedInterruptOutcome(interrupts=INTERRUPTS)),

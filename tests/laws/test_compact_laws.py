@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from builders import ignore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import streams
@@ -44,10 +45,6 @@ from aguila.stream.compact import compact
 from aguila.stream.lineage import Lineage
 from aguila.stream.reducer import reduce
 from aguila.stream.verifier import verify
-
-
-def ignore(notice):
-    pass
 
 
 @settings(max_examples=250, deadline=None)

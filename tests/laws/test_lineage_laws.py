@@ -1,15 +1,12 @@
 """Laws of lineage, over random logs with branches."""
 
+from builders import ignore
 from hypothesis import given, settings
 from streams import streams
 
 from aguila.protocol import RunStartedEvent
 from aguila.stream.lineage import Lineage
 from aguila.stream.reducer import reduce
-
-
-def ignore(notice):
-    pass
 
 
 def split(log):

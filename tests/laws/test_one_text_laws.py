@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from builders import RUN_FINISHED, RUN_STARTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import streams
@@ -98,7 +99,7 @@ def deltas_of(events: Sequence[Event]) -> dict[str, list[Event]]:
     BOUNDS,
 )
 def test_texts_that_are_written_side_by_side_come_one_after_the_other(steps: list[tuple[int, str]], bound: int) -> None:
-    events: list[Event] = [RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1")]
+    events: list[Event] = [RUN_STARTED]
     generations: dict[int, int] = {}
     open_texts: dict[int, str] = {}
     for number, (writer, step) in enumerate(steps):
@@ -111,7 +112,7 @@ def test_texts_that_are_written_side_by_side_come_one_after_the_other(steps: lis
         else:
             events.append(TextMessageEndEvent(message_id=open_texts.pop(writer)))
     events += [TextMessageEndEvent(message_id=message_id) for message_id in open_texts.values()]
-    events.append(RunFinishedEvent(thread_id="t", run_id="r"))
+    events.append(RUN_FINISHED)
     sent = in_sequence(events, bound)
     verify(sent, producer=True)
     assert most_open(sent) <= 1

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+from builders import ignore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import random_stream, streams
@@ -11,10 +12,6 @@ from aguila.protocol import EventType, TextMessageChunkEvent, TextMessageContent
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.reducer import Reducer, reduce
 from aguila.stream.verifier import verify
-
-
-def ignore(notice):
-    pass
 
 
 def test_random_streams_are_valid_and_hold_every_event_type():

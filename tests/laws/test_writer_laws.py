@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from builders import RUN_FINISHED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ some_id = st.none() | ids
 state = st.recursive(st.integers(0, 2) | st.none(), lambda s: st.dictionaries(ids, s, max_size=2), max_leaves=4)
 
 
-def call(name, *args, **kwargs):
+def method_call(name, *args, **kwargs):
     return st.tuples(st.just(name), st.tuples(*args), st.fixed_dictionaries(kwargs))
 
 
@@ -54,34 +55,36 @@ def emit(cls, **fields):
 
 tagged = {"subagent_run_id": tags}
 vocabulary = st.one_of(
-    call("start_text", some_id, role=st.sampled_from([None, "user"]), subagent=tags),
-    call("write_text", ids, st.just("x")),
-    call("end_text", ids),
-    call("start_tool_call", st.just("f"), some_id, parent_message_id=some_id, subagent=tags),
-    call("write_tool_args", ids, st.just("x")),
-    call("end_tool_call", ids),
-    call("tool_result", ids, st.just("x"), message_id=some_id, subagent=tags),
-    call("start_reasoning", some_id, subagent=tags),
-    call("end_reasoning", ids),
-    call("start_reasoning_message", some_id, subagent=tags),
-    call("write_reasoning", ids, st.just("x")),
-    call("end_reasoning_message", ids),
-    call("encrypted_value", st.sampled_from(["message", "tool-call"]), ids, st.just("v"), subagent=tags),
-    call("start_step", ids, subagent=tags),
-    call("finish_step", ids, subagent=tags),
-    call("start_subagent", st.just("n"), some_id, parent_subagent_run_id=some_id),
-    call("finish_subagent", ids),
-    call("fail_subagent", ids, st.just("x")),
-    call("set_state", state),
-    call("patch_state", st.just([{"op": "add", "path": "/a", "value": 1}])),
-    call("messages_snapshot", st.lists(ids.map(lambda i: AssistantMessage(id=i)), max_size=2), metadata=st.none()),
-    call(
+    method_call("start_text", some_id, role=st.sampled_from([None, "user"]), subagent=tags),
+    method_call("write_text", ids, st.just("x")),
+    method_call("end_text", ids),
+    method_call("start_tool_call", st.just("f"), some_id, parent_message_id=some_id, subagent=tags),
+    method_call("write_tool_args", ids, st.just("x")),
+    method_call("end_tool_call", ids),
+    method_call("tool_result", ids, st.just("x"), message_id=some_id, subagent=tags),
+    method_call("start_reasoning", some_id, subagent=tags),
+    method_call("end_reasoning", ids),
+    method_call("start_reasoning_message", some_id, subagent=tags),
+    method_call("write_reasoning", ids, st.just("x")),
+    method_call("end_reasoning_message", ids),
+    method_call("encrypted_value", st.sampled_from(["message", "tool-call"]), ids, st.just("v"), subagent=tags),
+    method_call("start_step", ids, subagent=tags),
+    method_call("finish_step", ids, subagent=tags),
+    method_call("start_subagent", st.just("n"), some_id, parent_subagent_run_id=some_id),
+    method_call("finish_subagent", ids),
+    method_call("fail_subagent", ids, st.just("x")),
+    method_call("set_state", state),
+    method_call("patch_state", st.just([{"op": "add", "path": "/a", "value": 1}])),
+    method_call(
+        "messages_snapshot", st.lists(ids.map(lambda i: AssistantMessage(id=i)), max_size=2), metadata=st.none()
+    ),
+    method_call(
         "activity_snapshot", st.just("t"), st.just({}), some_id, subagent=tags, replace=st.sampled_from([None, False])
     ),
-    call("activity_delta", ids, st.just([]), subagent=tags),
-    call("custom", st.just("n"), st.none(), subagent=tags),
-    call("raw", st.just(1)),
-    call("close_open_items"),
+    method_call("activity_delta", ids, st.just([]), subagent=tags),
+    method_call("custom", st.just("n"), st.none(), subagent=tags),
+    method_call("raw", st.just(1)),
+    method_call("close_open_items"),
 )
 emitted = st.one_of(
     emit(TextMessageChunkEvent, message_id=some_id, delta=st.none() | st.just("x"), **tagged),
@@ -102,10 +105,12 @@ emitted = st.one_of(
     emit(RunStartedEvent, thread_id=st.just("t"), run_id=st.sampled_from(["r", "x"])),
 )
 endings = st.one_of(
-    call("finish", st.none() | st.just({"x": 1})),
-    call("interrupt", st.lists(st.builds(Interrupt, id=ids, reason=st.just("x"), subagent_run_id=tags), max_size=2)),
-    call("cancel"),
-    call("fail", st.just("x")),
+    method_call("finish", st.none() | st.just({"x": 1})),
+    method_call(
+        "interrupt", st.lists(st.builds(Interrupt, id=ids, reason=st.just("x"), subagent_run_id=tags), max_size=2)
+    ),
+    method_call("cancel"),
+    method_call("fail", st.just("x")),
     emit(RunFinishedEvent, thread_id=st.just("t"), run_id=st.sampled_from(["r", "x"])),
     emit(RunErrorEvent, message=st.just("x")),
 )
@@ -198,7 +203,7 @@ BARE = {"text": TextMessageChunkEvent, "tool": ToolCallChunkEvent, "reasoning": 
 @given(st.lists(st.text(max_size=3), max_size=6), st.data())
 def test_chunked_and_long_spellings_of_an_item_are_the_same_stream(kind, deltas, data):
     chunk, start, content, end = KINDS[kind]
-    finish = RunFinishedEvent(thread_id="t", run_id="r")
+    finish = RUN_FINISHED
     # later chunks may repeat what the first one said, or leave it out
     chunks = [chunk()] + [(chunk if data.draw(st.booleans()) else BARE[kind])(delta=delta) for delta in deltas]
     assert list(expand_chunks([*chunks, finish])) == [start, *map(content, deltas), end, finish]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import run_finished_json
 from environments import PEERS, Peer, Running, peer_named, versions
 from features import FEATURES, Trial
 from matrix import PAGE, Cell, Column, page, try_peer
@@ -43,23 +44,22 @@ def remarks(*events: dict[str, Any]) -> list[str]:
 
 
 STARTED = {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "protocolVersion": "1.0"}
-FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
 TEXT_START = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}
 
 
 def test_a_good_stream_gives_nothing_to_remark() -> None:
-    assert remarks(STARTED, TEXT_START, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, FINISHED) == []
+    assert remarks(STARTED, TEXT_START, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, run_finished_json()) == []
 
 
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([STARTED, TEXT_START, FINISHED], "[STR-3]"),
-        ([STARTED, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, FINISHED], "[STR-"),
-        ([STARTED, {"type": "STEP_STARTED", "stepName": 5}, FINISHED], "STEP_STARTED: "),
-        ([STARTED, {"type": "STEP_STARTED", "stepName": "s", "extra": 1}, FINISHED], "extra"),
+        ([STARTED, TEXT_START, run_finished_json()], "[STR-3]"),
+        ([STARTED, {"type": "TEXT_MESSAGE_END", "messageId": "m"}, run_finished_json()], "[STR-"),
+        ([STARTED, {"type": "STEP_STARTED", "stepName": 5}, run_finished_json()], "STEP_STARTED: "),
+        ([STARTED, {"type": "STEP_STARTED", "stepName": "s", "extra": 1}, run_finished_json()], "extra"),
         ([STARTED, TEXT_START, {"type": "MESSAGES_SNAPSHOT", "messages": []}], "leaves out a message"),
-        ([STARTED, {"type": "RAW", "event": {"a": "b" * 1000}}, FINISHED], "RAW events"),
+        ([STARTED, {"type": "RAW", "event": {"a": "b" * 1000}}, run_finished_json()], "RAW events"),
     ],
 )
 def test_what_a_peer_does_wrong_is_remarked(events: list[dict[str, Any]], words: str) -> None:
@@ -68,7 +68,9 @@ def test_what_a_peer_does_wrong_is_remarked(events: list[dict[str, Any]], words:
 
 def test_a_remark_is_made_once_and_without_generated_ids() -> None:
     first, second = "0b0e6a3e-5f57-4a37-8d6c-0f8a0f7d2b11", "1c0e6a3e-5f57-4a37-8d6c-0f8a0f7d2b22"
-    found = remarks(STARTED, *({"type": "TEXT_MESSAGE_END", "messageId": one} for one in (first, second)), FINISHED)
+    found = remarks(
+        STARTED, *({"type": "TEXT_MESSAGE_END", "messageId": one} for one in (first, second)), run_finished_json()
+    )
     assert len(found) == 1
     assert "…" in found[0]
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from builders import chat_user
 from model_server import Recorded, sse
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
@@ -18,7 +19,6 @@ from serving import text_of
 from aguila.chat import (
     ChatMessage,
     ChatUpdate,
-    Content,
     DataContent,
     FunctionCallContent,
     FunctionResultContent,
@@ -292,25 +292,20 @@ def sent(*messages: ChatMessage, **members: Any) -> list[Json]:
     return made["messages"]
 
 
-def user(*contents: Content | str, name: str | None = None) -> ChatMessage:
-    made = [TextContent(one) if isinstance(one, str) else one for one in contents]
-    return ChatMessage("user", made, author_name=name)
-
-
 def test_neighbours_of_one_role_are_one_message_p4() -> None:
     call = FunctionCallContent("c1", "look", "{}")
     made = sent(
         ChatMessage("system", [TextContent("Be kind.")]),
-        user("a"),
-        user("b"),
+        chat_user("a"),
+        chat_user("b"),
         ChatMessage("assistant", [TextContent("Let me")]),
         ChatMessage("assistant", [ReasoningContent("hm")]),
         ChatMessage("assistant", [TextContent("see."), call]),
         ChatMessage("tool", [FunctionResultContent("c1", "seen")]),
         ChatMessage("assistant", [TextContent("It is there.")]),
         ChatMessage("assistant", [TextContent("Look.")]),
-        user("c", DataContent(b"PNG", "image/png")),
-        user("d"),
+        chat_user("c", DataContent(b"PNG", "image/png")),
+        chat_user("d"),
         instructions="Be brief.",
     )
     assert [(one["role"], one["content"]) for one in made[:-1]] == [
@@ -326,11 +321,13 @@ def test_neighbours_of_one_role_are_one_message_p4() -> None:
 
 
 def test_names_of_neighbours_that_are_joined_stay_with_what_they_say() -> None:
-    assert sent(user("a", name="ann"), user("b", name="ann")) == [{"role": "user", "content": "a\nb", "name": "ann"}]
-    both = sent(user("a", name="ann"), user("b"), user("c", name="bob"))
+    assert sent(chat_user("a", name="ann"), chat_user("b", name="ann")) == [
+        {"role": "user", "content": "a\nb", "name": "ann"}
+    ]
+    both = sent(chat_user("a", name="ann"), chat_user("b"), chat_user("c", name="bob"))
     assert both == [{"role": "user", "content": "ann: a\nb\nbob: c"}]
     picture = DataContent(b"PNG", "image/png")
-    parts = sent(user("a", name="ann"), user(picture, name="bob"))[0]["content"]
+    parts = sent(chat_user("a", name="ann"), chat_user(picture, name="bob"))[0]["content"]
     assert [part.get("text") for part in parts] == ["ann: a", "bob:", None]
 
 
@@ -340,10 +337,10 @@ def test_what_a_server_wants_back_survives_when_neighbours_are_joined() -> None:
         return ChatMessage("assistant", [TextContent(text)], additional_properties=properties)
 
     details = [said(text, openai_chat.DETAILS, details=f'["{text}"]') for text in "ab"]
-    assert sent(user("Hi"), *details)[1]["reasoning_details"] == ["a", "b"]
+    assert sent(chat_user("Hi"), *details)[1]["reasoning_details"] == ["a", "b"]
     extra = [said(text, openai_chat.EXTRA, extra=f'{{"{text}":1}}') for text in "ab"]
     plain = ChatMessage("assistant", [TextContent("c")])
-    made = sent(user("Hi"), *extra, plain)[1:]
+    made = sent(chat_user("Hi"), *extra, plain)[1:]
     assert [one["content"] for one in made] == ["a", "b", "c"]
     assert [one.get("extra_content") for one in made] == [{"a": 1}, {"b": 1}, None]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import ignore
 from google.genai import types
 from serving import serving
 
@@ -40,10 +41,6 @@ pytestmark = pytest.mark.anyio
 IMAGE = random.Random(1).randbytes(3_000_000)
 TEXT = base64.b64encode(IMAGE).decode()
 PROVIDERS = [openai_chat, openai_responses, anthropic, gemini]
-
-
-def ignore(notice: Any) -> None:
-    pass
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda module: module.__name__.rpartition(".")[2])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import run_started_json
 from vectors import VALID
 
 from aguila.codec import decode_event, encode_event
@@ -30,7 +31,7 @@ def stored() -> list[bytes]:
         elif vector.read_as == "Message":
             wire.append({"type": "MESSAGES_SNAPSHOT", "messages": [vector.wire]})
         elif vector.read_as == "RunAgentInput":
-            started = {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "protocolVersion": "1.1"}
+            started = run_started_json()
             wire.append({**started, "input": vector.wire})
     return [encode_event(event) for event in decoded(wire)]
 

@@ -1,6 +1,7 @@
 """Chunk expansion: lanes, conflicts, closings, and what a chunk's own members end up on (CHK)."""
 
 import pytest
+from builders import RUN_FINISHED
 
 from aguila.errors import SequenceError
 from aguila.protocol import (
@@ -17,7 +18,6 @@ from aguila.protocol import (
     ReasoningMessageStartEvent,
     ReasoningStartEvent,
     RunErrorEvent,
-    RunFinishedEvent,
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
@@ -298,7 +298,7 @@ OWN_LANE = [
 ]
 EVERY_LANE = [
     RunStartedEvent(thread_id="t", run_id="r"),
-    RunFinishedEvent(thread_id="t", run_id="r"),
+    RUN_FINISHED,
     RunErrorEvent(message="x"),
     MessagesSnapshotEvent(messages=[]),
 ]
@@ -391,9 +391,6 @@ def test_finding_a_lane_takes_no_longer_where_many_are_open():
     assert Compared.count < 20 * lanes
 
 
-FINISHED = RunFinishedEvent(thread_id="t", run_id="r")
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -404,7 +401,7 @@ FINISHED = RunFinishedEvent(thread_id="t", run_id="r")
         CustomEvent(name="x", value=None),
         CustomEvent(name="x", value=None, subagent_run_id="elsewhere"),
         RawEvent(event=1),
-        FINISHED,
+        RUN_FINISHED,
     ],
 )
 @pytest.mark.parametrize("before", [[], [CustomEvent(name="x", value=None)], [RawEvent(event=1)]])
@@ -414,6 +411,6 @@ def test_an_event_that_is_taken_back_was_never_there(event, before):
         assert fresh.feed(earlier) == expander.feed(earlier)
     expander.feed(event)
     expander.undo()
-    for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), FINISHED):
+    for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), RUN_FINISHED):
         assert fresh.feed(later) == expander.feed(later)
     assert not expander.has_open_items

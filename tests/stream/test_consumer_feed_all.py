@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from builders import UNVERSIONED_RUN_STARTED, run_finished_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,12 +11,11 @@ from aguila.codec import EventDecoder
 from aguila.errors import ProtocolError
 from aguila.stream import Consumer
 
-START = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
 TEXT_START = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}
 TEXT_END = {"type": "TEXT_MESSAGE_END", "messageId": "m"}
 PIECES = [
-    START,
-    {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
+    UNVERSIONED_RUN_STARTED,
+    run_finished_json(),
     {"type": "RUN_ERROR", "message": "no"},
     TEXT_START,
     {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "a"},
@@ -60,7 +60,7 @@ def one_by_one(consumer, texts):
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(0, 12), st.booleans(), st.booleans())
 def test_all_at_once_is_the_same_as_one_by_one(events, cut, is_begun, is_looking):
-    begun = [START, TEXT_START] if is_begun else []
+    begun = [UNVERSIONED_RUN_STARTED, TEXT_START] if is_begun else []
     texts = [json.dumps(event).encode() for event in [*begun, *events]]
 
     def in_two(consumer, texts):
@@ -74,7 +74,9 @@ def test_all_at_once_is_the_same_as_one_by_one(events, cut, is_begun, is_looking
 
 
 def test_the_conversation_is_never_ahead_of_the_events():
-    texts = [json.dumps(event).encode() for event in (START, TEXT_START, PIECES[4], PIECES[4], TEXT_END)]
+    texts = [
+        json.dumps(event).encode() for event in (UNVERSIONED_RUN_STARTED, TEXT_START, PIECES[4], PIECES[4], TEXT_END)
+    ]
     consumer = Consumer()
     found = [
         (event.type, len(m[0].content) if (m := consumer.conversation.messages) else None)
@@ -84,7 +86,9 @@ def test_the_conversation_is_never_ahead_of_the_events():
 
 
 def test_it_stops_where_it_is_told_to():
-    texts = [json.dumps(event).encode() for event in (START, PIECES[1], START, PIECES[1])]
+    texts = [
+        json.dumps(event).encode() for event in (UNVERSIONED_RUN_STARTED, PIECES[1], UNVERSIONED_RUN_STARTED, PIECES[1])
+    ]
     consumer = Consumer()
     seen = []
     found = list(consumer.feed_all(texts, lambda event: seen.append(event.type) or event.type == "RUN_FINISHED"))
@@ -94,7 +98,9 @@ def test_it_stops_where_it_is_told_to():
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_run_ends_before_what_needs_a_closer_look(start):
-    texts = [json.dumps(event).encode() for event in (START, PIECES[3], PIECES[4], PIECES[5], PIECES[4])]
+    texts = [
+        json.dumps(event).encode() for event in (UNVERSIONED_RUN_STARTED, PIECES[3], PIECES[4], PIECES[5], PIECES[4])
+    ]
     decoder = EventDecoder()
     assert [event.type for event in decoder.feed_exact(texts, start)] == [
         "RUN_STARTED",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import RUN_FINISHED
 
 from aguila.errors import EncodeError
 from aguila.protocol import (
@@ -12,7 +13,6 @@ from aguila.protocol import (
     Event,
     MessagesSnapshotEvent,
     RunErrorEvent,
-    RunFinishedEvent,
     StateDeltaEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
@@ -36,7 +36,7 @@ def end(message_id: str, **members: Any) -> Event:
 
 STATE = StateDeltaEvent(delta=[{"op": "add", "path": "/a", "value": 1}])
 CALL = ToolCallStartEvent(tool_call_id="c", tool_call_name="look", parent_message_id="b")
-ENDING = RunFinishedEvent(thread_id="t", run_id="r")
+ENDING = RUN_FINISHED
 
 
 def sequencer(max_held: int = 100) -> TextSequencer:

@@ -1,6 +1,7 @@
 """What a producer owes besides: only with ``producer=True`` (AMB-4)."""
 
 import pytest
+from builders import messages_snapshot, run_finished, run_started, text_message, tool_call, tool_result
 
 from aguila.errors import SequenceError
 from aguila.protocol import (
@@ -11,50 +12,20 @@ from aguila.protocol import (
     CustomEvent,
     FunctionCall,
     Interrupt,
-    MessagesSnapshotEvent,
     ReasoningMessageEndEvent,
     ReasoningMessageStartEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedCancelledOutcome,
-    RunFinishedEvent,
     RunFinishedInterruptOutcome,
     RunFinishedSuccessOutcome,
-    RunStartedEvent,
     SubagentStartedEvent,
-    TextMessageEndEvent,
     TextMessageStartEvent,
     ToolCall,
-    ToolCallEndEvent,
-    ToolCallResultEvent,
-    ToolCallStartEvent,
     UserMessage,
 )
 from aguila.stream.rules import PRODUCER_RULES
 from aguila.stream.verifier import Verifier, verify
-
-
-def start(run_id="r", thread_id="t", **more):
-    return RunStartedEvent(thread_id=thread_id, run_id=run_id, **{"protocol_version": "1.1", **more})
-
-
-def finish(run_id="r", thread_id="t", **more):
-    return RunFinishedEvent(thread_id=thread_id, run_id=run_id, **more)
-
-
-def text(message_id="m", **more):
-    return [TextMessageStartEvent(message_id=message_id, **more), TextMessageEndEvent(message_id=message_id)]
-
-
-def call(call_id="c", name="f", **more):
-    return [
-        ToolCallStartEvent(tool_call_id=call_id, tool_call_name=name, **more),
-        ToolCallEndEvent(tool_call_id=call_id),
-    ]
-
-
-def answer(call_id="c", message_id="o"):
-    return ToolCallResultEvent(message_id=message_id, tool_call_id=call_id, content="")
 
 
 def activity(message_id="x", **more):
@@ -65,12 +36,8 @@ def patch(message_id="x"):
     return ActivityDeltaEvent(message_id=message_id, activity_type="t", patch=[])
 
 
-def snapshot(*messages):
-    return MessagesSnapshotEvent(messages=list(messages))
-
-
 def echo(*messages, run_id="r", thread_id="t"):
-    return start(input=RunAgentInput(thread_id=thread_id, run_id=run_id, messages=list(messages)))
+    return run_started(input=RunAgentInput(thread_id=thread_id, run_id=run_id, messages=list(messages)))
 
 
 def interrupts(*ids):
@@ -91,7 +58,7 @@ ANOTHER = ActivityMessage(id="y", activity_type="t", content={})
 TAGGED = CustomEvent(name="n", value=1, subagent_run_id="a")
 ANNOUNCED = SubagentStartedEvent(subagent_run_id="a", name="n")
 FAILED = RunErrorEvent(message="x")
-TAGGED_CALL = call(parent_message_id="m", subagent_run_id="a")
+TAGGED_CALL = tool_call(parent_message_id="m", subagent_run_id="a")
 SEALED = AssistantMessage(id="m", encrypted_value_type="v")
 SEALED_CALL = AssistantMessage(
     id="m",
@@ -102,47 +69,70 @@ CALLER = AssistantMessage(
 )
 
 BROKEN = [
-    ("VER-2", [start(protocol_version=None), finish()]),
-    ("VER-3", [start(protocol_version="draft"), finish()]),
-    ("VER-3", [start(protocol_version="1.0.0"), finish()]),
-    ("VER-3", [start(protocol_version="1." + "9" * 5000), finish()]),
-    ("IN-3", [start(), finish(thread_id="other")]),
-    ("IN-3", [start(), finish(run_id="other")]),
-    ("IN-3", [start(), finish(), start("r2", "other"), finish("r2", "other")]),
-    ("IN-3", [echo(thread_id="other"), finish()]),
-    ("IN-3", [echo(run_id="other"), finish()]),
-    ("ENV-11", [start(), finish(), start(), finish()]),
-    ("ENV-12", [start(), *text(), *thinking("m"), finish()]),
-    ("ENV-12", [start(), *thinking("m"), *text(), finish()]),
-    ("ENV-12", [start(), *text(), *call(), answer(message_id="m"), finish()]),
-    ("ENV-12", [start(), *call(), answer(), answer(), finish()]),
-    ("ENV-12", [start(), *text(), activity("m"), finish()]),
-    ("ENV-12", [start(), activity("m"), finish(), start("r2"), *text(), finish("r2")]),
-    ("ENV-12", [start(), snapshot(USER, USER), finish()]),
-    ("TXT-3", [start(), *text(), *text(role="user"), finish()]),
-    ("TXT-3", [start(), *text(role="user"), *text(), finish()]),
-    ("TXT-3", [start(), *text(name="Ann"), *text(name="Bob"), finish()]),
-    ("TXT-3", [start(), *text(subagent_run_id="a"), *text(), finish()]),
-    ("TXT-3", [start(), *text(), finish(), start("r2"), *text(subagent_run_id="a"), finish("r2")]),
-    ("TXT-3", [echo(USER), *text(), finish()]),
-    ("TOOL-4", [start(), *call(), *call(name="g"), finish()]),
-    ("TOOL-4", [start(), *call(), *call(parent_message_id="m"), finish()]),
-    ("TOOL-4", [start(), *call(subagent_run_id="a"), *call(), finish()]),
-    ("TOOL-4", [start(), snapshot(CALLER), finish(), start("r2"), *call(name="g", subagent_run_id="a"), finish("r2")]),
-    ("TOOL-2", [start(), *text(), finish(), start("r2"), *TAGGED_CALL, finish("r2")]),
-    ("FT-3", [start(), *call(), finish(outcome=pending())]),
-    ("FT-3", [start(), *call(), answer(), finish(outcome=pending("c"))]),
-    ("FT-3", [start(), *call(), finish(outcome=pending("c", "c"))]),
-    ("FT-3", [start(), *call(), finish(), start("r2"), finish("r2", outcome=pending("c"))]),
-    ("INT-1", [start(), finish(outcome=interrupts())]),
-    ("INT-3", [start(), finish(outcome=interrupts("i", "j", "i"))]),
-    ("ACT-8", [start(), patch(), finish()]),
-    ("ACT-8", [start(), activity(), snapshot(ANOTHER), patch(), finish()]),
-    ("ACT-6", [start(), activity(subagent_run_id="a"), activity(replace=False), finish()]),
-    ("ENC-6", [start(), snapshot(SEALED), finish()]),
-    ("ENC-6", [start(), snapshot(SEALED_CALL), finish()]),
-    ("SUB-3", [start(), TAGGED, ANNOUNCED, FAILED]),
-    ("TRN-3", [start()]),
+    ("VER-2", [run_started(protocol_version=None), run_finished()]),
+    ("VER-3", [run_started(protocol_version="draft"), run_finished()]),
+    ("VER-3", [run_started(protocol_version="1.0.0"), run_finished()]),
+    ("VER-3", [run_started(protocol_version="1." + "9" * 5000), run_finished()]),
+    ("IN-3", [run_started(), run_finished(thread_id="other")]),
+    ("IN-3", [run_started(), run_finished(run_id="other")]),
+    ("IN-3", [run_started(), run_finished(), run_started("r2", "other"), run_finished("r2", "other")]),
+    ("IN-3", [echo(thread_id="other"), run_finished()]),
+    ("IN-3", [echo(run_id="other"), run_finished()]),
+    ("ENV-11", [run_started(), run_finished(), run_started(), run_finished()]),
+    ("ENV-12", [run_started(), *text_message(), *thinking("m"), run_finished()]),
+    ("ENV-12", [run_started(), *thinking("m"), *text_message(), run_finished()]),
+    ("ENV-12", [run_started(), *text_message(), *tool_call(), tool_result(message_id="m"), run_finished()]),
+    ("ENV-12", [run_started(), *tool_call(), tool_result(), tool_result(), run_finished()]),
+    ("ENV-12", [run_started(), *text_message(), activity("m"), run_finished()]),
+    ("ENV-12", [run_started(), activity("m"), run_finished(), run_started("r2"), *text_message(), run_finished("r2")]),
+    ("ENV-12", [run_started(), messages_snapshot(USER, USER), run_finished()]),
+    ("TXT-3", [run_started(), *text_message(), *text_message(role="user"), run_finished()]),
+    ("TXT-3", [run_started(), *text_message(role="user"), *text_message(), run_finished()]),
+    ("TXT-3", [run_started(), *text_message(name="Ann"), *text_message(name="Bob"), run_finished()]),
+    ("TXT-3", [run_started(), *text_message(subagent_run_id="a"), *text_message(), run_finished()]),
+    (
+        "TXT-3",
+        [
+            run_started(),
+            *text_message(),
+            run_finished(),
+            run_started("r2"),
+            *text_message(subagent_run_id="a"),
+            run_finished("r2"),
+        ],
+    ),
+    ("TXT-3", [echo(USER), *text_message(), run_finished()]),
+    ("TOOL-4", [run_started(), *tool_call(), *tool_call(name="g"), run_finished()]),
+    ("TOOL-4", [run_started(), *tool_call(), *tool_call(parent_message_id="m"), run_finished()]),
+    ("TOOL-4", [run_started(), *tool_call(subagent_run_id="a"), *tool_call(), run_finished()]),
+    (
+        "TOOL-4",
+        [
+            run_started(),
+            messages_snapshot(CALLER),
+            run_finished(),
+            run_started("r2"),
+            *tool_call(name="g", subagent_run_id="a"),
+            run_finished("r2"),
+        ],
+    ),
+    ("TOOL-2", [run_started(), *text_message(), run_finished(), run_started("r2"), *TAGGED_CALL, run_finished("r2")]),
+    ("FT-3", [run_started(), *tool_call(), run_finished(outcome=pending())]),
+    ("FT-3", [run_started(), *tool_call(), tool_result(), run_finished(outcome=pending("c"))]),
+    ("FT-3", [run_started(), *tool_call(), run_finished(outcome=pending("c", "c"))]),
+    (
+        "FT-3",
+        [run_started(), *tool_call(), run_finished(), run_started("r2"), run_finished("r2", outcome=pending("c"))],
+    ),
+    ("INT-1", [run_started(), run_finished(outcome=interrupts())]),
+    ("INT-3", [run_started(), run_finished(outcome=interrupts("i", "j", "i"))]),
+    ("ACT-8", [run_started(), patch(), run_finished()]),
+    ("ACT-8", [run_started(), activity(), messages_snapshot(ANOTHER), patch(), run_finished()]),
+    ("ACT-6", [run_started(), activity(subagent_run_id="a"), activity(replace=False), run_finished()]),
+    ("ENC-6", [run_started(), messages_snapshot(SEALED), run_finished()]),
+    ("ENC-6", [run_started(), messages_snapshot(SEALED_CALL), run_finished()]),
+    ("SUB-3", [run_started(), TAGGED, ANNOUNCED, FAILED]),
+    ("TRN-3", [run_started()]),
     ("TRN-3", []),
 ]
 
@@ -161,34 +151,90 @@ def test_every_duty_in_the_table_is_broken_by_some_stream_here():
 
 
 KEPT = {
-    "two runs of one thread": [start(), finish(), start("r2"), RunErrorEvent(message="x")],
-    "a message opened again as it was": [start(), *text(role="user", name="A"), *text(role="user"), finish()],
-    "a message opened again in a later run": [start(), *text(), finish(), start("r2"), *text(), finish("r2")],
-    "a call opened again": [start(), *call(parent_message_id="m"), *call(), answer(), finish()],
-    "a call inheriting its message's owner, twice": [
-        start(), *text(subagent_run_id="a"), *call(parent_message_id="m"), *call(parent_message_id="m"), finish(),
+    "two runs of one thread": [run_started(), run_finished(), run_started("r2"), RunErrorEvent(message="x")],
+    "a message opened again as it was": [
+        run_started(),
+        *text_message(role="user", name="A"),
+        *text_message(role="user"),
+        run_finished(),
     ],
-    "a message restated by a snapshot": [start(), *text(), snapshot(AssistantMessage(id="m")), *text(), finish()],
-    "pending calls, listed": [start(), *call("c"), *call("d"), answer("c"), finish(outcome=pending("d"))],
-    "pending calls in any order": [start(), *call("c"), *call("d"), finish(outcome=pending("d", "c"))],
-    "pending calls, not listed": [start(), *call(), finish(outcome=RunFinishedSuccessOutcome())],
-    "a cancelled run with a call": [start(), *call(), finish(outcome=RunFinishedCancelledOutcome())],
-    "an empty list where nothing is pending": [start(), finish(outcome=pending())],
+    "a message opened again in a later run": [
+        run_started(),
+        *text_message(),
+        run_finished(),
+        run_started("r2"),
+        *text_message(),
+        run_finished("r2"),
+    ],
+    "a call opened again": [
+        run_started(),
+        *tool_call(parent_message_id="m"),
+        *tool_call(),
+        tool_result(),
+        run_finished(),
+    ],
+    "a call inheriting its message's owner, twice": [
+        run_started(),
+        *text_message(subagent_run_id="a"),
+        *tool_call(parent_message_id="m"),
+        *tool_call(parent_message_id="m"),
+        run_finished(),
+    ],
+    "a message restated by a snapshot": [
+        run_started(),
+        *text_message(),
+        messages_snapshot(AssistantMessage(id="m")),
+        *text_message(),
+        run_finished(),
+    ],
+    "pending calls, listed": [
+        run_started(),
+        *tool_call("c"),
+        *tool_call("d"),
+        tool_result("c"),
+        run_finished(outcome=pending("d")),
+    ],
+    "pending calls in any order": [
+        run_started(),
+        *tool_call("c"),
+        *tool_call("d"),
+        run_finished(outcome=pending("d", "c")),
+    ],
+    "pending calls, not listed": [run_started(), *tool_call(), run_finished(outcome=RunFinishedSuccessOutcome())],
+    "a cancelled run with a call": [run_started(), *tool_call(), run_finished(outcome=RunFinishedCancelledOutcome())],
+    "an empty list where nothing is pending": [run_started(), run_finished(outcome=pending())],
     "a patch of an activity from a snapshot of messages": [
-        start(), snapshot(ACTIVITY), patch(), finish(),
+        run_started(),
+        messages_snapshot(ACTIVITY),
+        patch(),
+        run_finished(),
     ],
     "a patch of an activity from the input": [
-        echo(ACTIVITY), patch(), finish(),
+        echo(ACTIVITY),
+        patch(),
+        run_finished(),
     ],
-    "a patch of an activity of an earlier run": [start(), activity(), finish(), start("r2"), patch(), finish("r2")],
-    "an activity replaced by another owner": [start(), activity(subagent_run_id="a"), activity(), finish()],
+    "a patch of an activity of an earlier run": [
+        run_started(),
+        activity(),
+        run_finished(),
+        run_started("r2"),
+        patch(),
+        run_finished("r2"),
+    ],
+    "an activity replaced by another owner": [run_started(), activity(subagent_run_id="a"), activity(), run_finished()],
     "interrupt ids used in two runs": [
-        start(), finish(outcome=interrupts("i")), start("r2"), finish("r2", outcome=interrupts("i")),
+        run_started(),
+        run_finished(outcome=interrupts("i")),
+        run_started("r2"),
+        run_finished("r2", outcome=interrupts("i")),
     ],
     "a value with its type": [
-        start(), snapshot(AssistantMessage(id="m", encrypted_value="v", encrypted_value_type="x")), finish(),
+        run_started(),
+        messages_snapshot(AssistantMessage(id="m", encrypted_value="v", encrypted_value_type="x")),
+        run_finished(),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", KEPT)
@@ -198,8 +244,8 @@ def test_a_producer_that_keeps_its_duties_is_left_alone(case):
 
 def test_a_consumer_s_rule_comes_before_a_producer_s_duty():
     verifier = Verifier(producer=True)
-    verifier.feed(start())
-    verifier.feed(text()[0])
+    verifier.feed(run_started())
+    verifier.feed(text_message()[0])
     with pytest.raises(SequenceError) as caught:
         verifier.feed(TextMessageStartEvent(message_id="m", role="user"))
     assert caught.value.rule == "STR-1"

@@ -4,13 +4,12 @@ import datetime
 
 import ag_ui.core
 import pytest
+from builders import RUN_FINISHED, RUN_STARTED
 
-from aguila.protocol import RunFinishedEvent, RunStartedEvent, TextMessageChunkEvent, TextMessageStartEvent
+from aguila.protocol import TextMessageChunkEvent, TextMessageStartEvent
 from aguila.protocol.legacy import ThinkingStartEvent
 from aguila.stream import ChunkExpander, EventWriter, Reducer, Verifier, compact, expand_chunks, reduce, verify
 
-START = RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1")
-FINISH = RunFinishedEvent(thread_id="t", run_id="r")
 CHUNK = TextMessageChunkEvent(message_id="m", delta="a")
 
 
@@ -35,7 +34,7 @@ RAW = [
 
 
 @pytest.mark.parametrize(("value", "why"), FOREIGN + RAW)
-@pytest.mark.parametrize("before", [[], [START], [START, CHUNK], [START, FINISH]])
+@pytest.mark.parametrize("before", [[], [RUN_STARTED], [RUN_STARTED, CHUNK], [RUN_STARTED, RUN_FINISHED]])
 @pytest.mark.parametrize("collect", [False, True])
 def test_a_stream_of_events_holds_events_only(value, why, before, collect):
     stream = [*before, value]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from builders import ignore
 from streams import random_stream
 
 from aguila.codec import decode, decode_event, encode, encode_event
@@ -20,10 +21,6 @@ from aguila.protocol import (
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
     RunStartedEvent,
-    TextMessageContentEvent,
-    TextMessageEndEvent,
-    TextMessageStartEvent,
-    UserMessage,
     replace,
 )
 from aguila.server.history.hydration import Hydration, hydrate_thread
@@ -33,19 +30,6 @@ from aguila.stream import expand_chunks
 
 SCOPE = "scope"
 THREAD = "thread"
-
-
-def user(message_id: str, content: str = "hello") -> UserMessage:
-    return UserMessage(id=message_id, content=content)
-
-
-def said(message_id: str, text: str) -> list[Event]:
-    """An assistant's message, streamed."""
-    return [
-        TextMessageStartEvent(message_id=message_id),
-        TextMessageContentEvent(message_id=message_id, delta=text),
-        TextMessageEndEvent(message_id=message_id),
-    ]
 
 
 def request(run_id: str, *messages: Message, **fields: Any) -> RunAgentInput:
@@ -136,10 +120,6 @@ async def write(
 
 def asking(interrupt_id: str, **fields: Any) -> Interrupt:
     return Interrupt(id=interrupt_id, reason="input_required", **fields)
-
-
-def ignore(notice: Any) -> None:
-    """What random streams have to be tolerated for is not what these tests are about."""
 
 
 # Random threads

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from builders import run_finished_json, run_started_json
+
 SSE = "text/event-stream"
 
 
@@ -53,31 +55,6 @@ def frames(events: Iterable[dict[str, Any]], first_id: int | None = None) -> byt
     return b"".join(frame(e, None if first_id is None else first_id + i) for i, e in enumerate(events))
 
 
-def started(run: str, thread: str) -> dict[str, Any]:
-    return {"type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.1"}
-
-
-def finished(run: str, thread: str, **more: Any) -> dict[str, Any]:
-    return {"type": "RUN_FINISHED", "threadId": thread, "runId": run, **more}
-
-
-def text(message_id: str, *deltas: str) -> list[dict[str, Any]]:
-    return [
-        {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": "assistant"},
-        *({"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta} for delta in deltas),
-        {"type": "TEXT_MESSAGE_END", "messageId": message_id},
-    ]
-
-
-def call(call_id: str, name: str, arguments: Any) -> list[dict[str, Any]]:
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return [
-        {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": name},
-        {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": written},
-        {"type": "TOOL_CALL_END", "toolCallId": call_id},
-    ]
-
-
 Script = list[Answer | Callable[[Asked], Answer]]
 
 
@@ -86,7 +63,9 @@ def run_of(*events: dict[str, Any], first_id: int | None = None, **finish: Any) 
 
     def answer(asked: Asked) -> Answer:
         run, thread = asked.json["runId"], asked.json["threadId"]
-        return Answer([frames([started(run, thread), *events, finished(run, thread, **finish)], first_id)])
+        return Answer(
+            [frames([run_started_json(run, thread), *events, run_finished_json(run, thread, **finish)], first_id)]
+        )
 
     return answer
 

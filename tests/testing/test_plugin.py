@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import RUN_FINISHED, RUN_STARTED
 from typing_checks import revealed
 
 from aguila.protocol import (
-    RunFinishedEvent,
     RunStartedEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
@@ -21,11 +21,11 @@ from aguila.protocol import (
 from aguila.testing import assert_stream
 
 EVENTS = [
-    RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1"),
+    RUN_STARTED,
     TextMessageStartEvent(message_id="m"),
     TextMessageContentEvent(message_id="m", delta="Hello"),
     TextMessageEndEvent(message_id="m"),
-    RunFinishedEvent(thread_id="t", run_id="r"),
+    RUN_FINISHED,
 ]
 
 AGENT = """
@@ -81,7 +81,7 @@ def test_a_broken_stream_fails_with_everything_that_is_wrong(tmp_path: Path) -> 
     test = """
 def test_it(assert_stream):
     assert_stream([
-        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        UNVERSIONED_RUN_STARTED,
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"},
     ])
 """

@@ -4,9 +4,10 @@ import random
 import threading
 
 import pytest
+from builders import run_finished_json, run_started_json, text_message_json, tool_call_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Answer, ScriptedServer, call, finished, frame, frames, run_of, started, text
+from scripted import Answer, ScriptedServer, frame, frames, run_of
 from twins import TWINS
 
 from aguila.client import Reconnect, Timeouts, tool
@@ -25,7 +26,7 @@ class Log:
 
     def run(self, asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
-        self.all = [started(run, thread), *self.events, finished(run, thread)]
+        self.all = [run_started_json(run, thread), *self.events, run_finished_json(run, thread)]
         return self._rest(0)
 
     def resume(self, asked):
@@ -42,11 +43,15 @@ class Log:
 @given(st.data())
 def test_a_stream_cut_anywhere_and_resumed_is_the_uncut_stream(data):
     twin = data.draw(st.sampled_from(TWINS))()
-    events = [*text("m1", "Hel", "lo", "\u2028 \U0001f985"), *call("c1", "f", {"a": 1}), *text("m2", "x")]
+    events = [
+        *text_message_json("m1", "Hel", "lo", "\u2028 \U0001f985"),
+        *tool_call_json("c1", "f", {"a": 1}),
+        *text_message_json("m2", "x"),
+    ]
     events.insert(4, {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/n", "value": 1}]})
     cuts = data.draw(st.lists(st.integers(0, 400), max_size=6))
     if cuts:
-        cuts[0] = max(cuts[0], len(frame(started("x" * 36, "y" * 36), 1)))
+        cuts[0] = max(cuts[0], len(frame(run_started_json("x" * 36, "y" * 36), 1)))
     log = Log(events, cuts)
     try:
         with ScriptedServer(log.run, *[log.resume] * 10) as server:
@@ -67,8 +72,8 @@ def test_a_stream_cut_anywhere_and_resumed_is_the_uncut_stream(data):
 
 def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
     tokens = iter("abc")
-    log = Log(text("m", "x"), [10_000])
-    log.cuts = [len(frame(started("x" * 36, "y" * 36), 1)) + 5]
+    log = Log(text_message_json("m", "x"), [10_000])
+    log.cuts = [len(frame(run_started_json("x" * 36, "y" * 36), 1)) + 5]
     with ScriptedServer(log.run, log.resume) as server:
         client = twin.client(server.url + "/agent/", auth=lambda: next(tokens), headers={"X-Tenant": "t"})
         thread = client.thread("a/b?c")
@@ -84,7 +89,7 @@ def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
 
 def test_without_ids_a_drop_is_truncation_and_is_never_guessed_at(twin):
     def cut(asked):
-        return Answer([frames([started(asked.json["runId"], "t")])], cut=True)
+        return Answer([frames([run_started_json(asked.json["runId"], "t")])], cut=True)
 
     with ScriptedServer(cut) as server:
         with pytest.raises(StreamTruncated):
@@ -94,7 +99,7 @@ def test_without_ids_a_drop_is_truncation_and_is_never_guessed_at(twin):
 
 def test_an_event_without_an_id_of_its_own_cannot_be_resumed_after(twin):
     def cut(asked):
-        body = frame(started(asked.json["runId"], "t"), 1) + frame(text("m", "x")[0])
+        body = frame(run_started_json(asked.json["runId"], "t"), 1) + frame(text_message_json("m", "x")[0])
         return Answer([body], cut=True)
 
     with ScriptedServer(cut) as server:
@@ -104,7 +109,7 @@ def test_an_event_without_an_id_of_its_own_cannot_be_resumed_after(twin):
 
 
 def cut_after_start(asked):
-    return Answer([frame(started(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
+    return Answer([frame(run_started_json(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
 
 
 @pytest.mark.parametrize("ids", [[10, 11, 12, 13, 14], ["a", "b", "c", "d", "e"], ["9", "10", "11", "12", "13"]])
@@ -117,7 +122,7 @@ def test_what_a_resumed_stream_sends_again_is_passed_over(twin, ids, again):
 
     def all_of(asked):
         run = asked.json["runId"] if asked.body else server.requests[0].json["runId"]
-        return [started(run, "t"), *text("m", "x"), finished(run, "t")]
+        return [run_started_json(run, "t"), *text_message_json("m", "x"), run_finished_json(run, "t")]
 
     def cut(asked):
         return Answer(whole(asked)[:3], cut=True)
@@ -134,10 +139,12 @@ def test_what_a_resumed_stream_sends_again_is_passed_over(twin, ids, again):
 
 def test_a_server_that_only_ever_sends_again_is_given_up(twin):
     def cut(asked):
-        return Answer([frame(started(asked.json["runId"], "t"), 1), frame(text("m")[0], 2)], cut=True)
+        return Answer(
+            [frame(run_started_json(asked.json["runId"], "t"), 1), frame(text_message_json("m")[0], 2)], cut=True
+        )
 
     def resumed(asked):
-        return Answer([frame(started(server.requests[0].json["runId"], "t"), 1)], cut=True)
+        return Answer([frame(run_started_json(server.requests[0].json["runId"], "t"), 1)], cut=True)
 
     with ScriptedServer(cut, *[resumed] * 4) as server:
         client = twin.client(server.url, reconnect=Reconnect(attempts=3, initial=0.0))
@@ -223,8 +230,8 @@ def test_attempts_are_limited_and_progress_gives_them_back(twin):
     down = Answer([b""], 503, None)
     gone = Answer(cut=True, before_head=True)
     empty = Answer([b": nothing new\n\n"])
-    log = Log(text("m", "a", "b", "c"), [])
-    step = len(frame(started("x" * 36, "y" * 36), 1))
+    log = Log(text_message_json("m", "a", "b", "c"), [])
+    step = len(frame(run_started_json("x" * 36, "y" * 36), 1))
     log.cuts = [step, 90, 90, 90]
     with ScriptedServer(
         log.run, down, gone, log.resume, gone, empty, log.resume, down, down, log.resume, log.resume
@@ -248,7 +255,7 @@ def test_reconnecting_can_be_switched_off(twin):
 
 def test_a_silent_stream_is_given_up_and_taken_up_again(twin):
     never = threading.Event()
-    log = Log(text("m", "x"), [])
+    log = Log(text_message_json("m", "x"), [])
 
     def hangs(asked):
         log.run(asked)
@@ -268,7 +275,7 @@ def test_a_drop_in_the_middle_of_a_run_loop_is_not_noticed_and_tools_run_once(tw
         made.append(1)
         return "done"
 
-    first, second = Log(call("c1", "f", {}), [400]), Log(text("m", "after"), [100])
+    first, second = Log(tool_call_json("c1", "f", {}), [400]), Log(text_message_json("m", "after"), [100])
     with ScriptedServer(first.run, first.resume, second.run, second.resume) as server:
         thread = twin.client(server.url, tools=[f]).thread()
         second_run = second.run
@@ -285,8 +292,8 @@ def test_a_drop_in_the_middle_of_a_run_loop_is_not_noticed_and_tools_run_once(tw
 
 
 def test_the_resumed_log_is_left_when_the_run_is_over(twin):
-    other = [started("other", "t"), finished("other", "t")]
-    log = Log(text("m", "x"), [len(frame(started("x" * 36, "y" * 36), 1))])
+    other = [run_started_json("other", "t"), run_finished_json("other", "t")]
+    log = Log(text_message_json("m", "x"), [len(frame(run_started_json("x" * 36, "y" * 36), 1))])
 
     def more(asked):
         answer = log.resume(asked)
@@ -300,7 +307,7 @@ def test_the_resumed_log_is_left_when_the_run_is_over(twin):
 
 def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_server_never_got_it(twin):
     lost = Answer(cut=True, before_head=True)
-    log = Log(text("m", "x"), [])
+    log = Log(text_message_json("m", "x"), [])
     with ScriptedServer(run_of(first_id=1), lost, NOT_FOUND, log.run, lost, log.resume) as server:
         thread = twin.client(server.url).thread("t")
         twin.result(thread.run("to learn that it gives ids"))
@@ -312,7 +319,13 @@ def test_a_request_whose_answer_was_lost_is_looked_for_and_asked_again_if_the_se
 
         def found(asked):
             run = server.requests[4].json["runId"]
-            return Answer([frames([started(run, "t"), *text("m9", "found"), finished(run, "t")], 50)])
+            return Answer(
+                [
+                    frames(
+                        [run_started_json(run, "t"), *text_message_json("m9", "found"), run_finished_json(run, "t")], 50
+                    )
+                ]
+            )
 
         server.script[-1] = found
         assert twin.result(thread.run("Again")).text == "found"
@@ -323,7 +336,9 @@ def test_the_first_run_of_a_client_is_looked_for_as_well(twin):
     def found(asked):
         run = server.requests[0].json["runId"]
         assert asked.path == f"/threads/t/runs/{run}/events?protocolVersion=1.1"
-        return Answer([frames([started(run, "t"), *text("m", "found"), finished(run, "t")], 50)])
+        return Answer(
+            [frames([run_started_json(run, "t"), *text_message_json("m", "found"), run_finished_json(run, "t")], 50)]
+        )
 
     lost = Answer(cut=True, before_head=True)
     with ScriptedServer(lost, lost, Answer([b""], 503, None), found) as server:
@@ -336,7 +351,7 @@ def test_the_first_run_of_a_client_is_looked_for_as_well(twin):
 def joined(upto=None, last_id=7):
     """An answer to ``/connect``: only its last event has an id, and before that there is nothing to go on after."""
     opening = [
-        started("live", "t"),
+        run_started_json("live", "t"),
         {"type": "STATE_SNAPSHOT", "snapshot": {"n": 1}},
         {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "m", "role": "assistant", "content": "so far"}]},
     ]
@@ -345,7 +360,7 @@ def joined(upto=None, last_id=7):
     rest = [
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": ", and on"},
         {"type": "TEXT_MESSAGE_END", "messageId": "m"},
-        finished("live", "t", result=1),
+        run_finished_json("live", "t", result=1),
     ]
     body += [frame(event, last_id + n) for n, event in enumerate(rest, 1)]
     whole = b"".join(body)

@@ -5,15 +5,16 @@ import threading
 
 import httpx2
 import pytest
-from scripted import Answer, ScriptedServer, finished, frame, frames, started, text
+from builders import run_finished_json, run_started_json, text_message_json
+from scripted import Answer, ScriptedServer, frame, frames
 
 from aguila import AsyncClient, Client
 from aguila.client.transports.base import Request, Timeouts
 from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
 from aguila.errors import TransportFailed
 
-STREAM = frames([started("r", "t"), *text("m", "Hello"), finished("r", "t")])
-PIECE = frame(started("r", "t"))
+STREAM = frames([run_started_json(), *text_message_json("m", "Hello"), run_finished_json()])
+PIECE = frame(run_started_json())
 
 
 def post(url):

@@ -7,8 +7,9 @@ import threading
 
 import httpx2
 import pytest
+from builders import run_finished_json, run_started_json, text_message_json
 from httpx2._decoders import SUPPORTED_DECODERS
-from scripted import Answer, ScriptedServer, finished, frames, run_of, started, text
+from scripted import Answer, ScriptedServer, frames, run_of
 
 from aguila import App, AsyncClient, Client
 from aguila.cli.convert import written
@@ -64,7 +65,7 @@ def scripted_app(*pieces, status=200, content_type=b"text/event-stream", more=No
 
 
 def test_the_scope_is_that_of_a_server():
-    app, seen = scripted_app(frames([started("r", "t"), {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}]))
+    app, seen = scripted_app(frames([run_started_json(), run_finished_json()]))
 
     async def main():
         async with AsyncClient("http://host:81/a%20b/?q=1", transport=ASGITransport(app)) as client:
@@ -82,7 +83,7 @@ def test_an_app_that_fails_cuts_its_answer(twin):
     async def fails(receive, send):
         raise ValueError("late")
 
-    app, _ = scripted_app(frames([started("r", "t")]), more=fails)
+    app, _ = scripted_app(frames([run_started_json()]), more=fails)
     with pytest.raises(StreamTruncated, match="late"):
         twin.result(twin.over(lambda: ASGITransport(app)).thread().run("x"))
 
@@ -101,14 +102,14 @@ def test_an_app_that_fails_cuts_its_answer(twin):
 
 def test_an_app_waits_for_a_slow_reader():
     sent = []
-    body = frames([started("r", "t")])
+    body = frames([run_started_json()])
     delta = frames([{"type": "CUSTOM", "name": "x", "value": 1}])
 
     async def many(receive, send):
         for n in range(50):
             await send({"type": "http.response.body", "body": delta, "more_body": True})
             sent.append(n)
-        await send({"type": "http.response.body", "body": frames([finished("r", "t")]), "more_body": True})
+        await send({"type": "http.response.body", "body": frames([run_finished_json()]), "more_body": True})
 
     app, _ = scripted_app(body, more=many)
 
@@ -131,7 +132,7 @@ def test_leaving_the_loop_is_a_disconnect_for_the_app():
     async def listens(receive, send):
         gone.append(await receive())
 
-    app, _ = scripted_app(frames([started("r", "t")]), more=listens)
+    app, _ = scripted_app(frames([run_started_json()]), more=listens)
 
     async def main():
         async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
@@ -153,7 +154,7 @@ def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
         finally:
             ended.append(True)
 
-    app, _ = scripted_app(frames([started("r", "t")]), more=deaf)
+    app, _ = scripted_app(frames([run_started_json()]), more=deaf)
 
     async def main():
         async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
@@ -186,14 +187,21 @@ def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
 
 
 def test_aiohttp_carries_a_conversation_and_reconnects(twin):
-    log = frames([started("r", "t"), *text("m", "x"), {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}], 1)
+    log = frames(
+        [
+            run_started_json(),
+            *text_message_json("m", "x"),
+            run_finished_json(),
+        ],
+        1,
+    )
     at = log.index(b"id: 3")
     with ScriptedServer(
-        run_of(*text("m0", "Hello")),
+        run_of(*text_message_json("m0", "Hello")),
         Answer([log[:at]], cut=True),
         Answer([log[at:]]),
         Answer([b'{"error":{"code":"no","message":"No."}}'], 422, "application/json"),
-        Answer([frames([started("r", "t")])], cut=True),
+        Answer([frames([run_started_json()])], cut=True),
     ) as server:
         client = twin.over(AiohttpTransport, server.url)
         thread = client.thread("t")
@@ -209,7 +217,7 @@ def test_aiohttp_carries_a_conversation_and_reconnects(twin):
 
 def test_aiohttp_says_what_failed_and_hangs_up(twin):
     never = threading.Event()
-    with ScriptedServer(lambda asked: Answer([frames([started("r", "t")]), never])) as server:
+    with ScriptedServer(lambda asked: Answer([frames([run_started_json()]), never])) as server:
         client = twin.over(AiohttpTransport, server.url)
         twin.events(client.thread().run("x"), lambda event: True)
         twin.wait(client.close()) if twin.name == "async" else None
@@ -223,7 +231,7 @@ def test_aiohttp_says_what_failed_and_hangs_up(twin):
 
 def test_idle_streams_are_given_up_over_any_async_transport(twin):
     never = threading.Event()
-    with ScriptedServer(lambda asked: Answer([frames([started("r", "t")]), never])) as server:
+    with ScriptedServer(lambda asked: Answer([frames([run_started_json()]), never])) as server:
         client = twin.over(AiohttpTransport, server.url, timeouts=Timeouts(idle=0.05))
         with pytest.raises(StreamTruncated, match="nothing came for"):
             twin.result(client.thread().run("x"))
@@ -267,7 +275,7 @@ def test_an_address_that_is_none_is_transport_failed(twin):
 
 def test_a_recording_is_played_back_run_by_run(twin, tmp_path):
     path = tmp_path / "run.jsonl"
-    with ScriptedServer(run_of(*text("m", "one")), run_of(*text("n", "two"))) as server:
+    with ScriptedServer(run_of(*text_message_json("m", "one")), run_of(*text_message_json("n", "two"))) as server:
         thread = twin.client(server.url, middleware=[Record(path)]).thread()
         twin.result(thread.run("a"))
         twin.result(thread.run("b"))
@@ -284,7 +292,7 @@ def test_a_recording_is_played_back_run_by_run(twin, tmp_path):
 
 def test_plain_events_and_sse_are_recordings_too(twin, tmp_path):
     plain, sse = tmp_path / "run.jsonl", tmp_path / "run.sse"
-    with ScriptedServer(run_of(*text("m", "one")), run_of(*text("n", "two"))) as server:
+    with ScriptedServer(run_of(*text_message_json("m", "one")), run_of(*text_message_json("n", "two"))) as server:
         thread = twin.client(server.url, middleware=[Record(plain, form="events")]).thread()
         twin.result(thread.run("a"))
         twin.result(thread.run("b"))
@@ -305,7 +313,10 @@ def test_what_is_no_recording_is_refused(line, tmp_path):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_recording_is_read_by_its_content_whatever_its_name(twin, form, tmp_path):
-    events = [decode_event(json.dumps(event)) for event in (started("r", "t"), *text("m", "one"), finished("r", "t"))]
+    events = [
+        decode_event(json.dumps(event))
+        for event in (run_started_json(), *text_message_json("m", "one"), run_finished_json())
+    ]
     make = RecordedTransport if twin.name == "sync" else AsyncRecordedTransport
     for name in ("x.jsonl", "x.json", "x.sse", "x.pb", "x"):
         (tmp_path / name).write_bytes(written(events, form, pytest.fail))

@@ -6,12 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from builders import UNVERSIONED_RUN_STARTED, run_finished_json
 
 from aguila.codec import Notice
 from aguila.codec.compat import RULES, Compat, Level
-
-RUN = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
-ENDED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
 
 
 class Case:
@@ -44,7 +42,7 @@ def media(kind: str, source: str, value: str, mime: str, **members: Any) -> dict
 
 
 def asking(**interrupt: Any) -> dict[str, Any]:
-    return {**ENDED, "outcome": {"type": "interrupt", "interrupts": [interrupt]}}
+    return {**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": [interrupt]}}
 
 
 INPUT = {"threadId": "t", "runId": "r", "messages": []}
@@ -122,24 +120,34 @@ CASES = [
         "/encryptedContent",
     ),
     # rows 7, 8: outcomes and interrupts
-    Case("string-outcome", {**ENDED, "outcome": "success"}, {**ENDED, "outcome": {"type": "success"}}, "/outcome"),
-    Case("string-outcome", {**ENDED, "outcome": "cancelled"}, {**ENDED, "outcome": {"type": "cancelled"}}, "/outcome"),
+    Case(
+        "string-outcome",
+        {**run_finished_json(), "outcome": "success"},
+        {**run_finished_json(), "outcome": {"type": "success"}},
+        "/outcome",
+    ),
+    Case(
+        "string-outcome",
+        {**run_finished_json(), "outcome": "cancelled"},
+        {**run_finished_json(), "outcome": {"type": "cancelled"}},
+        "/outcome",
+    ),
     Case("string-outcome", "success", {"type": "success"}, "", kind="Outcome"),
     Case(
         "sibling-interrupt",
-        {**ENDED, "outcome": "interrupt", "interrupt": {"id": "i"}},
+        {**run_finished_json(), "outcome": "interrupt", "interrupt": {"id": "i"}},
         asking(id="i", reason="input_required"),
         "/interrupt",
     ),
     Case(
         "sibling-interrupt",
-        {**ENDED, "interrupts": [{"id": "i", "reason": "review"}]},
+        {**run_finished_json(), "interrupts": [{"id": "i", "reason": "review"}]},
         asking(id="i", reason="review"),
         "/interrupts",
     ),
     Case(
         "sibling-interrupt",
-        {**ENDED, "outcome": {"type": "interrupt"}, "interrupt": [{"id": "i", "reason": "review"}]},
+        {**run_finished_json(), "outcome": {"type": "interrupt"}, "interrupt": [{"id": "i", "reason": "review"}]},
         asking(id="i", reason="review"),
         "/interrupt",
     ),
@@ -330,15 +338,15 @@ CASES = [
         "/thread_id",
         kind="RunAgentInput",
     ),
-    Case("null-raw-event", {**RUN, "rawEvent": None}, RUN, "/rawEvent"),
-    Case("null-result", {**ENDED, "result": None}, ENDED, "/result"),
+    Case("null-raw-event", {**UNVERSIONED_RUN_STARTED, "rawEvent": None}, UNVERSIONED_RUN_STARTED, "/rawEvent"),
+    Case("null-result", {**run_finished_json(), "result": None}, run_finished_json(), "/result"),
     Case(
         "null-result",
         {"type": "SUBAGENT_FINISHED", "subagentRunId": "s", "result": None},
         {"type": "SUBAGENT_FINISHED", "subagentRunId": "s"},
         "/result",
     ),
-    Case("null-outcome", {**ENDED, "outcome": None}, ENDED, "/outcome"),
+    Case("null-outcome", {**run_finished_json(), "outcome": None}, run_finished_json(), "/outcome"),
     Case(
         "null-parent-message-id",
         {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "f", "parentMessageId": None},
@@ -362,8 +370,11 @@ CASES = [
     Case("null-state", {**INPUT, "state": None}, INPUT, "/state", kind="RunAgentInput"),
     Case(
         "null-tool-parameters",
-        {**RUN, "input": {**INPUT, "tools": [{"name": "f", "description": "d", "parameters": None}]}},
-        {**RUN, "input": {**INPUT, "tools": [{"name": "f", "description": "d"}]}},
+        {
+            **UNVERSIONED_RUN_STARTED,
+            "input": {**INPUT, "tools": [{"name": "f", "description": "d", "parameters": None}]},
+        },
+        {**UNVERSIONED_RUN_STARTED, "input": {**INPUT, "tools": [{"name": "f", "description": "d"}]}},
         "/input/tools/0/parameters",
     ),
     Case(

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from builders import UNVERSIONED_RUN_STARTED, run_finished_json, user_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,6 @@ from aguila.errors import DecodeError
 from aguila.protocol import ActivitySnapshotEvent, ContentPart, Message, RunAgentInput, RunStartedEvent
 from aguila.testing import strategies
 
-RUN = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
-ENDED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
 THINKING = [
     {"type": "THINKING_START"},
     {"type": "THINKING_TEXT_MESSAGE_START"},
@@ -44,15 +43,11 @@ def image(value: str = "QUJD", **members: Any) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "data", "value": value, "mimeType": "image/png"}, **members}
 
 
-def user(*parts: Any) -> dict[str, Any]:
-    return {"id": "m", "role": "user", "content": list(parts)}
-
-
 # what rules remember
 
 
 def test_a_span_of_thinking_and_its_messages_each_keep_one_id_era_2() -> None:
-    events, notices = read([RUN, *THINKING])
+    events, notices = read([UNVERSIONED_RUN_STARTED, *THINKING])
     assert [event.get("messageId") for event in events[1:]] == [
         "r-reasoning-1",
         "r-reasoning-2",
@@ -66,20 +61,20 @@ def test_a_span_of_thinking_and_its_messages_each_keep_one_id_era_2() -> None:
 
 
 def test_ids_of_thinking_stay_unique_over_the_runs_of_a_stream() -> None:
-    again = [{**RUN, "runId": "r"}, *THINKING]
-    events, _ = read([RUN, *THINKING, ENDED, *again])
+    again = [{**UNVERSIONED_RUN_STARTED, "runId": "r"}, *THINKING]
+    events, _ = read([UNVERSIONED_RUN_STARTED, *THINKING, run_finished_json(), *again])
     starts = [e["messageId"] for e in events if e["type"] in ("REASONING_START", "REASONING_MESSAGE_START")]
     assert len(starts) == len(set(starts)) == 6
 
 
 def test_ids_come_from_new_id_where_it_is_given() -> None:
     ids = count()
-    events, _ = read([RUN, *THINKING[:3]], new_id=lambda: f"id-{next(ids)}")
+    events, _ = read([UNVERSIONED_RUN_STARTED, *THINKING[:3]], new_id=lambda: f"id-{next(ids)}")
     assert [event.get("messageId") for event in events[1:]] == ["id-0", "id-1", "id-1"]
 
 
 def test_thinking_that_goes_on_without_a_start_gets_an_id_and_a_notice_of_its_own_era_2() -> None:
-    events, notices = read([RUN, *THINKING[2:4], {"type": "THINKING_END"}])
+    events, notices = read([UNVERSIONED_RUN_STARTED, *THINKING[2:4], {"type": "THINKING_END"}])
     assert [event["messageId"] for event in events[1:]] == ["r-reasoning-1", "r-reasoning-1", "r-reasoning-2"]
     assert [notice.message for notice in notices] == [
         "THINKING_* is read as REASONING_*",
@@ -88,14 +83,22 @@ def test_thinking_that_goes_on_without_a_start_gets_an_id_and_a_notice_of_its_ow
 
 
 def test_a_new_run_does_not_continue_the_thinking_of_the_last() -> None:
-    events, _ = read([RUN, *THINKING[:2], {"type": "RUN_ERROR", "message": "x"}, {**RUN, "runId": "r2"}, THINKING[2]])
+    events, _ = read(
+        [
+            UNVERSIONED_RUN_STARTED,
+            *THINKING[:2],
+            {"type": "RUN_ERROR", "message": "x"},
+            {**UNVERSIONED_RUN_STARTED, "runId": "r2"},
+            THINKING[2],
+        ]
+    )
     assert events[-1]["messageId"] == "r2-reasoning-3"
 
 
 def test_a_step_that_ends_by_id_ends_the_name_that_it_started_row_1() -> None:
     events, _ = read(
         [
-            RUN,
+            UNVERSIONED_RUN_STARTED,
             {"type": "STEP_STARTED", "stepId": "1", "stepName": "plan"},
             {"type": "STEP_STARTED", "stepId": "2", "stepName": "act", "parentStepId": "1"},
             {"type": "STEP_FINISHED", "stepId": "2", "status": "skipped"},
@@ -109,7 +112,15 @@ def test_a_step_that_ends_by_id_ends_the_name_that_it_started_row_1() -> None:
 def test_a_step_of_an_earlier_run_is_forgotten() -> None:
     started = {"type": "STEP_STARTED", "stepId": "1", "stepName": "plan"}
     error = {"type": "RUN_ERROR", "message": "x"}
-    events, _ = read([RUN, started, error, {**RUN, "runId": "r2"}, {"type": "STEP_FINISHED", "stepId": "1"}])
+    events, _ = read(
+        [
+            UNVERSIONED_RUN_STARTED,
+            started,
+            error,
+            {**UNVERSIONED_RUN_STARTED, "runId": "r2"},
+            {"type": "STEP_FINISHED", "stepId": "1"},
+        ]
+    )
     assert events[-1]["stepName"] == "1"
 
 
@@ -122,7 +133,7 @@ def test_a_step_of_an_earlier_run_is_forgotten() -> None:
     ids=["old", "today's"],
 )
 def test_a_change_of_an_activity_has_the_type_of_its_snapshot_row_3(snapshot: dict[str, Any]) -> None:
-    events, _ = read([RUN, snapshot, {"type": "ACTIVITY_DELTA", "activityId": "a", "delta": []}])
+    events, _ = read([UNVERSIONED_RUN_STARTED, snapshot, {"type": "ACTIVITY_DELTA", "activityId": "a", "delta": []}])
     assert events[-1] == {"type": "ACTIVITY_DELTA", "messageId": "a", "activityType": "PLAN", "patch": []}
 
 
@@ -142,16 +153,16 @@ META = {"type": "META", "metaType": "thumbs_up", "payload": {"by": None}, "times
 
 
 def test_meta_is_raw_within_a_run_and_nothing_outside_row_23() -> None:
-    events, notices = read([META, RUN, META, ENDED, META, META])
+    events, notices = read([META, UNVERSIONED_RUN_STARTED, META, run_finished_json(), META, META])
     assert events == [
-        RUN,
+        UNVERSIONED_RUN_STARTED,
         {
             "type": "RAW",
             "event": {"type": "META", "metaType": "thumbs_up", "payload": {"by": None}},
             "source": "meta",
             "timestamp": 9,
         },
-        ENDED,
+        run_finished_json(),
     ]
     assert [notice.rule for notice in notices] == ["meta-event", "meta-event"]
 
@@ -163,14 +174,16 @@ def test_old_shapes_within_one_event_are_all_read_in_one_pass() -> None:
     events, notices = read(
         [
             {
-                **RUN,
+                **UNVERSIONED_RUN_STARTED,
                 "rawEvent": None,
                 "input": {
                     "threadId": "t",
                     "runId": "r",
                     "state": None,
                     "forwardedProps": None,
-                    "messages": [user({"type": "Text", "text": "x"}, binary(mimeType="image/png", data="QUJD"))],
+                    "messages": [
+                        user_json("m", [{"type": "Text", "text": "x"}, binary(mimeType="image/png", data="QUJD")])
+                    ],
                     "resume": {"id": "i", "value": None},
                 },
             }
@@ -178,11 +191,11 @@ def test_old_shapes_within_one_event_are_all_read_in_one_pass() -> None:
     )
     assert events == [
         {
-            **RUN,
+            **UNVERSIONED_RUN_STARTED,
             "input": {
                 "threadId": "t",
                 "runId": "r",
-                "messages": [user({"type": "text", "text": "x"}, image())],
+                "messages": [user_json("m", [{"type": "text", "text": "x"}, image()])],
                 "resume": [{"interruptId": "i", "status": "resolved"}],
             },
         }
@@ -207,7 +220,7 @@ def test_wide_reads_old_shapes_in_snake_case() -> None:
             {"type": "STEP_STARTED", "step_id": "1", "step_name": "plan", "parent_step_id": None},
             {"type": "STEP_FINISHED", "step_id": "1"},
             {"type": "ACTIVITY_SNAPSHOT", "activity_id": "a", "activity_type": "P", "state": {"in_side": None}},
-            {"type": "MESSAGES_SNAPSHOT", "messages": [user(binary(mime_type="image/png", data="QUJD"))]},
+            {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mime_type="image/png", data="QUJD")])]},
             {"type": "REASONING_START", "message_id": "s", "encrypted_content": "x", "raw_event": None},
             {"type": "THINKING_TEXT_MESSAGE_START", "message_id": "m"},
             {"type": "META", "meta_type": "x"},
@@ -215,11 +228,11 @@ def test_wide_reads_old_shapes_in_snake_case() -> None:
         "wide",
     )
     assert events == [
-        {**RUN, "timestamp": 1000},
+        {**UNVERSIONED_RUN_STARTED, "timestamp": 1000},
         {"type": "STEP_STARTED", "stepName": "plan", "metadata": {"aguila": {"stepId": "1"}}},
         {"type": "STEP_FINISHED", "stepName": "plan", "metadata": {"aguila": {"stepId": "1"}}},
         {"type": "ACTIVITY_SNAPSHOT", "messageId": "a", "activityType": "P", "content": {"in_side": None}},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(image())]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [image()])]},
         {"type": "REASONING_START", "messageId": "s"},
         {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": "s", "encryptedValue": "x"},
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "reasoning"},
@@ -237,7 +250,9 @@ def test_an_attachment_sent_both_ways_arrives_once_era_3() -> None:
         binary(mimeType="image/png", data="REVG"),
         binary(mimeType="image/png", data="REVG"),  # two old parts are never each other's twins
     ]
-    events, notices = read([RUN, {"type": "MESSAGES_SNAPSHOT", "messages": [user(*parts)]}])
+    events, notices = read(
+        [UNVERSIONED_RUN_STARTED, {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [*parts])]}]
+    )
     assert events[1]["messages"][0]["content"] == [
         named,
         image(metadata={"filename": "b.png"}),
@@ -278,22 +293,25 @@ def test_messages_that_arrive_one_by_one_get_different_ids() -> None:
         {"type": "REASONING_START", "messageId": "m", "encryptedContent": 5},
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "user"},
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": None},
-        {**ENDED, "outcome": "paused"},
-        {**ENDED, "outcome": "interrupt"},
-        {**ENDED, "outcome": "interrupt", "interrupts": []},
-        {**ENDED, "outcome": []},
-        {**ENDED, "outcome": {"type": "success"}, "interrupt": {"id": "i"}},
-        {**ENDED, "outcome": {"type": "interrupt", "interrupts": [{"id": "i"}]}},
+        {**run_finished_json(), "outcome": "paused"},
+        {**run_finished_json(), "outcome": "interrupt"},
+        {**run_finished_json(), "outcome": "interrupt", "interrupts": []},
+        {**run_finished_json(), "outcome": []},
+        {**run_finished_json(), "outcome": {"type": "success"}, "interrupt": {"id": "i"}},
+        {**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": [{"id": "i"}]}},
         {"type": "TEXT_MESSAGE_END", "messageId": "m", "timestamp": "soon"},
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": None},
         {"type": "SOMETHING_NEW", "thread_id": None},
         {"type": 5},
         {},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(binary(data="QUJD"))]},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(binary(mimeType=5, data="QUJD"))]},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(binary(mimeType="image/png", data=5, url="u"))]},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(binary(mimeType="image/png"))]},
-        {"type": "MESSAGES_SNAPSHOT", "messages": [user(5, None, {"type": ["text"]}, {"type": "Hologram"})]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(data="QUJD")])]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType=5, data="QUJD")])]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType="image/png", data=5, url="u")])]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType="image/png")])]},
+        {
+            "type": "MESSAGES_SNAPSHOT",
+            "messages": [user_json("m", [5, None, {"type": ["text"]}, {"type": "Hologram"}])],
+        },
         {"type": "MESSAGES_SNAPSHOT", "messages": {"id": "m"}},
         {"type": "STATE_SNAPSHOT", "snapshot": {"type": "binary", "mimeType": "a/b", "data": "x", "raw_event": None}},
     ],
@@ -308,7 +326,7 @@ def test_what_is_malformed_or_opaque_is_not_touched_even_at_the_widest(raw: dict
 def test_malformed_metadata_is_not_replaced_by_what_a_rule_keeps() -> None:
     raw = {"type": "STEP_STARTED", "stepId": "1", "stepName": "s", "metadata": "m"}
     with pytest.raises(DecodeError) as refused:
-        read([RUN, raw])
+        read([UNVERSIONED_RUN_STARTED, raw])
     assert refused.value.path == "/metadata"
 
 
@@ -316,15 +334,15 @@ def test_malformed_metadata_is_not_replaced_by_what_a_rule_keeps() -> None:
 def test_other_nulls_are_fatal_in_the_standard_level_era_5(member: str) -> None:
     raw = {"type": "TEXT_MESSAGE_START", "messageId": "m", member: None}
     with pytest.raises(DecodeError) as refused:
-        read([RUN, raw])
+        read([UNVERSIONED_RUN_STARTED, raw])
     assert refused.value.path == f"/{member}"
-    events, _ = read([RUN, raw], "wide")
+    events, _ = read([UNVERSIONED_RUN_STARTED, raw], "wide")
     assert events[1] == {"type": "TEXT_MESSAGE_START", "messageId": "m"}
 
 
 def test_a_null_that_is_data_stays_at_every_level_env_7_env_8() -> None:
     raw = [
-        RUN,
+        UNVERSIONED_RUN_STARTED,
         {"type": "STATE_SNAPSHOT", "snapshot": None},
         {"type": "RAW", "event": None, "metadata": {"k": None}},
         {"type": "CUSTOM", "name": "n", "value": None},
@@ -335,7 +353,7 @@ def test_a_null_that_is_data_stays_at_every_level_env_7_env_8() -> None:
 
 
 def test_a_null_of_a_text_part_is_fatal_where_that_of_a_media_part_is_not_era_5() -> None:
-    document = json.dumps(user({"type": "text", "text": "x", "metadata": None}))
+    document = json.dumps(user_json("m", [{"type": "text", "text": "x", "metadata": None}]))
     with pytest.raises(DecodeError):
         decode(document, type=Message, warn=[].append)
     assert decode(document, type=Message, compat="wide", warn=[].append) is not None

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from builders import RUN_FINISHED, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,10 +52,6 @@ def asked(*messages: Message, **members: Any) -> RunAgentInput:
     return RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **members)
 
 
-def user(*parts: ContentPart) -> UserMessage:
-    return UserMessage(id="u", content=list(parts))
-
-
 def downgrade_event(event: Event, peer: str | None, warn: Any) -> Event | None:
     """One event for a client that declared this version; None if there is nothing to send."""
     written = Translator(dialect_of("1.1" if peer is None else peer), warn=warn).feed(event)
@@ -77,7 +74,7 @@ def sent(input: RunAgentInput, peer: str) -> tuple[dict[str, Any], list[str]]:
 )
 def test_nobody_guesses_downward_ver_4_ver_11(peer: str | None) -> None:
     everything = asked(
-        user(IMAGE), AssistantMessage(id="a", subagent_run_id="s"), protocol_version="1.1", parent_run_id="p"
+        user("u", [IMAGE]), AssistantMessage(id="a", subagent_run_id="s"), protocol_version="1.1", parent_run_id="p"
     )
     event = ReasoningEncryptedValueEvent(
         subtype="message", entity_id="a", encrypted_value="v", encrypted_value_type="x", subagent_run_id="s"
@@ -110,20 +107,22 @@ def test_a_peer_of_1_0_is_told_the_version_we_speak_ver_5() -> None:
 
 def test_up_to_0_0_39_parts_are_flattened_to_text_era_4() -> None:
     picture = DocumentPart(source=FileSource(value="f"))
-    wire, lost = sent(asked(user(TextPart(text="What "), IMAGE, TextPart(text="is this?"), picture, IMAGE)), "0.0.39")
+    wire, lost = sent(
+        asked(user("u", [TextPart(text="What "), IMAGE, TextPart(text="is this?"), picture, IMAGE])), "0.0.39"
+    )
     assert wire["messages"] == [{"id": "u", "role": "user", "content": "What is this?"}]
     assert lost == ["/messages/0/content"]
 
 
 def test_up_to_0_0_39_a_notice_names_each_kind_that_is_lost() -> None:
     notices: list[Notice] = []
-    downgrade_input(asked(user(IMAGE, DocumentPart(source=FileSource(value="f")))), "0.0.39", notices.append)
+    downgrade_input(asked(user("u", [IMAGE, DocumentPart(source=FileSource(value="f"))])), "0.0.39", notices.append)
     assert "document, image" in notices[0].message
 
 
 def test_up_to_0_0_39_absent_content_is_an_empty_string_and_nothing_else_ver_13() -> None:
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))
-    wire, lost = sent(asked(AssistantMessage(id="a", tool_calls=[call]), user()), "0.0.39")
+    wire, lost = sent(asked(AssistantMessage(id="a", tool_calls=[call]), user("u", [])), "0.0.39")
     assert [message["content"] for message in wire["messages"]] == ["", ""]
     assert lost == []
 
@@ -142,7 +141,7 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
         IMAGE,
         DocumentPart(source=FileSource(value="file-1", mime_type="application/pdf")),
     )
-    wire, lost = sent(asked(user(*parts)), "0.0.47")
+    wire, lost = sent(asked(user("u", [*parts])), "0.0.47")
     assert wire["messages"][0]["content"] == [
         {"type": "text", "text": "See"},
         {"type": "binary", "mimeType": "image/png", "data": "QUJD", "filename": "a.png"},
@@ -150,7 +149,7 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
         {"type": "binary", "mimeType": "application/pdf", "id": "file-1"},
     ]
     assert lost == []
-    assert sent(asked(user(*parts[:3])), "0.0.48")[0]["messages"][0]["content"][2]["type"] == "image"
+    assert sent(asked(user("u", [*parts[:3]])), "0.0.48")[0]["messages"][0]["content"][2]["type"] == "image"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
     ],
 )
 def test_up_to_0_0_47_what_a_binary_part_cannot_hold_is_reported(part: ContentPart, lost: list[str]) -> None:
-    assert sent(asked(user(part)), "0.0.47")[1] == [f"/messages/0/content/0/{name}" for name in lost]
+    assert sent(asked(user("u", [part])), "0.0.47")[1] == [f"/messages/0/content/0/{name}" for name in lost]
 
 
 def test_up_to_0_0_57_there_are_no_subagents_no_file_sources_and_no_parts_in_tool_messages() -> None:
@@ -177,7 +176,7 @@ def test_up_to_0_0_57_there_are_no_subagents_no_file_sources_and_no_parts_in_too
     wire, lost = sent(
         asked(
             AssistantMessage(id="a", content="x", subagent_run_id=""),
-            user(TextPart(text="t"), handle, IMAGE),
+            user("u", [TextPart(text="t"), handle, IMAGE]),
             ToolMessage(id="o", tool_call_id="c", content=[TextPart(text="2"), IMAGE]),
         ),
         "0.0.57",
@@ -192,15 +191,15 @@ def test_up_to_0_0_57_there_are_no_subagents_no_file_sources_and_no_parts_in_too
 
 def test_what_goes_to_a_0_0_47_peer_comes_back_as_it_was() -> None:
     parts = (TextPart(text="See"), IMAGE, DocumentPart(source=FileSource(value="f", mime_type="a/b")))
-    wire, _ = sent(asked(user(*parts)), "0.0.47")
+    wire, _ = sent(asked(user("u", [*parts])), "0.0.47")
     upgraded = Compat("standard", [].append).upgrade_document(wire, "RunAgentInput")
-    assert upgraded == json.loads(encode(asked(user(*parts))))
+    assert upgraded == json.loads(encode(asked(user("u", [*parts]))))
 
 
 @pytest.mark.parametrize("peer", ["0.0.39", "0.0.47", "0.0.57"])
 def test_a_binary_part_for_a_known_old_peer_is_no_obstacle(peer: str) -> None:
     binary: Any = BinaryInputContent(mime_type="image/png", data="QUJD")
-    content = sent(asked(user(binary, TextPart(text="t"))), peer)[0]["messages"][0]["content"]
+    content = sent(asked(user("u", [binary, TextPart(text="t")])), peer)[0]["messages"][0]["content"]
     assert content == ("t" if peer == "0.0.39" else [json.loads(encode(binary)), {"type": "text", "text": "t"}])
 
 
@@ -257,7 +256,7 @@ def test_a_run_declares_what_the_peer_is_sent_ver_9(declared: str | None, peer: 
 
 def test_the_echo_of_an_input_is_downgraded_with_its_run() -> None:
     notices: list[Notice] = []
-    event = RunStartedEvent(thread_id="t", run_id="r", input=asked(user(IMAGE), protocol_version="1.1"))
+    event = RunStartedEvent(thread_id="t", run_id="r", input=asked(user("u", [IMAGE]), protocol_version="1.1"))
     downgraded = downgrade_event(event, "0.0.39", notices.append)
     assert json.loads(encode(downgraded))["input"] == {
         "threadId": "t",
@@ -316,14 +315,14 @@ def test_what_is_opaque_is_not_entered() -> None:
     [
         RunErrorEvent(message="x"),
         RunStartedEvent(thread_id="t", run_id="r"),
-        RunStartedEvent(thread_id="t", run_id="r", input=asked(user(IMAGE))),
-        RunFinishedEvent(thread_id="t", run_id="r"),
+        RunStartedEvent(thread_id="t", run_id="r", input=asked(user("u", [IMAGE]))),
+        RUN_FINISHED,
         RunFinishedEvent(
             thread_id="t",
             run_id="r",
             outcome=RunFinishedInterruptOutcome(interrupts=[Interrupt(id="i", reason="q")]),
         ),
-        MessagesSnapshotEvent(messages=[user(IMAGE)]),
+        MessagesSnapshotEvent(messages=[user("u", [IMAGE])]),
     ],
     ids=lambda event: event.type,
 )

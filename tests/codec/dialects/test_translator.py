@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from builders import RUN_FINISHED, RUN_STARTED
 
 from aguila.codec import encode
 from aguila.codec.dialects import CURRENT, UNDECLARED, Translator, dialect_of, is_translation_of
@@ -20,17 +21,12 @@ from aguila.protocol import (
     ReasoningMessageEndEvent,
     ReasoningMessageStartEvent,
     ReasoningStartEvent,
-    RunFinishedEvent,
-    RunStartedEvent,
     TextMessageChunkEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
     TextPart,
 )
-
-START = RunStartedEvent(thread_id="t", run_id="r")
-END = RunFinishedEvent(thread_id="t", run_id="r")
 
 
 def translate(version: str, *events: Event) -> list[dict[str, Any]]:
@@ -51,13 +47,13 @@ def test_a_declared_version_has_the_dialect_of_its_generation(declared: str, nam
 
 def test_no_declared_version_is_the_undeclared_dialect() -> None:
     assert dialect_of(None) is UNDECLARED
-    assert Translator(CURRENT).feed(START) == [START]
+    assert Translator(CURRENT).feed(RUN_STARTED) == [RUN_STARTED]
 
 
 def test_reasoning_is_thinking_for_0_0_40_one_span_and_one_message_at_a_time() -> None:
     told = translate(
         "0.0.40",
-        START,
+        RUN_STARTED,
         ReasoningStartEvent(message_id="s"),
         ReasoningMessageStartEvent(message_id="a"),
         ReasoningMessageStartEvent(message_id="b"),
@@ -68,7 +64,7 @@ def test_reasoning_is_thinking_for_0_0_40_one_span_and_one_message_at_a_time() -
         ReasoningEndEvent(message_id="s"),
         ReasoningMessageChunkEvent(message_id="c", delta="two"),
         ReasoningMessageChunkEvent(delta="three"),
-        END,
+        RUN_FINISHED,
     )
     kinds = [event["type"].removeprefix("THINKING_") for event in told[1:-1]]
     message = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
@@ -80,7 +76,7 @@ def test_reasoning_is_thinking_for_0_0_40_one_span_and_one_message_at_a_time() -
 def test_0_0_35_knows_assistants_only() -> None:
     told = translate(
         "0.0.35",
-        START,
+        RUN_STARTED,
         TextMessageStartEvent(message_id="a"),
         TextMessageStartEvent(message_id="u", role="user"),
         TextMessageContentEvent(message_id="u", delta="hidden"),
@@ -91,7 +87,7 @@ def test_0_0_35_knows_assistants_only() -> None:
         TextMessageChunkEvent(delta="hidden"),
         TextMessageChunkEvent(message_id="b", delta="shown"),
         ReasoningMessageChunkEvent(message_id="c", delta="hidden"),
-        END,
+        RUN_FINISHED,
     )
     assert [event["delta"] for event in told if "delta" in event] == ["shown", "shown"]
     assert [event["messageId"] for event in told if "messageId" in event] == ["a", "a", "a", "b"]

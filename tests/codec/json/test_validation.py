@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from builders import run_finished_json, user_json
 
 from aguila.codec import EventDecoder, decode, decode_event
 from aguila.errors import DecodeError
 from aguila.protocol import Message, MessagesSnapshotEvent, RunAgentInput, UserMessage
 
 START = {"type": "TEXT_MESSAGE_START", "messageId": "m"}
-FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
 IMAGE = {"type": "image", "source": {"type": "url", "value": "http://x"}}
 INTERRUPT = {"id": "i", "reason": "why"}
 
@@ -37,10 +37,6 @@ def refusal(raw, **options):
 
 def snapshot(*messages):
     return {"type": "MESSAGES_SNAPSHOT", "messages": list(messages)}
-
-
-def user(*parts):
-    return {"id": "u", "role": "user", "content": list(parts)}
 
 
 def patch(*operations):
@@ -82,34 +78,34 @@ def test_names_that_mean_something_to_a_language_are_unknown_members_too(name):
 
 @pytest.mark.parametrize("type_", ["RUN_STARTED", "RUN_FINISHED"])
 def test_attribution_of_a_run_scoped_event_is_an_unknown_member_env_5(type_):
-    assert receive({**FINISHED, "type": type_, "subagentRunId": "s"})[1] == [("PROC-3", "/subagentRunId")]
+    assert receive({**run_finished_json(), "type": type_, "subagentRunId": "s"})[1] == [("PROC-3", "/subagentRunId")]
 
 
 def test_an_unknown_outcome_goes_and_the_event_stays_life_7():
-    event, notices = receive({**FINISHED, "outcome": {"type": "paused", "until": 5}})
+    event, notices = receive({**run_finished_json(), "outcome": {"type": "paused", "until": 5}})
     assert event.outcome is None
     assert notices == [("PROC-3", "/outcome")]
 
 
 def test_a_success_that_carries_interrupts_loses_them_and_the_other_way_round():
-    event, notices = receive({**FINISHED, "outcome": {"type": "success", "interrupts": [INTERRUPT]}})
+    event, notices = receive({**run_finished_json(), "outcome": {"type": "success", "interrupts": [INTERRUPT]}})
     assert event.outcome.type == "success"
     assert notices == [("PROC-3", "/outcome/interrupts")]
     event, notices = receive(
-        {**FINISHED, "outcome": {"type": "interrupt", "interrupts": [INTERRUPT], "pendingToolCallIds": []}}
+        {**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": [INTERRUPT], "pendingToolCallIds": []}}
     )
     assert len(event.outcome.interrupts) == 1
     assert notices == [("PROC-3", "/outcome/pendingToolCallIds")]
 
 
 def test_an_unknown_part_is_dropped_from_its_list():
-    event, notices = receive(snapshot(user({"type": "text", "text": "a"}, {"type": "hologram"}, IMAGE)))
+    event, notices = receive(snapshot(user_json("u", [{"type": "text", "text": "a"}, {"type": "hologram"}, IMAGE])))
     assert [part.type for part in event.messages[0].content] == ["text", "image"]
     assert notices == [("PROC-3", "/messages/0/content/1")]
 
 
 def test_a_part_with_an_unknown_source_is_dropped_whole_amb_2():
-    event, notices = receive(snapshot(user({**IMAGE, "source": {"type": "torrent"}, "oops": 1})))
+    event, notices = receive(snapshot(user_json("u", [{**IMAGE, "source": {"type": "torrent"}, "oops": 1}])))
     assert event.messages[0].content == []
     assert notices == [("PROC-3", "/messages/0/content/0")]  # what was inside is not worth a notice of its own
 
@@ -133,8 +129,8 @@ def test_an_unknown_value_in_a_required_place_takes_the_event_along_proc_4():
 
 
 def test_a_nested_unknown_climbs_to_the_first_place_that_can_lose_it_proc_4():
-    run_input = {"threadId": "t", "runId": "r", "messages": [user({**IMAGE, "source": {"type": "new"}})]}
-    event, notices = receive({**FINISHED, "type": "RUN_STARTED", "input": run_input})
+    run_input = {"threadId": "t", "runId": "r", "messages": [user_json("u", [{**IMAGE, "source": {"type": "new"}}])]}
+    event, notices = receive({**run_finished_json(), "type": "RUN_STARTED", "input": run_input})
     assert event.input.messages[0].content == []
     assert notices == [("PROC-3", "/input/messages/0/content/0")]
 
@@ -150,13 +146,13 @@ def test_an_unknown_patch_operation_is_dropped_and_the_rest_stays_snap_8():
 
 @pytest.mark.parametrize("outcome", [[], [{"type": "success"}], "success", 5, True])
 def test_an_outcome_that_is_no_object_is_fatal(outcome):
-    assert refusal({**FINISHED, "outcome": outcome}) == ("PROC-2", "/outcome")
+    assert refusal({**run_finished_json(), "outcome": outcome}) == ("PROC-2", "/outcome")
 
 
 def test_an_interrupt_outcome_without_interrupts_is_fatal():
     path = "/outcome/interrupts"
-    assert refusal({**FINISHED, "outcome": {"type": "interrupt", "interrupts": []}}) == ("PROC-2", path)
-    assert refusal({**FINISHED, "outcome": {"type": "interrupt"}}) == ("PROC-2", path)
+    assert refusal({**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": []}}) == ("PROC-2", path)
+    assert refusal({**run_finished_json(), "outcome": {"type": "interrupt"}}) == ("PROC-2", path)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +207,7 @@ def test_a_missing_required_member_is_fatal():
 @pytest.mark.parametrize("usage", [{"inputTokens": -1}, {"totalTokens": 1.5}, {"outputTokens": 2**53}])
 def test_a_count_that_is_negative_broken_or_too_large_is_fatal(usage):
     [(name, _)] = usage.items()
-    assert refusal({**FINISHED, "usage": [usage]}) == ("PROC-2", f"/usage/0/{name}")
+    assert refusal({**run_finished_json(), "usage": [usage]}) == ("PROC-2", f"/usage/0/{name}")
 
 
 @pytest.mark.parametrize("name", ["role", "name", "subagentRunId", "timestamp", "rawEvent", "metadata"])
@@ -222,7 +218,10 @@ def test_a_null_in_an_optional_place_is_fatal_env_6(name):
 
 @pytest.mark.parametrize("element", ["x", None, 5, []])
 def test_an_element_that_is_no_object_is_fatal(element):
-    for raw, path in ((snapshot(element), "/messages/0"), (snapshot(user(element)), "/messages/0/content/0")):
+    for raw, path in (
+        (snapshot(element), "/messages/0"),
+        (snapshot(user_json("u", [element])), "/messages/0/content/0"),
+    ):
         assert refusal(raw) == ("PROC-2", path)
     assert refusal(patch(element)) == ("SNAP-8", "/delta/0")
 
@@ -288,10 +287,12 @@ def test_open_objects_keep_what_nobody_described_proc_5():
     assert kept({"type": "CUSTOM", "name": "n", "value": strange}).value == strange
     assert kept({"type": "RAW", "event": strange}).event == strange
     interrupt = {**INTERRUPT, "responseSchema": strange, "metadata": strange}
-    outcome = kept({**FINISHED, "result": strange, "outcome": {"type": "interrupt", "interrupts": [interrupt]}}).outcome
+    outcome = kept(
+        {**run_finished_json(), "result": strange, "outcome": {"type": "interrupt", "interrupts": [interrupt]}}
+    ).outcome
     assert outcome.interrupts[0].response_schema == strange
     part = {**IMAGE, "metadata": strange}
-    assert kept(snapshot(user(part))).messages[0].content[0].metadata == strange
+    assert kept(snapshot(user_json("u", [part]))).messages[0].content[0].metadata == strange
 
 
 def test_open_objects_stay_untouched_when_something_else_is_stripped():
@@ -314,7 +315,7 @@ def test_patch_operations_keep_members_of_their_own_proc_5_snap_6():
         {"type": "CUSTOM", "name": "anything", "value": 1},
         {"type": "RUN_ERROR", "message": "m", "code": "anything"},
         {"type": "ACTIVITY_SNAPSHOT", "messageId": "m", "activityType": "anything", "content": {}},
-        {**FINISHED, "outcome": {"type": "interrupt", "interrupts": [{"id": "i", "reason": "anything"}]}},
+        {**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": [{"id": "i", "reason": "anything"}]}},
         {
             "type": "REASONING_ENCRYPTED_VALUE",
             "subtype": "message",
@@ -354,7 +355,7 @@ def test_five_point_zero_is_an_integer_in_strict_mode_too():
         ({"type": "NEW"}, "PROC-3", "/type"),
         ({**START, "extra": 1}, "PROC-3", "/extra"),
         ({**START, "role": "narrator"}, "PROC-3", "/role"),
-        ({**FINISHED, "outcome": {"type": "paused"}}, "PROC-3", "/outcome"),
+        ({**run_finished_json(), "outcome": {"type": "paused"}}, "PROC-3", "/outcome"),
         (snapshot({"id": "a", "role": "new"}), "PROC-3", "/messages/0"),
         (patch({"op": "merge"}), "SNAP-8", "/delta/0"),
         (

@@ -40,7 +40,7 @@ def words(text: str) -> AIMessageChunk:
     return AIMessageChunk(content=text)
 
 
-def call(name: str, call_id: str | None, arguments: str) -> AIMessageChunk:
+def tool_call_chunk(name: str, call_id: str | None, arguments: str) -> AIMessageChunk:
     piece = {"name": name, "id": call_id, "args": arguments, "index": 0, "type": "tool_call_chunk"}
     return AIMessageChunk(content="", tool_call_chunks=[piece])
 
@@ -56,22 +56,22 @@ async def reply(messages: list[BaseMessage]) -> AsyncIterator[AIMessageChunk]:
             for word in script.TEXT:
                 yield words(word)
         case "backend":
-            yield call(script.BACKEND_TOOL, "call-add", "")
-            yield call("", None, '{"a": ')
-            yield call("", None, '2, "b": 3}')
+            yield tool_call_chunk(script.BACKEND_TOOL, "call-add", "")
+            yield tool_call_chunk("", None, '{"a": ')
+            yield tool_call_chunk("", None, '2, "b": 3}')
         case "frontend":
-            yield call(script.FRONTEND_TOOL, "call-colour", "")
-            yield call("", None, '{"of": "Ada"}')
+            yield tool_call_chunk(script.FRONTEND_TOOL, "call-colour", "")
+            yield tool_call_chunk("", None, '{"of": "Ada"}')
         case "state":
-            yield call(script.STATE_TOOL, "call-count", "")
-            yield call("", None, "{}")
+            yield tool_call_chunk(script.STATE_TOOL, "call-count", "")
+            yield tool_call_chunk("", None, "{}")
         case "reasoning":
             for thought in script.THOUGHT:
                 yield AIMessageChunk(content=[{"type": "reasoning", "reasoning": thought, "index": 0}])
             yield AIMessageChunk(content=[{"type": "text", "text": script.THOUGHT_OF, "index": 1}])
         case "interrupt":
-            yield call(script.APPROVED_TOOL, "call-mail", "")
-            yield call("", None, '{"to": "Ada"}')
+            yield tool_call_chunk(script.APPROVED_TOOL, "call-mail", "")
+            yield tool_call_chunk("", None, '{"to": "Ada"}')
         case "error":
             yield words(script.BEFORE_THE_ERROR)
             raise RuntimeError(script.ERROR)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import Held, Server, check_valid, run_input, serving, text_of, types, until
 
 from aguila import App
@@ -19,10 +20,6 @@ BASE = "/copilotkit"
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
-
-def user(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
 
 
 async def echo(run: Any) -> Any:
@@ -157,13 +154,13 @@ def test_info_announces_a2ui_and_descriptions_that_are_declared() -> None:
 def test_a_run_streams_and_is_stored_under_its_agent(store: Any, transport: Any) -> None:
     with serving(make(store=store)) as server:
         client = transport(server)
-        events = events_of(client.agent("run", "default", page_input(messages=[user("u", "Hi")])))
+        events = events_of(client.agent("run", "default", page_input(messages=[user_json("u", "Hi")])))
         assert (events[0]["type"], events[-1]["type"]) == ("RUN_STARTED", "RUN_FINISHED")
         assert text_of(events) == "echo Hi"
         assert text_of(events_of(client.agent("run", "research", page_input("t2")))) == "other"
         assert server.get("/agents/research/threads").json()["threads"][0]["threadId"] == "t2"
         # The same request comes back to the same run, over either transport.
-        again = events_of(Rest(server).agent("run", "default", page_input(messages=[user("u", "Hi")])))
+        again = events_of(Rest(server).agent("run", "default", page_input(messages=[user_json("u", "Hi")])))
         assert len(server.get("/threads/t").json()["runs"]) == 1
         assert again[0]["runId"] == "r"
 
@@ -203,7 +200,7 @@ def test_a_run_of_another_agent_on_a_thread_is_a_conflict(transport: Any) -> Non
 def test_connect_tells_the_history(store: Any, transport: Any) -> None:
     with serving(make(store=store)) as server:
         client = transport(server)
-        events_of(client.agent("run", "default", page_input(messages=[user("u", "Hi")])))
+        events_of(client.agent("run", "default", page_input(messages=[user_json("u", "Hi")])))
         events = events_of(client.agent("connect", "default", page_input(run_id="c")))
         (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
         assert [message["content"] for message in snapshot["messages"]] == ["Hi", "echo Hi"]
@@ -241,7 +238,7 @@ def test_two_connects_of_which_the_first_is_aborted_see_the_run_to_its_end(store
 
 def test_suggestions_are_not_stored(store: Any, transport: Any) -> None:
     with serving(make(store=store)) as server:
-        answer = transport(server).agent("suggest", "default", page_input("s", messages=[user("u", "Suggest")]))
+        answer = transport(server).agent("suggest", "default", page_input("s", messages=[user_json("u", "Suggest")]))
         assert text_of(events_of(answer)) == "echo Suggest"
         assert "id:" not in answer.text
         assert server.get("/threads").json()["threads"] == []
@@ -251,11 +248,11 @@ def test_a_client_without_suggest_leaves_no_threads_of_suggestions(transport: An
     props = {"toolChoice": {"type": "function", "function": {"name": "copilotkitSuggest"}}}
     with serving(make()) as server:
         client = transport(server)
-        answer = client.agent("run", "default", page_input("s", messages=[user("u", "Hi")], forwardedProps=props))
+        answer = client.agent("run", "default", page_input("s", messages=[user_json("u", "Hi")], forwardedProps=props))
         assert text_of(events_of(answer)) == "echo Hi"
         assert listed(server) == []
         for other in ({}, {"toolChoice": "auto"}, {"toolChoice": {"function": {"name": "x"}}}, {"note": props}):
-            body = page_input("t", messages=[user("u", "copilotkitSuggest")], forwardedProps=other)
+            body = page_input("t", messages=[user_json("u", "copilotkitSuggest")], forwardedProps=other)
             assert text_of(events_of(client.agent("run", "default", body))) == "echo copilotkitSuggest"
             assert [one["threadId"] for one in listed(server)] == ["t"]
             server.delete("/threads/t")
@@ -429,8 +426,8 @@ def listed(server: Server) -> list[Any]:
 def test_clearing_is_for_the_agent_that_the_body_names(transport: Any) -> None:
     with serving(make()) as server:
         client = transport(server)
-        client.agent("run", "default", page_input("t1", "r1", messages=[user("m1", "Hi")]))
-        client.agent("run", "research", page_input("t2", "r2", messages=[user("m1", "Hi")]))
+        client.agent("run", "default", page_input("t1", "r1", messages=[user_json("m1", "Hi")]))
+        client.agent("run", "research", page_input("t2", "r2", messages=[user_json("m1", "Hi")]))
         assert client.resource("POST", "/threads/clear", {"agentId": 5}).status_code == 400
         assert client.resource("POST", "/threads/clear", {"agentId": "research"}).status_code == 204
         assert [one["id"] for one in server.get(f"{BASE}/threads").json()["threads"]] == ["t1"]
@@ -439,7 +436,7 @@ def test_clearing_is_for_the_agent_that_the_body_names(transport: Any) -> None:
 def test_a_thread_of_another_agent_than_the_query_names_is_empty(transport: Any) -> None:
     with serving(make()) as server:
         client = transport(server)
-        client.agent("run", "default", page_input("t", "r", messages=[user("m1", "Hi")]))
+        client.agent("run", "default", page_input("t", "r", messages=[user_json("m1", "Hi")]))
         for name, empty in (("messages", []), ("events", []), ("state", None)):
             assert client.resource("GET", f"/threads/t/{name}").json()[name]
             assert client.resource("GET", f"/threads/t/{name}?agentId=default").json()[name]
@@ -478,7 +475,7 @@ def test_messages_state_and_events_are_for_inspection(store: Any, transport: Any
 
     with serving(make(agent, store=store)) as server:
         client = transport(server)
-        sent = events_of(client.agent("run", "default", page_input(messages=[user("u", "Find")])))
+        sent = events_of(client.agent("run", "default", page_input(messages=[user_json("u", "Find")])))
         messages = client.resource("GET", "/threads/t/messages").json()["messages"]
         assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
         assert messages[0] == {"id": "u", "role": "user", "content": "Find"}
@@ -492,7 +489,7 @@ def test_messages_state_and_events_are_for_inspection(store: Any, transport: Any
         assert types(events)[0] == "RUN_STARTED"
         assert types(events)[-1] == "RUN_FINISHED"
         assert text_of(events) == text_of(sent)
-        events_of(client.agent("run", "default", page_input(run_id="r2", messages=[user("u2", "Again")])))
+        events_of(client.agent("run", "default", page_input(run_id="r2", messages=[user_json("u2", "Again")])))
         assert types(client.resource("GET", "/threads/t/events").json()["events"]).count("RUN_STARTED") == 2
 
 
@@ -594,7 +591,9 @@ def test_the_path_is_chosen_and_works_below_a_mount() -> None:
         assert list(server.get("/sub/api/copilotkit/info").json()["agents"]) == ["default"]
         assert server.get("/sub/copilotkit/info").status_code == 404
         client = Single(server, "/sub/api/copilotkit")
-        assert text_of(events_of(client.agent("run", "default", page_input(messages=[user("u", "x")])))) == "echo x"
+        assert (
+            text_of(events_of(client.agent("run", "default", page_input(messages=[user_json("u", "x")])))) == "echo x"
+        )
         assert server.post("/sub/api/copilotkit/", json={"method": "info"}).status_code == 200
 
 

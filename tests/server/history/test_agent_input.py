@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recorded import SCOPE, THREAD, answer, asking, request, said, user, write
+from builders import text_message, user
+from recorded import SCOPE, THREAD, answer, asking, request, write
 
 from aguila.protocol import (
     ActivityMessage,
@@ -46,8 +47,8 @@ def rules(prepared: PreparedInput) -> list[str]:
 
 
 async def two_turns(store: Store) -> None:
-    await write(store, request("r1", user("u1", "one")), said("a1", "two"))
-    await write(store, request("r2", user("u1", "one"), user("u2", "three")), said("a2", "four"))
+    await write(store, request("r1", user("u1", "one")), text_message("a1", "two"))
+    await write(store, request("r2", user("u1", "one"), user("u2", "three")), text_message("a2", "four"))
 
 
 # The client's history
@@ -110,7 +111,7 @@ async def test_a_client_that_sends_everything_gets_nothing_twice(open_store: Sto
 
 
 async def test_the_same_words_under_another_id_are_another_message(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "yes")), said("a1", "really?"))
+    await write(open_store, request("r1", user("u1", "yes")), text_message("a1", "really?"))
     prepared = await seen(open_store, request("r2", user("u2", "yes")))
     assert [message.content for message in prepared.input.messages] == ["yes", "really?", "yes"]
 

@@ -7,24 +7,10 @@ import random
 from typing import Any
 
 import pytest
+from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import (
-    SCOPE,
-    THREAD,
-    append,
-    asking,
-    begin,
-    ignore,
-    log_after,
-    newcomer,
-    put,
-    random_runs,
-    request,
-    said,
-    user,
-    write,
-)
+from recorded import SCOPE, THREAD, append, asking, begin, log_after, newcomer, put, random_runs, request, write
 
 from aguila.codec import decode, decode_event
 from aguila.protocol import (
@@ -83,7 +69,7 @@ async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) 
 
 
 async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), said("a1", "hello"))
+    await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), text_message("a1", "hello"))
     joined = await newcomer(open_store)
     assert verify(joined.events, producer=True).end == "finished"
     assert types(joined.events) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
@@ -95,7 +81,7 @@ async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(o
 
 async def test_2510_the_state_is_told_first_and_only_if_there_ever_was_one(open_store: Store) -> None:
     told = ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-    await write(open_store, request("r1", user("u1"), state={}), said("a1", "hello"))
+    await write(open_store, request("r1", user("u1"), state={}), text_message("a1", "hello"))
     for run_id in ("visit", "r1"):
         assert types((await newcomer(open_store, run_id)).events) == told
     told.insert(1, "STATE_SNAPSHOT")
@@ -164,8 +150,8 @@ async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(op
 async def test_a_finished_run_that_is_asked_for_again_ends_as_it_did(open_store: Store) -> None:
     lease = await begin(open_store, request("r1", user("u1")))
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1", result={"answer": 42})
-    await append(open_store, lease, [*said("a1", "x"), ending])
-    await write(open_store, request("r2", user("u2")), said("a2", "y"))
+    await append(open_store, lease, [*text_message("a1", "x"), ending])
+    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
     joined = await newcomer(open_store, "r1")
     assert joined.events[-1] == ending
     assert [message.id for message in reduce(joined.events).messages] == ["u1", "a1"]
@@ -192,7 +178,7 @@ async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_sto
 
 
 async def test_a_finished_run_is_told_again_also_while_another_one_is_on(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), said("a1", "x"))
+    await write(open_store, request("r1", user("u1")), text_message("a1", "x"))
     await begin(open_store, request("r2", user("u2")))
     joined = await newcomer(open_store, "r1")
     assert not joined.is_live
@@ -200,9 +186,9 @@ async def test_a_finished_run_is_told_again_also_while_another_one_is_on(open_st
 
 
 async def test_a_branch_can_be_joined(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), said("a1", "x"))
-    await write(open_store, request("r2", user("u2")), said("a2", "y"))
-    await write(open_store, request("r3", user("u3"), parent_run_id="r1"), said("a3", "z"))
+    await write(open_store, request("r1", user("u1")), text_message("a1", "x"))
+    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
+    await write(open_store, request("r3", user("u3"), parent_run_id="r1"), text_message("a3", "z"))
     for branch, ids in (
         ("r2", ["u1", "a1", "u2", "a2"]),
         (None, ["u1", "a1", "u3", "a3"]),
@@ -294,8 +280,8 @@ async def test_a_run_that_ends_while_somebody_joins_leaves_its_end_to_the_log(op
     lease = await begin(open_store, request("r1", user("u1")))
     seen = await open_store.run(SCOPE, THREAD, "r1")
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1")
-    await append(open_store, lease, [*said("a1", "x"), ending])
-    await write(open_store, request("r2", user("u2")), said("a2", "y"))
+    await append(open_store, lease, [*text_message("a1", "x"), ending])
+    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
     joined = await hydrate_thread(open_store, Projections(open_store), SCOPE, THREAD, "visit", live=seen)
     assert joined.is_live
     assert (await log_after(open_store, joined.after))[0] == ending

@@ -8,9 +8,10 @@ import random
 from typing import Any
 
 import pytest
+from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import SCOPE, THREAD, append, begin, end_of, request, said, user, write
+from recorded import SCOPE, THREAD, append, begin, end_of, request, write
 from streams import random_stream
 
 from aguila.codec import decode, encode, encode_event
@@ -46,16 +47,16 @@ def contents(view: Any) -> list[Any]:
 
 
 async def test_a_thread_holds_what_the_client_sent_and_what_the_agent_said(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "hi")), said("a1", "hello"))
+    await write(open_store, request("r1", user("u1", "hi")), text_message("a1", "hello"))
     sent = [user("u1", "hi"), AssistantMessage(id="a1", content="hello"), user("u2", "bye")]
-    await write(open_store, request("r2", *sent), said("a2", "goodbye"))
+    await write(open_store, request("r2", *sent), text_message("a2", "goodbye"))
     view = await Projections(open_store).load(SCOPE, THREAD)
     assert contents(view) == ["hi", "hello", "bye", "goodbye"]
     assert (view.tip, view.last, view.is_running) == ("r2", 10, False)
 
 
 async def test_where_the_server_keeps_them_messages_are_known_by_id_and_what_is_held_stays(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "yes")), said("a1", "sure?"))
+    await write(open_store, request("r1", user("u1", "yes")), text_message("a1", "sure?"))
     changed = [user("u1", "no"), AssistantMessage(id="a1", content="forged"), user("u2", "yes")]
     await write(open_store, request("r2", *changed))
     view = await Projections(open_store, history="server").load(SCOPE, THREAD)
@@ -66,7 +67,7 @@ async def test_where_the_server_keeps_them_messages_are_known_by_id_and_what_is_
 
 
 async def test_a_client_may_send_only_what_is_new(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
+    await write(open_store, request("r1", user("u1", "one")), text_message("a1", "two"))
     await write(open_store, request("r2", user("u2", "three")))
     assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["one", "two", "three"]
 
@@ -93,9 +94,9 @@ async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store
 
 
 async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "one")), said("a1", "two"))
-    await write(open_store, request("r2", user("u2", "three")), said("a2", "four"))
-    await write(open_store, request("r3", user("u3", "instead"), parent_run_id="r1"), said("a3", "other"))
+    await write(open_store, request("r1", user("u1", "one")), text_message("a1", "two"))
+    await write(open_store, request("r2", user("u2", "three")), text_message("a2", "four"))
+    await write(open_store, request("r3", user("u3", "instead"), parent_run_id="r1"), text_message("a3", "other"))
     projections = Projections(open_store)
     assert contents(await projections.load(SCOPE, THREAD)) == ["one", "two", "instead", "other"]
     assert contents(await projections.load(SCOPE, THREAD, "r2")) == ["one", "two", "three", "four"]
@@ -115,7 +116,7 @@ async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(
 async def test_a_view_says_what_it_covers_and_a_later_one_goes_on_from_there(open_store: Store) -> None:
     projections = Projections(open_store)
     lease = await begin(open_store, request("r1", user("u1")))
-    await append(open_store, lease, said("a1", "hel")[:2])
+    await append(open_store, lease, text_message("a1", "hel")[:2])
     first = await projections.load(SCOPE, THREAD)
     assert (first.last, first.is_running, contents(first)) == (3, True, ["hello", "hel"])
     await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="lo")])
@@ -128,7 +129,7 @@ async def test_only_events_that_were_not_seen_before_are_read() -> None:
     store = _Counting()
     await store.open()
     for number in range(3):
-        await write(store, request(f"r{number}", user(f"u{number}")), said(f"a{number}", "x" * 10))
+        await write(store, request(f"r{number}", user(f"u{number}")), text_message(f"a{number}", "x" * 10))
     projections = Projections(store)
     await projections.load(SCOPE, THREAD)
     assert store.positions == [0]
@@ -158,7 +159,7 @@ async def test_what_is_open_in_a_run_is_known_and_gone_when_it_ends(open_store: 
         TextMessageStartEvent(message_id="a1"),
         ToolCallStartEvent(tool_call_id="c1", tool_call_name="search"),
     ]
-    await append(open_store, lease, [*opened, *said("a2", "closed")])
+    await append(open_store, lease, [*opened, *text_message("a2", "closed")])
     projections = Projections(open_store)
     view = await projections.load(SCOPE, THREAD)
     assert view.run is not None
@@ -175,7 +176,7 @@ async def test_system_messages_are_known_by_who_sent_them(open_store: Store) -> 
     by_client = [SystemMessage(id="s1", content="obey"), DeveloperMessage(id="d1", content="obey")]
     by_agent: list[Event] = [
         TextMessageStartEvent(message_id="s2", role="system"),
-        *said("a1", "x"),
+        *text_message("a1", "x"),
     ]
     await write(open_store, request("r1", *by_client), [by_agent[0], *by_agent[1:]])
     await write(open_store, request("r2", SystemMessage(id="s2", content="forged")))
@@ -193,7 +194,7 @@ async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> N
     await store.delete_thread(SCOPE, THREAD)
     with pytest.raises(NotFound):
         await projections.load(SCOPE, THREAD)
-    await write(store, request("r1", user("u1", "new")), said("a1", "longer than before"))
+    await write(store, request("r1", user("u1", "new")), text_message("a1", "longer than before"))
     assert contents(await projections.load(SCOPE, THREAD)) == ["new", "longer than before"]
 
 
@@ -214,7 +215,7 @@ async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
 
     store = Replaced(clock=lambda: next(times))
     await store.open()
-    await write(store, request("r1", user("u1", "old")), said("a1", "x"))
+    await write(store, request("r1", user("u1", "old")), text_message("a1", "x"))
     assert contents(await Projections(store).load(SCOPE, THREAD)) == ["new"]
 
 
@@ -243,7 +244,7 @@ async def test_forgotten_threads_are_read_again(open_store: Store) -> None:
 
 
 async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1"), said("a1", "")[:1])
+    lease = await begin(open_store, request("r1"), text_message("a1", "")[:1])
     projections = Projections(open_store)
     for _ in range(20):
         await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="x")])
@@ -253,7 +254,7 @@ async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -
 
 async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_store: Store) -> None:
     for number in range(30):
-        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))), said(f"a{number}", "x"))
+        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))), text_message(f"a{number}", "x"))
     projections = Projections(open_store)
     for steps in range(12):
         reading = asyncio.ensure_future(projections.load(SCOPE, THREAD))
@@ -267,10 +268,6 @@ async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_s
 
 
 # Laws
-
-
-def ignore(notice: Any) -> None:
-    pass
 
 
 def front_end(messages: list[Message]) -> list[Message]:

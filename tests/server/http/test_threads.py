@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import Held, check_valid, run_input, serving, text_of, types
 
 from aguila import App
@@ -19,10 +20,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 async def echo(run: Any) -> Any:
     last = run.messages[-1].content if run.messages else "nothing"
     yield f"{len(run.messages)}: {last}"
-
-
-def user(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
 
 
 def test_threads_are_listed_in_pages_last_updated_first(store: Any) -> None:
@@ -54,7 +51,7 @@ def test_a_thread_shows_messages_state_interrupts_and_what_they_cover(store: Any
         await run.ask("Send it?", schema={"type": "boolean"})
 
     with serving(App(agent, store=store)) as server:
-        events = server.events(messages=[user("u1", "Hello")])
+        events = server.events(messages=[user_json("u1", "Hello")])
         found = server.get("/threads/thread").json()
         assert [message["content"] for message in found["messages"]] == ["Hello", "May I?"]
         assert found["state"] == {"step": 1}
@@ -118,7 +115,7 @@ def test_the_status_of_a_run_tells_where_it_is_in_the_log(store: Any) -> None:
 
 def test_connecting_to_a_finished_thread_restates_it_and_ends(store: Any) -> None:
     with serving(App(echo, store=store)) as server:
-        server.events(messages=[user("u1", "Hello")], state={"a": 1})
+        server.events(messages=[user_json("u1", "Hello")], state={"a": 1})
         with server.run(path="/connect", run_id="visitor") as stream:
             events = stream.rest()
         check_valid(events)
@@ -159,19 +156,19 @@ def test_connecting_to_a_thread_that_does_not_exist_is_an_empty_answer(store: An
 
 def test_with_client_history_the_agent_sees_what_the_client_sends(store: Any) -> None:
     with serving(App(echo, store=store)) as server:
-        server.events(run_id="1", messages=[user("u1", "Hello")])
-        assert text_of(server.events(run_id="2", messages=[user("u2", "Again")])) == "1: Again"
+        server.events(run_id="1", messages=[user_json("u1", "Hello")])
+        assert text_of(server.events(run_id="2", messages=[user_json("u2", "Again")])) == "1: Again"
 
 
 def test_with_server_history_the_client_sends_only_what_is_new(store: Any) -> None:
     with serving(App(echo, store=store, history="server")) as server:
-        server.events(run_id="1", messages=[user("u1", "Hello")])
-        assert text_of(server.events(run_id="2", messages=[user("u2", "Again")])) == "3: Again"
+        server.events(run_id="1", messages=[user_json("u1", "Hello")])
+        assert text_of(server.events(run_id="2", messages=[user_json("u2", "Again")])) == "3: Again"
 
 
 def test_with_server_history_a_request_without_messages_hydrates(store: Any) -> None:
     with serving(App(echo, store=store, history="server")) as server:
-        server.events(run_id="1", messages=[user("u1", "Hello")])
+        server.events(run_id="1", messages=[user_json("u1", "Hello")])
         events = server.events(run_id="2")
         snapshot = next(event for event in events if event["type"] == "MESSAGES_SNAPSHOT")
         assert [message["content"] for message in snapshot["messages"]] == ["Hello", "1: Hello"]
@@ -180,9 +177,9 @@ def test_with_server_history_a_request_without_messages_hydrates(store: Any) -> 
 
 def test_a_branch_goes_on_from_the_run_it_names(store: Any) -> None:
     with serving(App(echo, store=store, history="server")) as server:
-        server.events(run_id="1", messages=[user("u1", "Hello")])
-        server.events(run_id="2", messages=[user("u2", "Again")])
-        branch = server.events(run_id="3", parentRunId="1", messages=[user("u3", "Instead")])
+        server.events(run_id="1", messages=[user_json("u1", "Hello")])
+        server.events(run_id="2", messages=[user_json("u2", "Again")])
+        branch = server.events(run_id="3", parentRunId="1", messages=[user_json("u3", "Instead")])
         assert text_of(branch) == "3: Instead"
         view = server.get("/threads/thread").json()
         assert [message["content"] for message in view["messages"]] == ["Hello", "1: Hello", "Instead", "3: Instead"]
@@ -195,12 +192,12 @@ def test_a_branch_goes_on_from_the_run_it_names(store: Any) -> None:
 def test_a_run_that_the_thread_does_not_have_cannot_be_gone_on_from(store: Any, history: Any, path: str) -> None:
     with serving(App(echo, store=store, history=history)) as server:
         # Nothing is known of the thread, as after the loss of a store: whoever knows it better is let in, and back.
-        lost = run_input(run_id="1", parentRunId="lost", messages=[user("u1", "Hello")])
+        lost = run_input(run_id="1", parentRunId="lost", messages=[user_json("u1", "Hello")])
         assert server.post(path, json=lost).status_code == 200
         assert server.post("/", json=lost).status_code == 200
         assert server.post(path, json=lost).status_code == 200
         before = server.get("/threads/thread").json()
-        refused = server.post(path, json=run_input(run_id="2", parentRunId="no", messages=[user("u2", "Instead")]))
+        refused = server.post(path, json=run_input(run_id="2", parentRunId="no", messages=[user_json("u2", "Instead")]))
         assert refused.status_code == 422
         error = refused.json()["error"]
         assert (error["code"], error["path"]) == ("unknown_parent", "/parentRunId")

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from recorded import SCOPE, THREAD, answer, append, asking, begin, request, said, user, write
+from builders import text_message, user
+from recorded import SCOPE, THREAD, answer, append, asking, begin, request, write
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
@@ -319,7 +320,7 @@ async def test_an_agent_that_raises_interrupts_itself_is_not_replayed(open_store
 
 
 async def test_a_chain_of_answers_is_replayed_from_its_root(open_store: Store) -> None:
-    await write(open_store, request("r0", user("u0")), said("a0", "before"))
+    await write(open_store, request("r0", user("u0")), text_message("a0", "before"))
     first = request("r1", user("u1", "do it"))
     await write(open_store, first, outcome=[asking("int_1")])
     second = resuming("r2", answer("int_1", "one"))
@@ -359,7 +360,7 @@ async def test_an_answer_nobody_used_is_not_replayed(open_store: Store) -> None:
 
 
 async def test_a_replay_sees_what_its_first_run_saw_of_the_servers_history(open_store: Store) -> None:
-    await write(open_store, request("r0", user("u0"), state={"n": 1}), said("a0", "before"))
+    await write(open_store, request("r0", user("u0"), state={"n": 1}), text_message("a0", "before"))
     await write(open_store, request("r1", user("u1")), outcome=[asking("int_1")])
     made = await plan(open_store, resuming("r2", answer("int_1")), history="server")
     assert made.original_input is not None

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import REPOSITORY, Gate, check_valid, run_input, serving, text_of, types
 
 from aguila import App
@@ -21,10 +22,6 @@ from aguila.store import MemoryStore, SQLiteStore
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
-
-def says(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
 
 
 def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:
@@ -53,8 +50,8 @@ async def asks_twice(run: Any) -> Any:
 @pytest.mark.parametrize("history", ["client", "server"])
 def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: Any, history: Any) -> None:
     with serving(App(asks_twice, store=store, history=history)) as server:
-        (first,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")], state={"kept": True}))
-        assert code_of(server, run_id="r2", messages=[says("u2", "well?")]) == (422, "interrupt_uncovered")
+        (first,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"kept": True}))
+        assert code_of(server, run_id="r2", messages=[user_json("u2", "well?")]) == (422, "interrupt_uncovered")
         assert code_of(server, run_id="r2", resume=answers((first, 5))) == (422, "interrupt_answer_invalid")
         (second,) = asked(server.events(run_id="r2", resume=answers((first, "a"))))
         events = server.events(run_id="r3", resume=answers((second, "b")))
@@ -129,7 +126,7 @@ def test_an_interrupt_that_a_watched_run_is_answering_is_taken(store: Any) -> No
         yield await run.ask("Go?")
 
     with serving(App(agent, store=store)) as server, closing(server.peer()) as other:
-        (name,) = asked(server.events(run_id="r1", messages=[says("u1", "x")]))
+        (name,) = asked(server.events(run_id="r1", messages=[user_json("u1", "x")]))
         with server.run(run_id="r2", resume=answers((name, "one"))) as first:
             first.read_until("RUN_STARTED")
             gate.await_reached()
@@ -148,13 +145,13 @@ async def tells(run: Any) -> Any:
 
 def test_the_server_keeps_messages_and_state_for_clients_that_send_what_is_new(store: Any) -> None:
     with serving(App(tells, store=store, history="server")) as server:
-        server.events(run_id="r1", messages=[says("u1", "one")], state={})
-        events = server.events(run_id="r2", messages=[says("u2", "two")], state={})
+        server.events(run_id="r1", messages=[user_json("u1", "one")], state={})
+        events = server.events(run_id="r2", messages=[user_json("u2", "two")], state={})
         check_valid(events)
         assert types(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
         assert text_of(events) == "['one', \"['one'] {}\", 'two'] {'turns': 1}"
         # A branch from before that.
-        events = server.events(run_id="r3", messages=[says("u3", "or")], parentRunId="r1")
+        events = server.events(run_id="r3", messages=[user_json("u3", "or")], parentRunId="r1")
         assert text_of(events) == "['one', \"['one'] {}\", 'or'] {'turns': 1}"
 
 
@@ -164,29 +161,31 @@ def test_a_client_that_edits_and_sends_again_has_the_thread_follow_it(store: Any
         def thread(query: str = "") -> list[dict[str, Any]]:
             return server.get(f"/threads/thread{query}").json()["messages"]
 
-        server.events(run_id="r1", messages=[says("u1", "one")])
+        server.events(run_id="r1", messages=[user_json("u1", "one")])
         first = thread()
-        server.events(run_id="r2", messages=[*first, says("u2", "two")])
+        server.events(run_id="r2", messages=[*first, user_json("u2", "two")])
         second = thread()
-        assert second[:-1] == [*first, says("u2", "two")]
+        assert second[:-1] == [*first, user_json("u2", "two")]
         # The second question is asked again, in other words.
-        events = server.events(run_id="r3", messages=[*first, says("u2", "deux")])
-        assert thread()[:-1] == [*first, says("u2", "deux")]
+        events = server.events(run_id="r3", messages=[*first, user_json("u2", "deux")])
+        assert thread()[:-1] == [*first, user_json("u2", "deux")]
         assert thread()[-1]["content"] == text_of(events)
         with server.run("/connect", run_id="visit") as stream:
             joined = stream.rest()
         check_valid(joined)
         assert [event["messages"] for event in joined if event["type"] == "MESSAGES_SNAPSHOT"] == [thread()]
         assert thread("?run=r2") == second
-        server.events(run_id="r4", messages=[says("u4", "or")], parentRunId="r2")
-        assert thread()[:-1] == [*second, says("u4", "or")]
+        server.events(run_id="r4", messages=[user_json("u4", "or")], parentRunId="r2")
+        assert thread()[:-1] == [*second, user_json("u4", "or")]
 
 
 def test_another_version_of_what_the_server_holds_does_not_count_and_is_said(store: Any) -> None:
     notices: list[Any] = []
     with serving(App(tells, store=store, history="server", allow_anonymous=True, warn=notices.append)) as server:
-        server.events(run_id="r1", messages=[says("u1", "one")], protocolVersion="1.1")
-        events = server.events(run_id="r2", messages=[says("u1", "uno"), says("u2", "two")], protocolVersion="1.1")
+        server.events(run_id="r1", messages=[user_json("u1", "one")], protocolVersion="1.1")
+        events = server.events(
+            run_id="r2", messages=[user_json("u1", "uno"), user_json("u2", "two")], protocolVersion="1.1"
+        )
         assert text_of(events).startswith("['one'")
         messages = server.get("/threads/thread").json()["messages"]
     assert [message["content"] for message in messages if message["role"] == "user"] == ["one", "two"]
@@ -197,7 +196,7 @@ def test_another_version_of_what_the_server_holds_does_not_count_and_is_said(sto
 def test_no_messages_hydrate_without_calling_the_agent(store: Any) -> None:
     with serving(App(tells, store=store, history="server", allow_anonymous=True)) as server:
         assert types(server.events(run_id="r0")) == ["RUN_STARTED", "RUN_FINISHED"]
-        server.events(run_id="r1", messages=[says("u1", "one")])
+        server.events(run_id="r1", messages=[user_json("u1", "one")])
         hydrated = server.events(run_id="r2")
         check_valid(hydrated)
         assert types(hydrated) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
@@ -217,7 +216,7 @@ def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -
     with (
         serving(App(agent, store=store)) as server,
         closing(server.peer()) as other,
-        server.run(run_id="r1", messages=[says("u1", "x")]) as first,
+        server.run(run_id="r1", messages=[user_json("u1", "x")]) as first,
     ):
         first.read_until("TEXT_MESSAGE_CONTENT")
         with other.run("/connect", run_id="visit") as second:
@@ -254,12 +253,12 @@ def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, his
     notices: list[Any] = []
     which = agent if form == "async" else in_a_thread
     with serving(App(which, store=store, history=history, warn=notices.append)) as server:
-        first = [says("u1", "Go")]
+        first = [user_json("u1", "Go")]
         (one,) = asked(server.events(run_id="r1", messages=first))
         assert notices == []
         events = server.events(
             run_id="r2",
-            messages=[*first, says("u2", "also this")],
+            messages=[*first, user_json("u2", "also this")],
             state={"a": 1, "ui": 5},
             resume=answers((one, "x")),
         )
@@ -275,9 +274,9 @@ def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, his
 def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: Any, state: Any) -> None:
     notices: list[Any] = []
     with serving(App(asks_twice, store=store, warn=notices.append)) as server:
-        (one,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        (one,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         more = {} if state is None else {"state": state}
-        asked(server.events(run_id="r2", messages=[says("u1", "Go")], resume=answers((one, "x")), **more))
+        asked(server.events(run_id="r2", messages=[user_json("u1", "Go")], resume=answers((one, "x")), **more))
     assert notices == []
 
 
@@ -292,10 +291,10 @@ def document_block(word: str) -> dict[str, Any]:
 
 def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
     with serving(App(document_block("resume_input")["agent"], store=store, warn=lambda _: None)) as server:
-        (one,) = asked(server.events(run_id="r1", messages=[says("u1", "Go")], state={"zoom": 1}))
+        (one,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"zoom": 1}))
         check_valid(server.events(run_id="r2", state={"zoom": 2}, resume=answers((one, "red"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 2, "colour": "red"}
-        (one,) = asked(server.events(run_id="r3", messages=[says("u2", "Go")]))
+        (one,) = asked(server.events(run_id="r3", messages=[user_json("u2", "Go")]))
         check_valid(server.events(run_id="r4", resume=answers((one, "blue"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 1, "colour": "blue"}
 
@@ -317,7 +316,7 @@ def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: An
 
         def talk(run_id: str, content: str | None, **members: Any) -> Any:
             if content is not None:
-                sent.append(says(f"u-{run_id}", content))
+                sent.append(user_json(f"u-{run_id}", content))
             events = server.events(run_id=run_id, messages=sent, **members)
             view = server.get("/threads/thread").json()
             sent[:] = view["messages"]
@@ -338,7 +337,7 @@ def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: An
 
 def test_without_echoes_the_thread_is_at_its_own_address(store: Any) -> None:
     with serving(App(appends, store=store)) as server:
-        events = server.events(messages=[says("u1", "one")], state={"l": [9]})
+        events = server.events(messages=[user_json("u1", "one")], state={"l": [9]})
         assert "input" not in events[0]
         view = server.get("/threads/thread").json()
         assert [message["content"] for message in view["messages"]] == ["one", "one!"]
@@ -360,7 +359,7 @@ async def asks_in_branches(run: Any) -> None:
 
 def test_branches_that_ask_side_by_side_go_on_under_their_own_ids(store: Any) -> None:
     with serving(App(asks_in_branches, store=store)) as server:
-        runs = [server.events(run_id="r1", messages=[says("u1", "Go")])]
+        runs = [server.events(run_id="r1", messages=[user_json("u1", "Go")])]
         given: list[str] = []
         for number in range(2, 8):
             if runs[-1][-1]["outcome"]["type"] != "interrupt":

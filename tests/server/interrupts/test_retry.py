@@ -9,8 +9,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from builders import text_message, user, user_json
 from failing import Failing
-from recorded import SCOPE, THREAD, answer, asking, begin, request, said, user, write
+from recorded import SCOPE, THREAD, answer, asking, begin, request, write
 from serving import Gate, check_valid, run_input, serving, text_of, types
 
 from aguila import App
@@ -27,10 +28,6 @@ Events = list[dict[str, Any]]
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
-
-def says(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
 
 
 def approves(interrupt_id: str, approved: bool = True) -> list[dict[str, Any]]:
@@ -77,7 +74,7 @@ def test_the_same_answer_tries_again_and_the_thread_is_as_if_nothing_had_failed(
         agent = Failing(times)
         app = App(agent, store=SQLiteStore(tmp_path / f"{times}.db"), history=history)
         with serving(app) as server:
-            question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")], state={"kept": 1}))
+            question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"kept": 1}))
             for attempt in range(times + 1):
                 sent = held(server) if history == "client" else []
                 state = thread_of(server)[1]
@@ -101,10 +98,10 @@ def test_the_same_answer_tries_again_and_the_thread_is_as_if_nothing_had_failed(
 def test_what_was_said_with_the_answer_stays_and_what_the_failed_run_said_does_not(store: Any) -> None:
     agent = Failing(1)
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
-        hurry = [*held(server), says("u2", "and hurry up")]
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
+        hurry = [*held(server), user_json("u2", "and hurry up")]
         server.events(run_id="r2", messages=hurry, resume=approves(question))
-        still = [*held(server), says("u3", "well?")]
+        still = [*held(server), user_json("u3", "well?")]
         assert words(still) == ["Go", "Go: that ", "paid", "and hurry up", "well?"]
         events = server.events(run_id="r3", messages=still, resume=approves(question))
         (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
@@ -119,7 +116,7 @@ def test_what_was_said_with_the_answer_stays_and_what_the_failed_run_said_does_n
 def test_given_up_the_run_ends_as_cancelled_without_the_agent_and_the_next_is_ordinary(store: Any, first: bool) -> None:
     agent = Failing(1)
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         server.events(run_id="r2", resume=approves(question, first))
         calls = agent.calls
         events = server.events(run_id="r3", state=thread_of(server)[1], resume=gives_up(question))
@@ -130,7 +127,7 @@ def test_given_up_the_run_ends_as_cancelled_without_the_agent_and_the_next_is_or
         # It is over for good; but to give it up again harms nobody.
         assert refusal(server, run_id="r4", resume=approves(question, first)) == (409, "interrupt_stale")
         assert server.events(run_id="r4", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
-        assert question_of(server.events(run_id="r5", messages=[says("u2", "Again")])) != question
+        assert question_of(server.events(run_id="r5", messages=[user_json("u2", "Again")])) != question
 
 
 def test_an_answer_that_was_given_up_and_failed_can_be_given_up_again(store: Any) -> None:
@@ -141,7 +138,7 @@ def test_an_answer_that_was_given_up_and_failed_can_be_given_up_again(store: Any
             raise RuntimeError("it cannot even be given up") from None
 
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         assert server.events(run_id="r2", resume=gives_up(question))[-1]["type"] == "RUN_ERROR"
         assert server.events(run_id="r3", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
 
@@ -149,7 +146,7 @@ def test_an_answer_that_was_given_up_and_failed_can_be_given_up_again(store: Any
 def test_another_answer_than_the_one_that_was_used_is_stale(store: Any) -> None:
     agent = Failing(1)
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         server.events(run_id="r2", resume=approves(question))
         assert refusal(server, run_id="r3", resume=approves(question, False)) == (409, "interrupt_stale")
         assert server.events(run_id="r3", resume=approves(question))[-1]["outcome"]["type"] == "success"
@@ -169,7 +166,7 @@ def test_of_several_answers_all_are_given_again_or_all_are_given_up(store: Any) 
             raise RuntimeError(failures.pop())
 
     with serving(App(agent, store=store)) as server:
-        events = server.events(run_id="r1", messages=[says("u1", "Go")])
+        events = server.events(run_id="r1", messages=[user_json("u1", "Go")])
         one, two = (interrupt["id"] for interrupt in events[-1]["outcome"]["interrupts"])
         first = [{"interruptId": one, "status": "resolved", "payload": 1}, *gives_up(two)]
         assert server.events(run_id="r2", resume=first)[-1]["type"] == "RUN_ERROR"
@@ -188,7 +185,7 @@ def test_after_a_run_that_was_stopped_the_answer_can_only_be_given_up_life_10(st
 
     yes = [{"interruptId": "", "status": "resolved", "payload": "yes"}]
     with serving(App(agent, store=store)) as server, closing(server.peer()) as other:
-        yes[0]["interruptId"] = question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        yes[0]["interruptId"] = question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         with server.run(run_id="r2", resume=yes) as stream:
             gate.await_reached()
             # What a run is doing is neither done twice nor given up by another.
@@ -210,10 +207,10 @@ def test_once_another_run_has_failed_since_the_answer_is_stale_but_can_be_given_
         raise RuntimeError("always")
 
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         yes = [{"interruptId": question, "status": "resolved", "payload": "yes"}]
         server.events(run_id="r2", resume=yes)
-        server.events(run_id="r3", messages=[says("u3", "something else")])
+        server.events(run_id="r3", messages=[user_json("u3", "something else")])
         assert refusal(server, run_id="r4", resume=yes) == (409, "interrupt_stale")
         assert server.events(run_id="r4", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
 
@@ -228,7 +225,7 @@ def test_of_racing_retries_one_runs_and_the_others_are_refused(store: Any, count
         await gate.wait()
 
     with serving(App(gated, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         server.events(run_id="r2", resume=approves(question))
         refused: list[tuple[int, str]] = []
         ended: list[Any] = []
@@ -282,7 +279,7 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
 
     agent = Failing(1)
     with serving(App(agent, store=store)) as server:
-        question = question_of(server.events(run_id="r1", messages=[says("u1", "Go")]))
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         server.events(run_id="r2", resume=approves(question))
         calls = agent.calls
         with monkeypatch.context() as patch:
@@ -298,7 +295,7 @@ def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
     async def test() -> None:
         store = MemoryStore()
         await store.open()
-        await write(store, request("r1", user("u1")), said("a1", "hm"), outcome=[asking("int_1")])
+        await write(store, request("r1", user("u1")), text_message("a1", "hm"), outcome=[asking("int_1")])
         await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
         await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
         back, snapshot = await retract_attempts(

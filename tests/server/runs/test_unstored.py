@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import Held, check_valid, run_input, serving, text_of, types, until
 
 from aguila import App, protocol
@@ -20,10 +21,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
-def user(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
-
-
 async def echo(run: Any) -> Any:
     run.state["seen"] = len(run.messages)
     yield f"{len(run.messages)}: {run.messages[-1].content if run.messages else 'nothing'}"
@@ -31,12 +28,12 @@ async def echo(run: Any) -> Any:
 
 def test_it_streams_like_any_run_and_leaves_nothing(store: Any) -> None:
     with serving(App(echo, store=store, allow_anonymous=True)) as server:
-        with server.run(path=PATH, messages=[user("u", "Hello")]) as stream:
+        with server.run(path=PATH, messages=[user_json("u", "Hello")]) as stream:
             frames = stream.frames()
             raw = stream.raw
         assert b"id:" not in raw
         assert all(number is None for number, _ in frames)
-        with server.run(path=PATH, run_id="r2", messages=[user("u", "Hello")]) as stream:
+        with server.run(path=PATH, run_id="r2", messages=[user_json("u", "Hello")]) as stream:
             events = stream.rest()
         check_valid(events)
         assert text_of(events) == "1: Hello"
@@ -129,8 +126,8 @@ def test_it_reads_the_session_and_the_history_of_its_thread() -> None:
         return f"{run.session.get('name')} {len(run.messages)}"
 
     with serving(App(agent, history="server")) as server:
-        server.events(messages=[user("u1", "Hello")])
-        events = server.events(path=PATH, run_id="r2", messages=[user("u2", "And?")])
+        server.events(messages=[user_json("u1", "Hello")])
+        events = server.events(path=PATH, run_id="r2", messages=[user_json("u2", "And?")])
         assert text_of(events) == "Ada 3"
         assert text_of(server.events(path=PATH, run_id="r3")) == "Ada 2"  # no hydration: it was asked to run
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import Gate, run_input, serving, types
 
 from aguila import App
@@ -35,10 +36,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
-def user(message_id: str, content: str) -> dict[str, Any]:
-    return {"id": message_id, "role": "user", "content": content}
-
-
 async def asking(run: Any) -> None:
     await run.say("May I?")
     await run.say(f"You said {await run.ask('Send it?', schema={'type': 'boolean'})}.")
@@ -52,7 +49,7 @@ async def calling(run: Any) -> None:
 
 def test_a_thread_hydrates_with_messages_and_open_interrupts(store: Any) -> None:
     with serving(App(asking, store=store)) as server:
-        server.events(messages=[user("u1", "Hello")])
+        server.events(messages=[user_json("u1", "Hello")])
         found = server.get("/?threadId=thread", headers={"accept": "application/json"}).json()
         assert [(one["role"], one["parts"]) for one in found["messages"]] == [
             ("user", [{"type": "text", "content": "Hello"}]),
@@ -93,7 +90,7 @@ def test_hydration_comes_in_pages_newest_first(store: Any) -> None:
 
     with serving(App(agent, store=store, history="server")) as server:
         for number in range(3):
-            server.events(run_id=f"r{number}", messages=[user(f"u{number}", str(number))])
+            server.events(run_id=f"r{number}", messages=[user_json(f"u{number}", str(number))])
         whole = [one["id"] for one in server.get("/?threadId=thread").json()["messages"]]
         seen: list[str] = []
         page: dict[str, Any] = {"truncated": True, "cursor": ""}
@@ -117,8 +114,8 @@ def test_a_running_run_is_named_and_joined_from_its_first_event(store: Any) -> N
             await run.say("Last.")
 
     with serving(App(agent, store=store, history="server")) as server:
-        server.events(run_id="r1", messages=[user("u1", "Hello")])
-        with server.run(run_id="r2", messages=[user("u2", "Wait")]) as stream:
+        server.events(run_id="r1", messages=[user_json("u1", "Hello")])
+        with server.run(run_id="r2", messages=[user_json("u2", "Wait")]) as stream:
             gate.await_reached()
             found = server.get("/?threadId=thread").json()
             # what the run has said comes again from its events

@@ -1,6 +1,7 @@
 """What compaction joins, what it leaves alone, and what it loses (the table in its docstring)."""
 
 import pytest
+from builders import RUN_FINISHED, RUN_STARTED, user
 
 from aguila.errors import SequenceError
 from aguila.protocol import (
@@ -42,8 +43,6 @@ from aguila.stream.lineage import Lineage
 from aguila.stream.reducer import reduce
 from aguila.stream.verifier import verify
 
-START = RunStartedEvent(thread_id="t", run_id="r")
-FINISH = RunFinishedEvent(thread_id="t", run_id="r")
 OPEN = TextMessageStartEvent(message_id="m")
 CLOSE = TextMessageEndEvent(message_id="m")
 
@@ -62,11 +61,11 @@ def add(path, value=1, **fields):
 
 def inside(*events, **kwargs):
     """What is left of these events of a finished run."""
-    stream = [START, *events, FINISH]
+    stream = [RUN_STARTED, *events, RUN_FINISHED]
     compacted = compact(stream, **kwargs)
     verify(compacted)
     assert reduce(compacted, warn=lambda _: None) == reduce(stream, warn=lambda _: None)
-    assert (compacted[0], compacted[-1]) == (START, FINISH)
+    assert (compacted[0], compacted[-1]) == (RUN_STARTED, RUN_FINISHED)
     return compacted[1:-1]
 
 
@@ -127,7 +126,7 @@ def test_chunks_become_start_content_and_end():
 
 def test_a_chunk_that_cannot_be_expanded_is_an_error_chk_3():
     with pytest.raises(SequenceError):
-        compact([START, TextMessageChunkEvent(delta="x")])
+        compact([RUN_STARTED, TextMessageChunkEvent(delta="x")])
 
 
 # metadata
@@ -191,7 +190,7 @@ def test_an_activity_that_takes_a_messages_place_separates():
 
 
 def test_an_unfinished_item_stays_exactly_as_it_is():
-    stream = [START, OPEN, say("a"), CLOSE, OPEN, say("b"), say("c", metadata={"k": 1})]
+    stream = [RUN_STARTED, OPEN, say("a"), CLOSE, OPEN, say("b"), say("c", metadata={"k": 1})]
     assert compact(stream) == stream
 
 
@@ -199,10 +198,10 @@ def test_an_unfinished_chunked_item_stays_in_chunks_so_that_it_can_go_on():
     first = TextMessageChunkEvent(message_id="a", delta="1")
     second = TextMessageChunkEvent(message_id="b", delta="2")
     more = TextMessageChunkEvent(delta="3")
-    stream = [START, first, replace(first, message_id=None), second, more]
+    stream = [RUN_STARTED, first, replace(first, message_id=None), second, more]
     compacted = compact(stream)
     assert compacted == [
-        START,
+        RUN_STARTED,
         TextMessageStartEvent(message_id="a", role="assistant"),
         say("11", "a"),
         TextMessageEndEvent(message_id="a"),
@@ -213,14 +212,14 @@ def test_an_unfinished_chunked_item_stays_in_chunks_so_that_it_can_go_on():
 
 
 def test_finished_items_of_an_open_run_are_joined():
-    assert compact([START, OPEN, say("a"), say("b"), CLOSE]) == [START, OPEN, say("ab"), CLOSE]
+    assert compact([RUN_STARTED, OPEN, say("a"), say("b"), CLOSE]) == [RUN_STARTED, OPEN, say("ab"), CLOSE]
 
 
-@pytest.mark.parametrize("end", [[RunErrorEvent(message="no")], [FINISH, RunErrorEvent(message="late")]])
+@pytest.mark.parametrize("end", [[RunErrorEvent(message="no")], [RUN_FINISHED, RunErrorEvent(message="late")]])
 def test_a_failed_run_stays_exactly_as_it_is(end):
     echo = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id="u", content="")])
-    first = [replace(START, input=echo), FINISH]
-    failed = [replace(START, run_id="r2", input=echo), OPEN, say("a"), say("b"), CLOSE, add("/a"), add("/b")]
+    first = [replace(RUN_STARTED, input=echo), RUN_FINISHED]
+    failed = [replace(RUN_STARTED, run_id="r2", input=echo), OPEN, say("a"), say("b"), CLOSE, add("/a"), add("/b")]
     failed += [TextMessageChunkEvent(message_id="c", delta="x"), *end]
     assert compact([*first, *failed], state={}) == [*first, *failed]
 
@@ -228,8 +227,8 @@ def test_a_failed_run_stays_exactly_as_it_is(end):
 def test_many_runs_keep_their_boundaries_and_parents():
     stream = []
     for i in range(3):
-        stream += [replace(START, run_id=f"r{i}", parent_run_id="r0"), OPEN, say("a"), say("b"), CLOSE]
-        stream.append(replace(FINISH, run_id=f"r{i}"))
+        stream += [replace(RUN_STARTED, run_id=f"r{i}", parent_run_id="r0"), OPEN, say("a"), say("b"), CLOSE]
+        stream.append(replace(RUN_FINISHED, run_id=f"r{i}"))
     compacted = compact(stream)
     assert len(compacted) == 15
     assert [e for e in compacted if e.type.startswith("RUN_")] == [e for e in stream if e.type.startswith("RUN_")]
@@ -255,8 +254,13 @@ def test_a_snapshot_spends_everything_before_it_snap_1():
 def test_deltas_are_joined_where_the_state_is_known_and_never_become_a_snapshot():
     joined = StateDeltaEvent(delta=[*add("/a").delta, *add("/b").delta])
     assert inside(add("/a"), add("/b"), state={}) == [joined]
-    first = [START, StateSnapshotEvent(snapshot={}), FINISH]
-    assert compact([*first, START, add("/a"), add("/b"), FINISH]) == [*first, START, joined, FINISH]
+    first = [RUN_STARTED, StateSnapshotEvent(snapshot={}), RUN_FINISHED]
+    assert compact([*first, RUN_STARTED, add("/a"), add("/b"), RUN_FINISHED]) == [
+        *first,
+        RUN_STARTED,
+        joined,
+        RUN_FINISHED,
+    ]
 
 
 def test_deltas_stay_apart_where_the_state_is_not_known():
@@ -277,11 +281,11 @@ def test_a_delta_that_certainly_fails_goes_with_a_notice():
 
 
 def test_the_state_is_not_known_where_the_application_changed_it_between_runs():
-    first = [START, StateSnapshotEvent(snapshot={"n": 1}), FINISH]
+    first = [RUN_STARTED, StateSnapshotEvent(snapshot={"n": 1}), RUN_FINISHED]
     echo = RunAgentInput(thread_id="t", run_id="r", messages=[], state={"n": True})
-    second = [replace(START, input=echo), add("/a"), add("/b"), FINISH]
+    second = [replace(RUN_STARTED, input=echo), add("/a"), add("/b"), RUN_FINISHED]
     assert compact([*first, *second]) == [*first, *second]
-    same = replace(START, input=replace(echo, state={"n": 1}))
+    same = replace(RUN_STARTED, input=replace(echo, state={"n": 1}))
     assert len(compact([*first, same, *second[1:]])) == 6
 
 
@@ -291,8 +295,8 @@ def test_state_events_of_different_owners_are_not_joined():
 
 
 def test_a_known_state_survives_a_failed_run():
-    failed = [START, StateSnapshotEvent(snapshot={}), RunErrorEvent(message="no")]
-    assert len(compact([*failed, START, add("/a"), add("/b"), FINISH])) == 6
+    failed = [RUN_STARTED, StateSnapshotEvent(snapshot={}), RunErrorEvent(message="no")]
+    assert len(compact([*failed, RUN_STARTED, add("/a"), add("/b"), RUN_FINISHED])) == 6
 
 
 # activities
@@ -325,7 +329,7 @@ def test_an_activity_shown_by_another_owner_is_shown_again_act_5():
 def test_changes_to_an_activity_of_an_earlier_run_stay_apart():
     show = ActivitySnapshotEvent(message_id="p", activity_type="plan", content={"n": 1})
     change = ActivityDeltaEvent(message_id="p", activity_type="plan", patch=[])
-    stream = [START, show, FINISH, START, change, change, FINISH]
+    stream = [RUN_STARTED, show, RUN_FINISHED, RUN_STARTED, change, change, RUN_FINISHED]
     assert compact(stream) == stream
 
 
@@ -339,30 +343,26 @@ def test_an_activity_shown_again_after_a_snapshot_stays():
 # the echoed input
 
 
-def user(id, **fields):
-    return UserMessage(id=id, content="", **fields)
-
-
 def begin(*messages, **fields):
-    return replace(START, input=RunAgentInput(thread_id="t", run_id="r", messages=list(messages)), **fields)
+    return replace(RUN_STARTED, input=RunAgentInput(thread_id="t", run_id="r", messages=list(messages)), **fields)
 
 
 def test_the_echo_loses_the_messages_that_the_stream_has_brought():
-    stream = [begin(user("a")), OPEN, CLOSE, FINISH, begin(user("a"), user("m"), user("b")), FINISH]
-    assert compact(stream) == [begin(user("a")), OPEN, CLOSE, FINISH, begin(user("b")), FINISH]
+    stream = [begin(user("a")), OPEN, CLOSE, RUN_FINISHED, begin(user("a"), user("m"), user("b")), RUN_FINISHED]
+    assert compact(stream) == [begin(user("a")), OPEN, CLOSE, RUN_FINISHED, begin(user("b")), RUN_FINISHED]
 
 
 def test_the_echo_keeps_a_message_that_a_snapshot_has_dropped():
-    stream = [begin(user("a")), MessagesSnapshotEvent(messages=[]), FINISH, begin(user("a")), FINISH]
+    stream = [begin(user("a")), MessagesSnapshotEvent(messages=[]), RUN_FINISHED, begin(user("a")), RUN_FINISHED]
     assert compact(stream) == stream
 
 
 def test_the_echo_keeps_a_message_that_says_whose_an_item_is():
     mine = AssistantMessage(id="m", content="x", subagent_run_id="s")
-    first = [begin(mine), FINISH]
+    first = [begin(mine), RUN_FINISHED]
     grow = [OPEN, say("a", subagent_run_id="s"), CLOSE]
-    assert compact([*first, begin(mine), *grow, FINISH]) == [*first, begin(mine), *grow, FINISH]
-    assert compact([*first, begin(mine), FINISH]) == [*first, begin(), FINISH]
+    assert compact([*first, begin(mine), *grow, RUN_FINISHED]) == [*first, begin(mine), *grow, RUN_FINISHED]
+    assert compact([*first, begin(mine), RUN_FINISHED]) == [*first, begin(), RUN_FINISHED]
 
 
 # branches
@@ -468,7 +468,7 @@ def test_a_message_that_is_a_tool_message_on_its_branch_is_not_joined_across_a_c
 def test_an_end_from_outside_its_lane_leaves_the_chunks_of_an_item_as_they_are():
     chunk = ReasoningMessageChunkEvent(message_id="a", delta="1", subagent_run_id="s")
     ended = [ReasoningMessageEndEvent(message_id="a"), ReasoningMessageStartEvent(message_id="a")]
-    stream = [START, chunk, *ended, replace(chunk, delta="2")]
+    stream = [RUN_STARTED, chunk, *ended, replace(chunk, delta="2")]
     assert same(stream) == stream
     more = [replace(chunk, delta="3"), CustomEvent(name="n", value=1, subagent_run_id="s")]
     assert len(same([*stream, *more])) == 8
@@ -476,7 +476,13 @@ def test_an_end_from_outside_its_lane_leaves_the_chunks_of_an_item_as_they_are()
 
 def test_a_run_that_was_cut_off_in_chunks_ends_where_its_branch_does():
     chunk = ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", delta="{")
-    log = [replace(START, run_id="r0"), chunk, chunk, replace(START, run_id="r1", parent_run_id="r0"), FINISH]
+    log = [
+        replace(RUN_STARTED, run_id="r0"),
+        chunk,
+        chunk,
+        replace(RUN_STARTED, run_id="r1", parent_run_id="r0"),
+        RUN_FINISHED,
+    ]
     compacted = compact(log)
     assert Lineage(compacted).reduce_along("r0") == Lineage(log).reduce_along("r0")
     assert reduce(compacted) == reduce(log)
@@ -510,5 +516,5 @@ def test_steps_stay():
 
 def test_the_events_given_are_not_changed():
     delta = add("/a")
-    compact([START, delta, add("/b"), add("/c"), FINISH], state={})
+    compact([RUN_STARTED, delta, add("/b"), add("/c"), RUN_FINISHED], state={})
     assert delta == add("/a")

@@ -1,6 +1,7 @@
 """What text, reasoning, tool-call and encrypted-value events do to messages."""
 
 import pytest
+from builders import text_message, tool_call, tool_result
 
 from aguila.protocol import (
     ActivityMessage,
@@ -23,7 +24,6 @@ from aguila.protocol import (
     ToolCallArgsEvent,
     ToolCallChunkEvent,
     ToolCallEndEvent,
-    ToolCallResultEvent,
     ToolCallStartEvent,
     ToolMessage,
     UserMessage,
@@ -46,27 +46,7 @@ def notices():
     return Notices()
 
 
-def text(id, *deltas, **start):
-    return [
-        TextMessageStartEvent(message_id=id, **start),
-        *(TextMessageContentEvent(message_id=id, delta=d) for d in deltas),
-        TextMessageEndEvent(message_id=id),
-    ]
-
-
-def call(id, *deltas, name="search", parent=None, **start):
-    return [
-        ToolCallStartEvent(tool_call_id=id, tool_call_name=name, parent_message_id=parent, **start),
-        *(ToolCallArgsEvent(tool_call_id=id, delta=d) for d in deltas),
-        ToolCallEndEvent(tool_call_id=id),
-    ]
-
-
-def answer(id, call_id, content="done", **fields):
-    return ToolCallResultEvent(message_id=id, tool_call_id=call_id, content=content, **fields)
-
-
-def made(id, name="search", arguments="", **fields):
+def made(id, name="f", arguments="", **fields):
     return ToolCall(id=id, function=FunctionCall(name=name, arguments=arguments), **fields)
 
 
@@ -74,7 +54,7 @@ def made(id, name="search", arguments="", **fields):
 
 
 def test_a_text_message_is_its_deltas_joined_in_order():
-    assert reduce(text("m", "Hel", "", "lo")).messages == [AssistantMessage(id="m", content="Hello")]
+    assert reduce(text_message("m", "Hel", "", "lo")).messages == [AssistantMessage(id="m", content="Hello")]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +67,19 @@ def test_a_text_message_is_its_deltas_joined_in_order():
     ],
 )
 def test_the_start_says_role_name_and_owner_txt_2(start, message):
-    assert reduce(text("m", "x", **start)).messages == [message]
+    assert reduce(text_message("m", "x", **start)).messages == [message]
 
 
 def test_a_message_without_content_is_the_empty_string_str_4():
-    assert reduce(text("m")).messages == [AssistantMessage(id="m", content="")]
+    assert reduce(text_message("m")).messages == [AssistantMessage(id="m", content="")]
 
 
 def test_reopening_a_message_appends_and_established_fields_stand_txt_3():
-    stream = [*text("m", "a", role="user", name="Ann"), *text("n"), *text("m", "b", role="assistant", name="Bob")]
+    stream = [
+        *text_message("m", "a", role="user", name="Ann"),
+        *text_message("n"),
+        *text_message("m", "b", role="assistant", name="Bob"),
+    ]
     assert reduce(stream).messages[0] == UserMessage(id="m", content="ab", name="Ann")
 
 
@@ -111,28 +95,28 @@ def test_interleaved_messages_keep_the_order_of_their_starts_str_5():
 
 def test_text_for_a_message_of_parts_goes_into_its_last_text_part_txt_3():
     held = UserMessage(id="m", content=[TextPart(text="a", id="p")])
-    assert reduce(text("m", "b", "c"), messages=[held]).messages[0].content == [TextPart(text="abc", id="p")]
-    assert reduce(text("m", "b"), messages=[UserMessage(id="m", content=[])]).messages[0].content == [
+    assert reduce(text_message("m", "b", "c"), messages=[held]).messages[0].content == [TextPart(text="abc", id="p")]
+    assert reduce(text_message("m", "b"), messages=[UserMessage(id="m", content=[])]).messages[0].content == [
         TextPart(text="b")
     ]
-    assert reduce(text("m", ""), messages=[UserMessage(id="m", content=[])]).messages[0].content == []
+    assert reduce(text_message("m", ""), messages=[UserMessage(id="m", content=[])]).messages[0].content == []
 
 
 def test_text_for_a_message_that_only_made_calls_gives_it_content():
-    stream = [*call("c", parent="m"), TextMessageStartEvent(message_id="m")]
+    stream = [*tool_call("c", parent_message_id="m"), TextMessageStartEvent(message_id="m")]
     assert reduce(stream).messages[0].content is None
     assert reduce([*stream, TextMessageContentEvent(message_id="m", delta="")]).messages[0].content == ""
 
 
 def test_text_for_an_activity_is_ignored_with_a_notice(notices):
     held = ActivityMessage(id="m", activity_type="plan", content={})
-    stream = text("m", "x", metadata={"k": 1})
+    stream = text_message("m", "x", metadata={"k": 1})
     assert reduce(stream, messages=[held], warn=notices).messages == [held]
     assert notices.rules == ["TXT-3"] * 3
 
 
 def test_text_for_a_message_that_a_snapshot_dropped_is_noticed_and_lost(notices):
-    start, content, end = text("m", "x")
+    start, content, end = text_message("m", "x")
     conversation = reduce([start, MessagesSnapshotEvent(messages=[]), content, end], warn=notices)
     assert conversation.messages == []
     assert notices.rules == ["STR-2", "STR-2"]
@@ -152,14 +136,14 @@ def test_text_for_a_message_that_a_snapshot_dropped_is_noticed_and_lost(notices)
     ],
 )
 def test_halves_of_a_character_that_meet_become_it(deltas, expected):
-    assert reduce(text("m", *deltas)).messages[0].content == expected
-    assert reduce(call("c", *deltas)).messages[0].tool_calls[0].function.arguments == expected
+    assert reduce(text_message("m", *deltas)).messages[0].content == expected
+    assert reduce(tool_call("c", *deltas)).messages[0].tool_calls[0].function.arguments == expected
     assert join_deltas("", deltas) == expected
 
 
 def test_halves_meet_also_when_somebody_looked_in_between():
     reducer = Reducer()
-    for event in text("m", "é\ud83d", "\ude42"):
+    for event in text_message("m", "é\ud83d", "\ude42"):
         reducer.feed(event)
         seen = reducer.conversation
     assert seen.messages[0].content == "é🙂"
@@ -222,7 +206,7 @@ def test_metadata_of_a_call_is_the_calls_and_not_its_messages_meta_5():
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f", metadata={"a": 1}),
         ToolCallArgsEvent(tool_call_id="c", delta="{}", metadata={"b": 2}),
         ToolCallEndEvent(tool_call_id="c", metadata={"a": 3}),
-        answer("t", "c", metadata={"d": 4}),
+        tool_result("c", "t", "done", metadata={"d": 4}),
     ]
     host, result = reduce(stream).messages
     assert (host.metadata, host.tool_calls[0].metadata, result.metadata) == (None, {"a": 3, "b": 2}, {"d": 4})
@@ -235,7 +219,7 @@ def test_the_metadata_of_an_event_is_never_changed():
     )
     reduce(
         [
-            *text("m"),
+            *text_message("m"),
             TextMessageEndEvent(message_id="m", metadata=first),
             TextMessageEndEvent(message_id="m", metadata=second),
         ]
@@ -247,7 +231,7 @@ def test_the_metadata_of_an_event_is_never_changed():
 
 
 def test_a_call_joins_the_assistant_message_it_names_tool():
-    stream = [*text("m", "look", subagent_run_id="s"), *call("c", '{"q"', ":1}", parent="m")]
+    stream = [*text_message("m", "look", subagent_run_id="s"), *tool_call("c", '{"q"', ":1}", parent_message_id="m")]
     expected = AssistantMessage(
         id="m", content="look", subagent_run_id="s", tool_calls=[made("c", arguments='{"q":1}')]
     )
@@ -256,30 +240,30 @@ def test_a_call_joins_the_assistant_message_it_names_tool():
 
 @pytest.mark.parametrize("parent", [None, ""])
 def test_a_call_without_a_parent_gets_a_message_of_its_own_id(parent):
-    stream = call("c", parent=parent, subagent_run_id="s")
+    stream = tool_call("c", parent_message_id=parent, subagent_run_id="s")
     expected = AssistantMessage(id="c", subagent_run_id="s", tool_calls=[made("c")])
     assert reduce(stream).messages == [expected]
 
 
 def test_a_call_with_an_unknown_parent_creates_it_and_others_join():
-    stream = [*call("c", parent="m"), *call("d", parent="m")]
+    stream = [*tool_call("c", parent_message_id="m"), *tool_call("d", parent_message_id="m")]
     assert reduce(stream).messages == [AssistantMessage(id="m", tool_calls=[made("c"), made("d")])]
 
 
 def test_a_call_of_a_parent_that_makes_no_calls_gets_its_own_message(notices):
-    conversation = reduce([*text("m", role="user"), *call("c", parent="m")], warn=notices)
+    conversation = reduce([*text_message("m", role="user"), *tool_call("c", parent_message_id="m")], warn=notices)
     assert [m.id for m in conversation.messages] == ["m", "c"]
     assert notices.rules == ["TOOL-2"]
 
 
 def test_a_call_that_shares_its_id_with_an_assistant_message_joins_it():
-    assert reduce([*text("x", "hi"), *call("x")]).messages == [
+    assert reduce([*text_message("x", "hi"), *tool_call("x")]).messages == [
         AssistantMessage(id="x", content="hi", tool_calls=[made("x")])
     ]
 
 
 def test_a_call_that_shares_its_id_with_another_message_stands_beside_it(notices):
-    conversation = reduce([*text("x", "hi", role="user"), *call("x", "{}")], warn=notices)
+    conversation = reduce([*text_message("x", "hi", role="user"), *tool_call("x", "{}")], warn=notices)
     assert conversation.messages == [
         UserMessage(id="x", content="hi"),
         AssistantMessage(id="x", tool_calls=[made("x", arguments="{}")]),
@@ -288,52 +272,64 @@ def test_a_call_that_shares_its_id_with_another_message_stands_beside_it(notices
 
 
 def test_starting_a_call_again_keeps_one_call_and_appends_tool_4(notices):
-    conversation = reduce([*call("c", "a"), *call("c", "b", metadata={"k": 1})], warn=notices)
+    conversation = reduce([*tool_call("c", "a"), *tool_call("c", "b", metadata={"k": 1})], warn=notices)
     assert conversation.messages[0].tool_calls == [made("c", arguments="ab", metadata={"k": 1})]
     assert notices == []
 
 
 def test_starting_a_call_again_under_another_name_renames_it_with_a_notice_tool_4(notices):
-    conversation = reduce([*call("c", "a"), *call("c", name="find")], warn=notices)
+    conversation = reduce([*tool_call("c", "a"), *tool_call("c", name="find")], warn=notices)
     assert conversation.messages[0].tool_calls == [made("c", name="find", arguments="a")]
     assert notices.rules == ["TOOL-4"]
 
 
 def test_a_call_of_the_history_can_go_on():
     held = AssistantMessage(id="m", tool_calls=[made("c", arguments="{"), made("d")])
-    conversation = reduce(call("c", "}"), messages=[held])
+    conversation = reduce(tool_call("c", "}"), messages=[held])
     assert conversation.messages == [AssistantMessage(id="m", tool_calls=[made("c", arguments="{}"), made("d")])]
 
 
 def test_arguments_for_a_call_that_is_gone_are_noticed(notices):
-    start, args, end = call("c", "x")
+    start, args, end = tool_call("c", "x")
     conversation = reduce([start, MessagesSnapshotEvent(messages=[]), args, end], warn=notices)
     assert conversation.messages == []
     assert notices.rules == ["STR-2", "STR-2"]
 
 
 def test_an_answer_stands_after_its_call_and_the_answers_already_there_tool_5():
-    stream = [*call("c", parent="m"), *call("d", parent="m"), *text("n"), answer("t1", "c"), answer("t2", "d")]
+    stream = [
+        *tool_call("c", parent_message_id="m"),
+        *tool_call("d", parent_message_id="m"),
+        *text_message("n"),
+        tool_result("c", "t1", "done"),
+        tool_result("d", "t2", "done"),
+    ]
     assert [m.id for m in reduce(stream).messages] == ["m", "t1", "t2", "n"]
 
 
 def test_an_answer_to_no_call_is_appended_tool_5():
     parts = [TextPart(text="x")]
-    stream = [*text("m"), answer("t", "c", parts, subagent_run_id="s")]
+    stream = [*text_message("m"), tool_result("c", "t", parts, subagent_run_id="s")]
     assert reduce(stream).messages[1] == ToolMessage(id="t", tool_call_id="c", content=parts, subagent_run_id="s")
 
 
 def test_answers_follow_answers_that_came_by_themselves():
-    stream = [*call("c"), answer("t0", "unknown"), answer("t1", "c"), *text("m"), answer("t2", "c")]
+    stream = [
+        *tool_call("c"),
+        tool_result("unknown", "t0", "done"),
+        tool_result("c", "t1", "done"),
+        *text_message("m"),
+        tool_result("c", "t2", "done"),
+    ]
     assert [m.id for m in reduce(stream).messages] == ["c", "t0", "t1", "t2", "m"]
 
 
 def test_an_answer_delivered_again_replaces_the_first_in_its_place():
     stream = [
-        *call("c"),
-        answer("t", "c", "one", metadata={"a": 1}),
-        *text("m"),
-        answer("t", "c", "two", metadata={"b": 2}, subagent_run_id="s"),
+        *tool_call("c"),
+        tool_result("c", "t", "one", metadata={"a": 1}),
+        *text_message("m"),
+        tool_result("c", "t", "two", metadata={"b": 2}, subagent_run_id="s"),
     ]
     messages = reduce(stream).messages
     assert [m.id for m in messages] == ["c", "t", "m"]
@@ -343,11 +339,11 @@ def test_an_answer_delivered_again_replaces_the_first_in_its_place():
 
 def test_an_answer_that_shares_its_id_with_another_message_replaces_nothing_env_12(notices):
     stream = [
-        *text("m", "hi"),
-        *call("c", parent="m"),
-        answer("m", "c", "one"),
-        answer("m", "c", "two"),
-        *text("m", "!"),
+        *text_message("m", "hi"),
+        *tool_call("c", parent_message_id="m"),
+        tool_result("c", "m", "one"),
+        tool_result("c", "m", "two"),
+        *text_message("m", "!"),
     ]
     conversation = reduce(stream, warn=notices)
     assert conversation.messages == [
@@ -359,8 +355,8 @@ def test_an_answer_that_shares_its_id_with_another_message_replaces_nothing_env_
 
 def test_ten_thousand_answers_find_their_calls():
     count = 10_000
-    stream = [event for i in range(count) for event in call(f"c{i}")]
-    stream += [answer(f"t{i}", f"c{i}") for i in range(count)]
+    stream = [event for i in range(count) for event in tool_call(f"c{i}")]
+    stream += [tool_result(f"c{i}", f"t{i}", "done") for i in range(count)]
     ids = [m.id for m in reduce(stream).messages]
     assert ids == [id for i in range(count) for id in (f"c{i}", f"t{i}")]
 
@@ -376,8 +372,8 @@ def seal(subtype, id, value="v", type=None):
 
 def test_an_encrypted_value_is_kept_with_its_message_or_call_enc_1():
     stream = [
-        *text("x", "hi"),
-        *call("c", parent="x"),
+        *text_message("x", "hi"),
+        *tool_call("c", parent_message_id="x"),
         seal("message", "x", "m", "vendor.a"),
         seal("tool-call", "c", "t"),
     ]
@@ -388,7 +384,7 @@ def test_an_encrypted_value_is_kept_with_its_message_or_call_enc_1():
 
 
 def test_a_new_value_without_a_type_removes_the_old_type_enc_5():
-    stream = [*text("x"), *call("c", parent="x")]
+    stream = [*text_message("x"), *tool_call("c", parent_message_id="x")]
     for subtype, id in (("message", "x"), ("tool-call", "c")):
         stream += [seal(subtype, id, "1", "vendor.a"), seal(subtype, id, "2")]
     (message,) = reduce(stream).messages

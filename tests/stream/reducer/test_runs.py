@@ -1,6 +1,7 @@
 """What the conversation says about runs, and what a view of it is."""
 
 import pytest
+from builders import run_finished, run_started, tool_call, tool_result
 
 from aguila.protocol import (
     AssistantMessage,
@@ -11,20 +12,14 @@ from aguila.protocol import (
     RunAgentInput,
     RunErrorEvent,
     RunFinishedCancelledOutcome,
-    RunFinishedEvent,
     RunFinishedInterruptOutcome,
     RunFinishedSuccessOutcome,
-    RunStartedEvent,
     StateSnapshotEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
     TokenUsage,
     ToolCall,
-    ToolCallArgsEvent,
-    ToolCallEndEvent,
-    ToolCallResultEvent,
-    ToolCallStartEvent,
     ToolMessage,
     UserMessage,
 )
@@ -33,23 +28,6 @@ from aguila.stream.reducer import Reducer, reduce
 from aguila.stream.usage import aggregate_token_usage
 
 QUESTION = Interrupt(id="i", reason="confirm")
-
-
-def start(run_id="r", **fields):
-    return RunStartedEvent(thread_id="t", run_id=run_id, **fields)
-
-
-def finish(run_id="r", outcome=None, **fields):
-    return RunFinishedEvent(thread_id="t", run_id=run_id, outcome=outcome, **fields)
-
-
-def call(id, *, ended=True):
-    events = [ToolCallStartEvent(tool_call_id=id, tool_call_name="f"), ToolCallArgsEvent(tool_call_id=id, delta="{}")]
-    return [*events, ToolCallEndEvent(tool_call_id=id)] if ended else events
-
-
-def answer(call_id):
-    return ToolCallResultEvent(message_id=f"answer-{call_id}", tool_call_id=call_id, content="")
 
 
 def pending(*events, **kwargs):
@@ -69,7 +47,7 @@ def pending(*events, **kwargs):
     ],
 )
 def test_a_finished_run_has_its_outcome_life_3(outcome, name):
-    conversation = reduce([start(parent_run_id="p"), finish(outcome=outcome, result=0)])
+    conversation = reduce([run_started(parent_run_id="p"), run_finished(outcome=outcome, result=0)])
     assert conversation.runs == [
         ConversationRun(
             run_id="r",
@@ -85,7 +63,7 @@ def test_a_finished_run_has_its_outcome_life_3(outcome, name):
 
 
 def test_a_run_that_is_open_has_no_outcome():
-    conversation = reduce([start()])
+    conversation = reduce([run_started()])
     assert conversation.is_running
     assert conversation.last_run == ConversationRun(run_id="r", thread_id="t")
     assert conversation.thread_id == "t"
@@ -100,7 +78,7 @@ def test_a_conversation_without_runs_says_so():
 
 def test_a_failed_run_keeps_what_it_delivered_life_21():
     error = RunErrorEvent(message="no", code="E")
-    conversation = reduce([start(), TextMessageStartEvent(message_id="m"), error])
+    conversation = reduce([run_started(), TextMessageStartEvent(message_id="m"), error])
     assert conversation.run_error == error
     assert conversation.runs[0].outcome == "error"
     assert [m.id for m in conversation.messages] == ["m"]
@@ -108,20 +86,20 @@ def test_a_failed_run_keeps_what_it_delivered_life_21():
 
 def test_a_late_error_makes_a_finished_run_a_failed_one_life_15():
     error = RunErrorEvent(message="late")
-    (run,) = reduce([start(), finish(result=1, usage=[TokenUsage(input_tokens=1)]), error]).runs
+    (run,) = reduce([run_started(), run_finished(result=1, usage=[TokenUsage(input_tokens=1)]), error]).runs
     assert (run.outcome, run.result, run.error) == ("error", 1, error)
     assert run.usage == [TokenUsage(input_tokens=1)]
 
 
 def test_the_next_run_forgets_the_error_of_the_last_and_the_history_does_not():
-    conversation = reduce([RunErrorEvent(message="refused"), start()])
+    conversation = reduce([RunErrorEvent(message="refused"), run_started()])
     assert conversation.run_error is None
     assert [(run.run_id, run.outcome) for run in conversation.runs] == [(None, "error"), ("r", None)]
 
 
 def test_messages_and_state_persist_across_runs_life_18():
-    stream = [start("1"), TextMessageStartEvent(message_id="m"), TextMessageEndEvent(message_id="m")]
-    stream += [StateSnapshotEvent(snapshot=1), finish("1"), start("2")]
+    stream = [run_started("1"), TextMessageStartEvent(message_id="m"), TextMessageEndEvent(message_id="m")]
+    stream += [StateSnapshotEvent(snapshot=1), run_finished("1"), run_started("2")]
     conversation = reduce(stream)
     assert (len(conversation.messages), conversation.state, len(conversation.runs)) == (1, 1, 2)
 
@@ -134,7 +112,7 @@ def test_the_echoed_input_brings_the_messages_that_are_not_held_and_no_others():
         state={"theirs": 1},
         messages=[UserMessage(id="a", content="theirs"), UserMessage(id="b", content="new")],
     )
-    conversation = reduce([start(input=echo)], messages=[held])
+    conversation = reduce([run_started(input=echo)], messages=[held])
     assert conversation.messages == [held, UserMessage(id="b", content="new")]
     assert conversation.state == {}
 
@@ -151,15 +129,19 @@ def test_events_that_tell_of_nothing_held_change_nothing():
 
 @pytest.mark.parametrize("outcome", [None, RunFinishedCancelledOutcome()])
 def test_interrupts_stay_open_until_a_run_finishes_without_one_int_7(outcome):
-    stream = [start("1"), finish("1", RunFinishedInterruptOutcome(interrupts=[QUESTION])), start("2")]
+    stream = [
+        run_started("1"),
+        run_finished("1", outcome=RunFinishedInterruptOutcome(interrupts=[QUESTION])),
+        run_started("2"),
+    ]
     assert reduce(stream).interrupts == [QUESTION]
-    assert reduce([*stream, finish("2", outcome)]).interrupts == []
+    assert reduce([*stream, run_finished("2", outcome=outcome)]).interrupts == []
 
 
 def test_a_run_that_fails_leaves_interrupts_open():
-    stream = [start("1"), finish("1", RunFinishedInterruptOutcome(interrupts=[QUESTION]))]
+    stream = [run_started("1"), run_finished("1", outcome=RunFinishedInterruptOutcome(interrupts=[QUESTION]))]
     assert reduce([*stream, RunErrorEvent(message="late")]).interrupts == [QUESTION]
-    assert reduce([*stream, start("2"), RunErrorEvent(message="no")]).interrupts == [QUESTION]
+    assert reduce([*stream, run_started("2"), RunErrorEvent(message="no")]).interrupts == [QUESTION]
 
 
 # pending calls (FT)
@@ -175,42 +157,69 @@ def test_a_run_that_fails_leaves_interrupts_open():
     ],
 )
 def test_pending_calls_are_those_started_and_not_answered_ft_4(outcome):
-    stream = [start(), *call("a"), *call("b"), *call("c"), answer("b"), finish(outcome=outcome)]
+    stream = [
+        run_started(),
+        *tool_call("a", "{}"),
+        *tool_call("b", "{}"),
+        *tool_call("c", "{}"),
+        tool_result("b", "answer-b"),
+        run_finished(outcome=outcome),
+    ]
     assert pending(*stream) == ["a", "c"]
 
 
 def test_pending_calls_are_the_calls_themselves():
-    (only,) = reduce([start(), *call("a"), finish()]).pending_tool_calls
+    (only,) = reduce([run_started(), *tool_call("a", "{}"), run_finished()]).pending_tool_calls
     assert only == ToolCall(id="a", function=FunctionCall(name="f", arguments="{}"))
 
 
 def test_the_producers_list_counts_if_it_says_anything_ft_3():
     outcome = RunFinishedSuccessOutcome(pending_tool_call_ids=["b"])
-    assert pending(start(), *call("a"), *call("b"), finish(outcome=outcome)) == ["b"]
+    assert pending(run_started(), *tool_call("a", "{}"), *tool_call("b", "{}"), run_finished(outcome=outcome)) == ["b"]
 
 
 def test_a_call_cut_off_in_its_arguments_is_not_pending_tool_3():
-    assert pending(start(), *call("a"), *call("b", ended=False), RunErrorEvent(message="no")) == ["a"]
+    assert pending(run_started(), *tool_call("a", "{}"), *tool_call("b", "{}")[:-1], RunErrorEvent(message="no")) == [
+        "a"
+    ]
 
 
 def test_calls_of_earlier_runs_are_not_pending():
-    assert pending(start("1"), *call("a"), finish("1"), start("2"), *call("b"), finish("2")) == ["b"]
+    assert pending(
+        run_started("1"),
+        *tool_call("a", "{}"),
+        run_finished("1"),
+        run_started("2"),
+        *tool_call("b", "{}"),
+        run_finished("2"),
+    ) == ["b"]
 
 
 def test_a_call_started_again_after_its_answer_is_answered():
-    assert pending(start(), *call("a"), answer("a"), *call("a"), finish()) == []
+    assert (
+        pending(
+            run_started(), *tool_call("a", "{}"), tool_result("a", "answer-a"), *tool_call("a", "{}"), run_finished()
+        )
+        == []
+    )
 
 
 def test_a_call_answered_before_its_start_is_answered_ft_3():
     made = AssistantMessage(id="c", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))])
-    events = [start(), answer("c"), *call("c"), MessagesSnapshotEvent(messages=[made]), finish()]
+    events = [
+        run_started(),
+        tool_result("c", "answer-c"),
+        *tool_call("c", "{}"),
+        MessagesSnapshotEvent(messages=[made]),
+        run_finished(),
+    ]
     assert pending(*events) == []
     assert reduce(events).runs[0].calls == {"c": "answered"}
 
 
 def test_a_tool_message_answers_a_pending_call_ft_5():
     reducer = Reducer()
-    for event in (start(), *call("a"), *call("b"), finish()):
+    for event in (run_started(), *tool_call("a", "{}"), *tool_call("b", "{}"), run_finished()):
         reducer.feed(event)
     reducer.add_messages([ToolMessage(id="x", tool_call_id="a", content="done")])
     assert [call.id for call in reducer.conversation.pending_tool_calls] == ["b"]
@@ -235,16 +244,16 @@ def test_usage_adds_up_per_provider_and_model_and_unknown_is_not_zero_use_5():
 
 def test_usage_is_that_of_all_runs_use_1():
     stream = [
-        start("1"),
-        finish("1", usage=[TokenUsage(model="m", output_tokens=1)]),
-        start("2"),
+        run_started("1"),
+        run_finished("1", usage=[TokenUsage(model="m", output_tokens=1)]),
+        run_started("2"),
         RunErrorEvent(message="no", usage=[TokenUsage(model="m", output_tokens=2)]),
     ]
     assert reduce(stream).usage == [TokenUsage(model="m", output_tokens=3)]
 
 
 def test_the_usage_of_a_late_error_is_the_runs():
-    stream = [start(), finish(usage=[TokenUsage(output_tokens=1)])]
+    stream = [run_started(), run_finished(usage=[TokenUsage(output_tokens=1)])]
     stream.append(RunErrorEvent(message="no", usage=[TokenUsage(output_tokens=2)]))
     assert reduce(stream).usage == [TokenUsage(output_tokens=2)]
 
@@ -254,18 +263,18 @@ def test_the_usage_of_a_late_error_is_the_runs():
 
 def test_a_view_never_changes():
     reducer = Reducer()
-    stream = [start(), *call("a"), TextMessageStartEvent(message_id="m", metadata={"k": 0})]
+    stream = [run_started(), *tool_call("a", "{}"), TextMessageStartEvent(message_id="m", metadata={"k": 0})]
     for event in stream:
         reducer.feed(event)
     view = reducer.conversation
     copy = repr(view)
     later = [
         TextMessageContentEvent(message_id="m", delta="x", metadata={"k": 1}),
-        *call("a"),
-        answer("a"),
+        *tool_call("a", "{}"),
+        tool_result("a", "answer-a"),
         StateSnapshotEvent(snapshot=1),
-        finish(outcome=RunFinishedInterruptOutcome(interrupts=[QUESTION])),
-        start("2"),
+        run_finished(outcome=RunFinishedInterruptOutcome(interrupts=[QUESTION])),
+        run_started("2"),
     ]
     for event in later:
         reducer.feed(event)
@@ -285,7 +294,7 @@ def test_a_view_shares_the_messages_that_did_not_change():
 
 def test_a_view_taken_twice_is_the_same_view():
     reducer = Reducer()
-    reducer.feed(start())
+    reducer.feed(run_started())
     assert reducer.conversation is reducer.conversation
 
 

@@ -1,6 +1,7 @@
 """What snapshots, patches and activities do."""
 
 import pytest
+from builders import messages_snapshot, user
 
 from aguila.protocol import (
     ActivityDeltaEvent,
@@ -8,7 +9,6 @@ from aguila.protocol import (
     ActivitySnapshotEvent,
     AssistantMessage,
     FunctionCall,
-    MessagesSnapshotEvent,
     ReasoningMessage,
     StateDeltaEvent,
     StateSnapshotEvent,
@@ -38,20 +38,12 @@ def notices():
     return Notices()
 
 
-def user(id, content="old"):
-    return UserMessage(id=id, content=content)
-
-
 def activity(id, type="plan", **fields):
     return ActivityMessage(id=id, activity_type=type, content={"n": 1}, **fields)
 
 
 def thought(id, content="hm"):
     return ReasoningMessage(id=id, content=content)
-
-
-def snapshot(*messages, **fields):
-    return MessagesSnapshotEvent(messages=list(messages), **fields)
 
 
 # state (STATE, SNAP)
@@ -90,19 +82,21 @@ def test_a_delta_that_fails_half_way_changes_nothing_and_is_noticed_snap_9(notic
 
 
 def test_a_snapshot_replaces_in_place_drops_and_appends_msgs_1():
-    held = [user("a"), user("b"), user("c")]
-    stream = [snapshot(user("d", "new"), user("c", "new"), user("a", "new"))]
+    held = [user("a", "old"), user("b", "old"), user("c", "old")]
+    stream = [messages_snapshot(user("d", "new"), user("c", "new"), user("a", "new"))]
     assert reduce(stream, messages=held).messages == [user("a", "new"), user("c", "new"), user("d", "new")]
 
 
 def test_a_snapshot_replaces_a_message_whole_enc_3():
     held = UserMessage(id="a", content="x", metadata={"k": 1}, encrypted_value="v")
-    assert reduce([snapshot(user("a", "y"), metadata={"lost": 1})], messages=[held]).messages == [user("a", "y")]
+    assert reduce([messages_snapshot(user("a", "y"), metadata={"lost": 1})], messages=[held]).messages == [
+        user("a", "y")
+    ]
 
 
 def test_reasoning_and_activities_outlive_a_snapshot_that_has_none_msgs_2():
-    held = [user("a"), thought("r"), activity("p")]
-    assert reduce([snapshot()], messages=held).messages == [thought("r"), activity("p")]
+    held = [user("a", "old"), thought("r"), activity("p")]
+    assert reduce([messages_snapshot()], messages=held).messages == [thought("r"), activity("p")]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +104,7 @@ def test_reasoning_and_activities_outlive_a_snapshot_that_has_none_msgs_2():
     [(thought("r2"), ["p", "r2"]), (activity("p2"), ["r", "p2"])],
 )
 def test_a_snapshot_with_one_of_them_tells_of_all_of_its_kind_msgs_3(restated, left):
-    conversation = reduce([snapshot(restated)], messages=[thought("r"), activity("p")])
+    conversation = reduce([messages_snapshot(restated)], messages=[thought("r"), activity("p")])
     assert [m.id for m in conversation.messages] == left
 
 
@@ -129,24 +123,24 @@ def test_a_snapshot_with_one_of_them_tells_of_all_of_its_kind_msgs_3(restated, l
 )
 def test_a_snapshot_may_narrow_what_activities_it_tells_of(scope, left):
     held = [activity("plan", "plan"), activity("chart", "chart")]
-    stream = [snapshot(metadata={"@ag-ui/client": scope})]
+    stream = [messages_snapshot(metadata={"@ag-ui/client": scope})]
     assert [m.id for m in reduce(stream, messages=held).messages] == left
 
 
 def test_a_scope_that_names_no_type_keeps_activities_even_from_a_snapshot_that_has_some():
-    stream = [snapshot(activity("new"), metadata={"@ag-ui/client": {"authoritativeActivityTypes": []}})]
+    stream = [messages_snapshot(activity("new"), metadata={"@ag-ui/client": {"authoritativeActivityTypes": []}})]
     assert [m.id for m in reduce(stream, messages=[activity("old")]).messages] == ["old", "new"]
 
 
 def test_of_two_messages_with_one_id_in_a_snapshot_the_later_counts_env_12(notices):
-    stream = [snapshot(user("a", "1"), user("b"), user("a", "2"))]
-    assert reduce(stream, warn=notices).messages == [user("a", "2"), user("b")]
+    stream = [messages_snapshot(user("a", "1"), user("b", "old"), user("a", "2"))]
+    assert reduce(stream, warn=notices).messages == [user("a", "2"), user("b", "old")]
     assert notices.rules == ["ENV-12"]
 
 
 def test_a_snapshot_may_change_the_role_of_a_message_in_its_place():
-    held = [user("a"), user("b")]
-    assert [m.role for m in reduce([snapshot(thought("a"), user("b"))], messages=held).messages] == [
+    held = [user("a", "old"), user("b", "old")]
+    assert [m.role for m in reduce([messages_snapshot(thought("a"), user("b", "old"))], messages=held).messages] == [
         "reasoning",
         "user",
     ]
@@ -156,13 +150,13 @@ def test_messages_that_share_an_id_are_restated_each_by_its_role():
     result = ToolMessage(id="m", tool_call_id="c", content="1")
     assistant = AssistantMessage(id="m", content="a")
     new = [ToolMessage(id="m", tool_call_id="c", content="2"), AssistantMessage(id="m", content="b")]
-    assert reduce([snapshot(*new)], messages=[assistant, result]).messages == [new[1], new[0]]
+    assert reduce([messages_snapshot(*new)], messages=[assistant, result]).messages == [new[1], new[0]]
 
 
 def test_a_restated_message_and_its_calls_can_go_on():
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments="{"))
     stream = [
-        snapshot(AssistantMessage(id="m", content="a", tool_calls=[call])),
+        messages_snapshot(AssistantMessage(id="m", content="a", tool_calls=[call])),
         TextMessageStartEvent(message_id="m"),
         TextMessageContentEvent(message_id="m", delta="b"),
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
@@ -176,9 +170,9 @@ def test_a_restated_message_and_its_calls_can_go_on():
 def test_a_message_growing_through_a_snapshot_that_does_not_name_it_keeps_its_text():
     reducer = Reducer([thought("r", "")])
     reducer.feed(TextMessageContentEvent(message_id="r", delta="a"))
-    reducer.feed(snapshot(user("u")))
+    reducer.feed(messages_snapshot(user("u", "old")))
     reducer.feed(TextMessageContentEvent(message_id="r", delta="b"))
-    assert reducer.conversation.messages == [thought("r", "ab"), user("u")]
+    assert reducer.conversation.messages == [thought("r", "ab"), user("u", "old")]
 
 
 # activities (ACT)
@@ -196,7 +190,7 @@ def change(*patch, id="p", type="plan", **fields):
 
 def test_the_first_snapshot_creates_the_activity_where_it_arrives_act_2():
     stream = [show(subagent_run_id="s", metadata={"k": 1}, replace=False), TextMessageStartEvent(message_id="m")]
-    conversation = reduce(stream, messages=[user("a")])
+    conversation = reduce(stream, messages=[user("a", "old")])
     assert conversation.messages[1] == activity("p", subagent_run_id="s", metadata={"k": 1})
     assert conversation.messages[2].id == "m"
 
@@ -218,7 +212,7 @@ def test_replace_false_leaves_an_activity_but_merges_metadata_act_4():
 
 def test_an_activity_takes_the_place_of_another_message_of_its_id_with_a_notice(notices):
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
-    held = [AssistantMessage(id="p", tool_calls=[call], metadata={"lost": 1}), user("u")]
+    held = [AssistantMessage(id="p", tool_calls=[call], metadata={"lost": 1}), user("u", "old")]
     stream = [show(), ToolCallResultEvent(message_id="t", tool_call_id="c", content="")]
     conversation = reduce(stream, messages=held, warn=notices)
     assert [(m.id, m.role, m.metadata) for m in conversation.messages] == [
@@ -231,7 +225,7 @@ def test_an_activity_takes_the_place_of_another_message_of_its_id_with_a_notice(
 
 def test_a_call_that_two_messages_make_is_still_made_when_one_becomes_an_activity():
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
-    held = [AssistantMessage(id="p", tool_calls=[call]), AssistantMessage(id="q", tool_calls=[call]), user("u")]
+    held = [AssistantMessage(id="p", tool_calls=[call]), AssistantMessage(id="q", tool_calls=[call]), user("u", "old")]
     stream = [show(), ToolCallResultEvent(message_id="t", tool_call_id="c", content="")]
     conversation = reduce(stream, messages=held, warn=lambda _: None)
     assert [m.id for m in conversation.messages] == ["p", "q", "t", "u"]
@@ -239,7 +233,7 @@ def test_a_call_that_two_messages_make_is_still_made_when_one_becomes_an_activit
 
 def test_an_answer_that_became_an_activity_ends_the_row_of_answers():
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments=""))
-    held = [AssistantMessage(id="m", tool_calls=[call]), user("u")]
+    held = [AssistantMessage(id="m", tool_calls=[call]), user("u", "old")]
     stream = [
         ToolCallResultEvent(message_id="t1", tool_call_id="c", content=""),
         ToolCallResultEvent(message_id="t2", tool_call_id="c", content=""),
@@ -251,7 +245,9 @@ def test_an_answer_that_became_an_activity_ends_the_row_of_answers():
 
 
 def test_replace_false_on_another_message_changes_nothing_and_is_noticed(notices):
-    assert reduce([show(id="u", replace=False)], messages=[user("u")], warn=notices).messages == [user("u")]
+    assert reduce([show(id="u", replace=False)], messages=[user("u", "old")], warn=notices).messages == [
+        user("u", "old")
+    ]
     assert notices.rules == ["ENV-12"]
 
 
@@ -275,5 +271,5 @@ def test_a_delta_that_leaves_no_object_fails_act_8(notices):
 @pytest.mark.parametrize("id", ["nobody", "u"])
 def test_a_delta_for_what_is_no_activity_is_skipped_with_a_notice_act_9(notices, id):
     stream = [change({"op": "add", "path": "/x", "value": 1}, id=id, metadata={"k": 1})]
-    assert reduce(stream, messages=[user("u")], warn=notices).messages == [user("u")]
+    assert reduce(stream, messages=[user("u", "old")], warn=notices).messages == [user("u", "old")]
     assert notices.rules == ["ACT-9"]
