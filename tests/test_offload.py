@@ -14,6 +14,8 @@ from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallConten
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import AssistantMessage, DataSource, ImagePart, TextPart, ToolMessage, UserMessage
 
+pytestmark = pytest.mark.anyio
+
 TEXT = "x" * (LARGE + 1)
 DATA = TEXT.encode()
 PICTURE = ImagePart(source=DataSource(value=TEXT, mime_type="image/png"))
@@ -62,22 +64,19 @@ def test_other_values_are_not(value: Any) -> None:
     assert not is_large(value)
 
 
-def test_offloaded_calls_share_one_thread_and_keep_their_context() -> None:
+async def test_offloaded_calls_share_one_thread_and_keep_their_context() -> None:
     name: ContextVar[str] = ContextVar("name")
     usual = sys.getswitchinterval()
 
     def work(given: int) -> tuple[int, int, str]:
         return given, threading.get_ident(), name.get()
 
-    async def main() -> None:
-        name.set("caller")
-        found = await asyncio.gather(*(offload(work, number) for number in range(3)))
-        assert [number for number, _, _ in found] == [0, 1, 2]
-        assert {thread for _, thread, _ in found} != {threading.get_ident()}
-        assert len({thread for _, thread, _ in found}) == 1
-        assert {value for _, _, value in found} == {"caller"}
-        with pytest.raises(ZeroDivisionError):
-            await offload(lambda: 1 // 0)
-
-    asyncio.run(main())
+    name.set("caller")
+    found = await asyncio.gather(*(offload(work, number) for number in range(3)))
+    assert [number for number, _, _ in found] == [0, 1, 2]
+    assert {thread for _, thread, _ in found} != {threading.get_ident()}
+    assert len({thread for _, thread, _ in found}) == 1
+    assert {value for _, _, value in found} == {"caller"}
+    with pytest.raises(ZeroDivisionError):
+        await offload(lambda: 1 // 0)
     assert sys.getswitchinterval() == pytest.approx(usual, abs=2e-6)

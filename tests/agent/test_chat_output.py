@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 from typing import Any
@@ -51,6 +50,8 @@ from aguila.protocol import (
     UserMessage,
 )
 
+pytestmark = pytest.mark.anyio
+
 
 def update(*contents: Any, message_id: str | None = None, **more: Any) -> ChatUpdate:
     return ChatUpdate(contents=list(contents), message_id=message_id, **more)
@@ -84,8 +85,8 @@ async def emitted(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [as_updates, as_contents, in_a_thread, emitted])
-def test_every_form_of_chat_gives_the_same_stream(agent: Any) -> None:
-    outcome = run_agent(agent)
+async def test_every_form_of_chat_gives_the_same_stream(agent: Any) -> None:
+    outcome = await run_agent(agent)
     assert inner(outcome) == [
         "TEXT_MESSAGE_START",
         "TEXT_MESSAGE_CONTENT",
@@ -96,7 +97,7 @@ def test_every_form_of_chat_gives_the_same_stream(agent: Any) -> None:
     assert outcome.ending.outcome == "success"
 
 
-def test_a_chat_message_can_be_yielded_and_returned() -> None:
+async def test_a_chat_message_can_be_yielded_and_returned() -> None:
     async def yields(run: Any) -> Any:
         yield ChatMessage("assistant", "One.", message_id="m1")
         yield ChatMessage("assistant", "Two.")
@@ -104,24 +105,24 @@ def test_a_chat_message_can_be_yielded_and_returned() -> None:
     async def returns(run: Any) -> ChatMessage:
         return ChatMessage("assistant", [ReasoningContent("hm"), TextContent("Done.")], message_id="m1")
 
-    outcome = run_agent(yields)
+    outcome = await run_agent(yields)
     ids = [event.message_id for event in outcome.of(TextMessageStartEvent)]
     assert ids[0] == "m1"
     assert len(set(ids)) == 2
-    outcome = run_agent(returns)
+    outcome = await run_agent(returns)
     assert outcome.text == "Done."
     assert "REASONING_MESSAGE_CONTENT" in outcome.types
     assert outcome.last.result is None
 
 
-def test_a_tool_call_and_its_result_as_contents() -> None:
+async def test_a_tool_call_and_its_result_as_contents() -> None:
     async def agent(run: Any) -> Any:
         yield update(FunctionCallContent("c", "search", '{"q":', is_complete=False), message_id="m")
         yield update(FunctionCallContent("c", "search", '"x"}', is_complete=False), message_id="m")
         yield update(FunctionCallContent("c", "search", '{"q":"x"}'), message_id="m")
         yield ChatMessage("tool", [FunctionResultContent("c", "found")], message_id="t")
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert inner(outcome) == [
         "TOOL_CALL_START",
         "TOOL_CALL_ARGS",
@@ -132,7 +133,7 @@ def test_a_tool_call_and_its_result_as_contents() -> None:
     assert outcome.last.outcome.pending_tool_call_ids is None
 
 
-def test_text_that_was_yielded_before_a_chat_update_is_ended() -> None:
+async def test_text_that_was_yielded_before_a_chat_update_is_ended() -> None:
     async def agent(run: Any) -> Any:
         yield "plain"
         yield update(TextContent("chat"), message_id="m")
@@ -140,30 +141,27 @@ def test_text_that_was_yielded_before_a_chat_update_is_ended() -> None:
         yield CustomEvent(name="x", value=1)
         yield " and on"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     first, second, third = outcome.of(TextMessageStartEvent)
     assert second.message_id == "m"
     assert len({first.message_id, second.message_id, third.message_id}) == 3
     assert inner(outcome)[-4:] == ["TEXT_MESSAGE_CONTENT", "CUSTOM", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
 
 
-def test_ids_are_derived_so_that_a_replay_finds_them_again() -> None:
+async def test_ids_are_derived_so_that_a_replay_finds_them_again() -> None:
     async def agent(run: Any) -> Any:
         yield update(TextContent("Well. "))
         name = await run.ask("Name?")
         yield update(TextContent(f"Hello {name}."))
 
-    async def both() -> Any:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, "Ada")
-        return thread.conversation
-
-    messages = asyncio.run(both()).messages
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, "Ada")
+    messages = thread.conversation.messages
     assert [message.content for message in messages] == ["Well. Hello Ada."]
 
 
-def test_2558_an_event_in_a_chat_is_passed_on_however_it_is_given() -> None:
+async def test_2558_an_event_in_a_chat_is_passed_on_however_it_is_given() -> None:
     event = CustomEvent(name="x", value={"n": 1})
 
     def agent_of(value: Any) -> Any:
@@ -173,7 +171,7 @@ def test_2558_an_event_in_a_chat_is_passed_on_however_it_is_given() -> None:
         return agent
 
     forms = [event, update(raw_representation=event), update(event_content.create(event)), event_content.create(event)]
-    found = [[encode_event(one) for one in run_agent(agent_of(form)).events] for form in forms]
+    found = [[encode_event(one) for one in (await run_agent(agent_of(form))).events] for form in forms]
     assert found[0][1] == encode_event(event)
     assert all(one == found[0] for one in found)
 
@@ -181,14 +179,14 @@ def test_2558_an_event_in_a_chat_is_passed_on_however_it_is_given() -> None:
 # State
 
 
-def test_the_state_goes_before_what_is_no_delta() -> None:
+async def test_the_state_goes_before_what_is_no_delta() -> None:
     async def agent(run: Any) -> Any:
         run.state["n"] = 1
         yield update(FunctionCallContent("c", "f", "{}"))
         run.state["n"] = 2
         yield CustomEvent(name="x", value=1)
 
-    assert inner(run_agent(agent, state={})) == [
+    assert inner(await run_agent(agent, state={})) == [
         "STATE_DELTA",
         "TOOL_CALL_START",
         "TOOL_CALL_ARGS",
@@ -198,7 +196,7 @@ def test_the_state_goes_before_what_is_no_delta() -> None:
     ]
 
 
-def test_state_that_an_update_brings_is_the_run_s_state() -> None:
+async def test_state_that_an_update_brings_is_the_run_s_state() -> None:
     seen: list[Any] = []
 
     async def agent(run: Any) -> Any:
@@ -209,12 +207,12 @@ def test_state_that_an_update_brings_is_the_run_s_state() -> None:
         yield update(raw_representation=StateSnapshotEvent(snapshot={"n": 4}))
         seen.append(dict(run.state))
 
-    outcome = run_agent(agent, state={})
+    outcome = await run_agent(agent, state={})
     assert seen == [{"new": 2}, {"n": 4}]
     assert inner(outcome) == ["STATE_DELTA", "STATE_SNAPSHOT", "STATE_DELTA", "STATE_SNAPSHOT"]
 
 
-def test_state_that_an_update_brings_arrives_in_a_replay_too() -> None:
+async def test_state_that_an_update_brings_arrives_in_a_replay_too() -> None:
 
     async def agent(run: Any) -> Any:
         yield update(DataContent(b'{"n":1}', "application/json"))
@@ -223,106 +221,103 @@ def test_state_that_an_update_brings_arrives_in_a_replay_too() -> None:
         run.state["m"] = 3
         yield update(TextContent("done"))
 
-    async def both() -> Any:
-        thread = Thread(state={})
-        await thread.run(agent)
-        await thread.resume(agent, True)
-        return thread.conversation
-
-    assert asyncio.run(both()).state == {"n": 2, "m": 3}
+    thread = Thread(state={})
+    await thread.run(agent)
+    await thread.resume(agent, True)
+    assert thread.conversation.state == {"n": 2, "m": 3}
 
 
-def test_hooks_of_the_run_are_asked() -> None:
+async def test_hooks_of_the_run_are_asked() -> None:
     async def agent(run: Any) -> Any:
         run.hooks = Hooks().map_result_as_state_snapshot("plan").preview_arguments("plan", "steps", "draft")
         yield update(FunctionCallContent("c", "plan", '{"steps":["a"]}'))
         yield ChatMessage("tool", [FunctionResultContent("c", '{"steps":["a"]}')])
         assert run.state == {"steps": ["a"]}
 
-    outcome = run_agent(agent, state={})
+    outcome = await run_agent(agent, state={})
     assert outcome.types.count("STATE_DELTA") == 1
     assert outcome.of(StateSnapshotEvent)[-1].snapshot == {"steps": ["a"]}
 
 
-def test_hooks_can_be_set_in_a_thread() -> None:
+async def test_hooks_can_be_set_in_a_thread() -> None:
     def agent(run: Any) -> Any:
         run.hooks = Hooks().map_content(lambda content: CustomEvent(name="seen", value=None))
         assert len(run.hooks.contents) == 1
         yield TextContent("x")
 
-    assert inner(run_agent(agent)) == ["CUSTOM"]
+    assert inner(await run_agent(agent)) == ["CUSTOM"]
 
 
 # How it ends
 
 
-def test_usage_in_contents_is_added_to_the_run_s() -> None:
+async def test_usage_in_contents_is_added_to_the_run_s() -> None:
     async def agent(run: Any) -> Any:
         run.add_usage(TokenUsage(provider="p", model="m", input_tokens=1))
         yield update(TextContent("x"))
         yield update(UsageContent(TokenUsage(provider="p", model="m", input_tokens=2)))
 
-    (usage,) = run_agent(agent).last.usage
+    (usage,) = (await run_agent(agent)).last.usage
     assert usage.input_tokens == 3
 
 
-def test_an_end_that_tells_what_was_used_is_not_added_to() -> None:
+async def test_an_end_that_tells_what_was_used_is_not_added_to() -> None:
     async def agent(run: Any) -> Any:
         yield update(UsageContent(TokenUsage(provider="p", input_tokens=2)))
         told = [TokenUsage(provider="p", input_tokens=2)]
         yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, usage=told)
 
-    (usage,) = run_agent(agent).last.usage
+    (usage,) = (await run_agent(agent)).last.usage
     assert usage.input_tokens == 2
 
 
-def test_an_error_ends_the_run_with_its_words() -> None:
+async def test_an_error_ends_the_run_with_its_words() -> None:
     async def agent(run: Any) -> Any:
         yield update(TextContent("so far"))
         yield update(ErrorContent("The model is overloaded.", "overloaded"))
         yield update(UsageContent(TokenUsage(provider="p", input_tokens=2)))
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert (outcome.last.message, outcome.last.code) == ("The model is overloaded.", "overloaded")
     assert outcome.last.usage[0].input_tokens == 2
     assert outcome.text == "so far"
 
 
-def test_what_is_said_after_an_error_is_refused_and_the_error_stays(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_said_after_an_error_is_refused_and_the_error_stays(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         yield update(ErrorContent("Broken.", "mine"))
         yield update(TextContent("but"))
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert (outcome.last.message, outcome.last.code, outcome.text) == ("Broken.", "mine", "")
     assert [vars(one)["event"] for one in caplog.records] == ["the agent raised after its own RUN_ERROR"]
 
 
-def test_880_an_error_without_words_has_some() -> None:
+async def test_880_an_error_without_words_has_some() -> None:
     async def agent(run: Any) -> Any:
         yield update(ErrorContent(""))
 
-    assert run_agent(agent).last.message != ""
+    assert (await run_agent(agent)).last.message != ""
 
 
-def test_7429_another_run_s_boundaries_get_the_ids_of_this_one() -> None:
+async def test_7429_another_run_s_boundaries_get_the_ids_of_this_one() -> None:
     async def agent(run: Any) -> Any:
         yield update(TextContent("x"))
         yield update(raw_representation=RunFinishedEvent(thread_id="theirs", run_id="theirs", result=5))
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert (outcome.last.thread_id, outcome.last.run_id, outcome.last.result) == ("t", "run-1", 5)
     assert outcome.ending.outcome == "success"
 
 
-def test_an_error_event_in_an_update_ends_the_run() -> None:
+async def test_an_error_event_in_an_update_ends_the_run() -> None:
     async def agent(run: Any) -> Any:
         yield update(raw_representation=RunErrorEvent(message="theirs", code="c"))
 
-    assert run_agent(agent).last.message == "theirs"
+    assert (await run_agent(agent)).last.message == "theirs"
 
 
-def test_questions_in_contents_interrupt_the_run_and_answers_are_read_as_contents() -> None:
+async def test_questions_in_contents_interrupt_the_run_and_answers_are_read_as_contents() -> None:
 
     async def agent(run: Any) -> Any:
         if run.resume:
@@ -333,13 +328,10 @@ def test_questions_in_contents_interrupt_the_run_and_answers_are_read_as_content
         call = FunctionCallContent("c", "pay", '{"amount":9}')
         yield update(ApprovalRequestContent("i1", call, "Pay?"))
 
-    async def both() -> Any:
-        thread = Thread()
-        asked = await thread.run(agent)
-        entry = ResumeEntry(interrupt_id="i1", status="resolved", payload={"approved": True})
-        return asked, await thread.run(agent, resume=[entry])
-
-    asked, answered = asyncio.run(both())
+    thread = Thread()
+    asked = await thread.run(agent)
+    entry = ResumeEntry(interrupt_id="i1", status="resolved", payload={"approved": True})
+    answered = await thread.run(agent, resume=[entry])
     assert asked.ending.outcome == "interrupt"
     (interrupt,) = asked.last.outcome.interrupts
     assert (interrupt.id, interrupt.reason, interrupt.tool_call_id) == ("i1", "tool_call", "c")
@@ -347,7 +339,7 @@ def test_questions_in_contents_interrupt_the_run_and_answers_are_read_as_content
     assert answered.text == "paid"
 
 
-def test_questions_in_contents_join_an_end_of_the_agent_s_own_and_questions_of_the_run() -> None:
+async def test_questions_in_contents_join_an_end_of_the_agent_s_own_and_questions_of_the_run() -> None:
     async def ends(run: Any) -> Any:
         yield InterruptRequestContent("i1", message="Which?")
         yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id)
@@ -356,34 +348,36 @@ def test_questions_in_contents_join_an_end_of_the_agent_s_own_and_questions_of_t
         yield InterruptRequestContent("i1", message="Which?")
         await run.ask("And?")
 
-    assert isinstance(run_agent(ends).last.outcome, RunFinishedInterruptOutcome)
-    assert {one.message for one in run_agent(asks).ending.interrupts} == {"Which?", "And?"}
+    assert isinstance((await run_agent(ends)).last.outcome, RunFinishedInterruptOutcome)
+    assert {one.message for one in (await run_agent(asks)).ending.interrupts} == {"Which?", "And?"}
 
 
-def test_content_that_events_cannot_carry_fails_after_what_came_before(caplog: pytest.LogCaptureFixture) -> None:
+async def test_content_that_events_cannot_carry_fails_after_what_came_before(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         yield update(TextContent("before"), UriContent("https://example.org/x.png", "image/png"))
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        outcome = run_agent(agent, debug=True)
+        outcome = await run_agent(agent, debug=True)
     assert outcome.text == "before"
     assert outcome.last.code == "agent_output"
     assert "UriContent" in outcome.last.message
 
 
-def test_5305_an_exception_in_the_middle_is_one_error_that_closes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_5305_an_exception_in_the_middle_is_one_error_that_closes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def agent(run: Any) -> Any:
         yield update(TextContent("so far"), message_id="m")
         raise RuntimeError("secret")
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        outcome = run_agent(agent)
+        outcome = await run_agent(agent)
     assert outcome.types == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
     assert "secret" not in outcome.last.message
     assert outcome.of(TextMessageEndEvent) == []
 
 
-def test_a_sink_that_refuses_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_sink_that_refuses_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
 
     def refuse(event: Any) -> None:
         if isinstance(event, TextMessageContentEvent):
@@ -395,7 +389,7 @@ def test_a_sink_that_refuses_ends_the_run(caplog: pytest.LogCaptureFixture) -> N
     thread = Thread()
     thread.refuse = refuse
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        outcome = asyncio.run(thread.run(agent))
+        outcome = await thread.run(agent)
     assert outcome.last.code == "run_unwritable"
 
 
@@ -423,12 +417,12 @@ def conversation() -> list[Any]:
     ]
 
 
-def read_by(agent_of: Any, messages: list[Any]) -> list[ChatMessage]:
+async def read_by(agent_of: Any, messages: list[Any]) -> list[ChatMessage]:
 
     seen: list[ChatMessage] = []
     thread = Thread(messages=messages)
     thread.shelf.files["f1"] = (IMAGE, "image/png", "photo.png")
-    asyncio.run(thread.run(agent_of(seen)))
+    await thread.run(agent_of(seen))
     return seen
 
 
@@ -447,9 +441,9 @@ def reads_in_a_thread(seen: list[ChatMessage]) -> Any:
 
 
 @pytest.mark.parametrize("agent_of", [reads, reads_in_a_thread])
-def test_the_conversation_has_bytes_for_data_and_uploads(agent_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_conversation_has_bytes_for_data_and_uploads(agent_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "aguila"):
-        user, tool = read_by(agent_of, conversation())
+        user, tool = await read_by(agent_of, conversation())
     _, inline, upload, named, gone, foreign, url = user.contents
     assert (inline.data, inline.media_type) == (IMAGE, "image/png")
     assert (upload.data, upload.media_type) == (IMAGE, "image/png")
@@ -464,22 +458,22 @@ def test_the_conversation_has_bytes_for_data_and_uploads(agent_of: Any, caplog: 
     assert result.result[0].data == IMAGE
 
 
-def test_large_data_is_decoded_in_a_thread() -> None:
+async def test_large_data_is_decoded_in_a_thread() -> None:
     large = bytes(1 << 20)
     part = ImagePart(source=DataSource(value=base64.b64encode(large).decode(), mime_type="image/png"))
-    [message] = read_by(reads, [UserMessage(id="u", content=[part])])
+    [message] = await read_by(reads, [UserMessage(id="u", content=[part])])
     assert message.contents[0].data == large
 
 
-def test_what_is_no_output_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_output_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         yield object()
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        assert "chat updates" in run_agent(agent, debug=True).last.message
+        assert "chat updates" in (await run_agent(agent, debug=True)).last.message
 
 
-def test_who_speaks_in_chat_beside_others_can_do_so_from_a_thread_too() -> None:
+async def test_who_speaks_in_chat_beside_others_can_do_so_from_a_thread_too() -> None:
     async def on_the_loop(run: Any) -> None:
         chat = run.chat()
         await chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
@@ -494,6 +488,6 @@ def test_who_speaks_in_chat_beside_others_can_do_so_from_a_thread_too() -> None:
         chat.close({"a": 1})
         assert not chat.has_asked
 
-    told = [[encode_event(event) for event in run_agent(agent).events] for agent in (on_the_loop, in_a_thread)]
+    told = [[encode_event(event) for event in (await run_agent(agent)).events] for agent in (on_the_loop, in_a_thread)]
     assert told[0] == told[1]
     assert b"".join(told[0]).count(b'"TEXT_MESSAGE_CONTENT"') == 2

@@ -26,6 +26,8 @@ from aguila.protocol import (
     TokenUsage,
 )
 
+pytestmark = pytest.mark.anyio
+
 SECRET = "the password is 1234"
 
 
@@ -122,10 +124,10 @@ FAILING = [
 
 
 @pytest.mark.parametrize("agent", FAILING)
-def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
+async def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
     agent: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.ending.outcome == "error"
     assert outcome.last.code == "agent_error"
     assert SECRET not in repr(outcome.events)
@@ -138,18 +140,18 @@ def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
     assert logged.exc_info is not None
 
 
-def test_a_state_that_cannot_be_sent_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_that_cannot_be_sent_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         run.state["x"] = {1, 2}
         await run.say("x")
 
-    assert run_agent(agent).last.code == "agent_output"
+    assert (await run_agent(agent)).last.code == "agent_output"
     assert [vars(record)["event"] for record in caplog.records] == ["the run failed"]
 
 
-def test_debug_sends_the_text_of_the_exception() -> None:
-    assert SECRET in run_agent(raises, debug=True).last.message
-    assert run_agent(has_an_error_that_cannot_be_printed, debug=True).ending.outcome == "error"
+async def test_debug_sends_the_text_of_the_exception() -> None:
+    assert SECRET in (await run_agent(raises, debug=True)).last.message
+    assert (await run_agent(has_an_error_that_cannot_be_printed, debug=True)).ending.outcome == "error"
 
 
 async def yields_bytes(run: Any) -> Any:
@@ -330,32 +332,32 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("agent", GARBAGE)
-def test_an_agent_that_says_what_cannot_be_sent_ends_in_one_run_error(agent: Any) -> None:
-    outcome = run_agent(agent, tools=[protocol.Tool(name="frontend", description="")])
+async def test_an_agent_that_says_what_cannot_be_sent_ends_in_one_run_error(agent: Any) -> None:
+    outcome = await run_agent(agent, tools=[protocol.Tool(name="frontend", description="")])
     assert outcome.ending.outcome == "error"
     assert outcome.last.code == "agent_output"
 
 
-def test_an_agents_own_run_error_is_the_end_even_after_its_run_finished() -> None:
+async def test_an_agents_own_run_error_is_the_end_even_after_its_run_finished() -> None:
     async def agent(run: Any) -> Any:
         yield RunFinishedEvent(thread_id="t", run_id=run.run_id)
         yield RunErrorEvent(message="sorry", code="mine")
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.types == ["RUN_STARTED", "RUN_ERROR"]
     assert (outcome.last.message, outcome.last.code) == ("sorry", "mine")
 
 
-def test_an_agents_own_run_error_is_not_followed_by_what_it_still_raises() -> None:
+async def test_an_agents_own_run_error_is_not_followed_by_what_it_still_raises() -> None:
     async def agent(run: Any) -> Any:
         yield RunErrorEvent(message="sorry", code="mine")
         yield RunErrorEvent(message="again")
 
-    assert run_agent(agent).last.message == "sorry"
+    assert (await run_agent(agent)).last.message == "sorry"
 
 
 @pytest.mark.parametrize("then", ["text", "raise"])
-def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
+async def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
     then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def agent(run: Any) -> Any:
@@ -364,7 +366,7 @@ def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
             raise RuntimeError(SECRET)
         yield "more"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.types == ["RUN_STARTED", "RUN_ERROR"]
     assert (outcome.last.message, outcome.last.code) == ("sorry", "quota")
     assert outcome.ending.outcome == "error"
@@ -375,16 +377,16 @@ def test_an_agents_own_run_error_keeps_its_code_whatever_comes_after(
     "told",
     [RunFinishedCancelledOutcome(), RunFinishedInterruptOutcome(interrupts=[protocol.Interrupt(id="i", reason="r")])],
 )
-def test_an_agents_own_outcome_is_the_runs(told: Any) -> None:
+async def test_an_agents_own_outcome_is_the_runs(told: Any) -> None:
     async def agent(run: Any) -> Any:
         yield RunFinishedEvent(thread_id="t", run_id=run.run_id, outcome=told)
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.ending.outcome == told.type
     assert outcome.last.outcome == told
 
 
-def test_an_agent_that_was_given_up_is_closed() -> None:
+async def test_an_agent_that_was_given_up_is_closed() -> None:
     closed: list[str] = []
 
     async def agent(run: Any) -> Any:
@@ -401,46 +403,43 @@ def test_an_agent_that_was_given_up_is_closed() -> None:
         finally:
             closed.append("thread")
 
-    run_agent(agent)
-    run_agent(agent_in_a_thread)
+    await run_agent(agent)
+    await run_agent(agent_in_a_thread)
     assert closed == [threading.current_thread().name, "thread"]
 
 
-def test_an_agent_that_fails_while_it_is_closed_fails_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_that_fails_while_it_is_closed_fails_once(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         try:
             yield b"garbage"
         finally:
             raise RuntimeError("in finally")
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.last.code == "agent_output"
     assert "in finally" in caplog.text
 
 
-def test_an_agent_that_will_not_be_closed_is_given_up() -> None:
+async def test_an_agent_that_will_not_be_closed_is_given_up() -> None:
     async def agent(run: Any) -> Any:
         try:
             yield b"garbage"
         except GeneratorExit:
             yield "I am not done"
 
-    assert run_agent(agent).last.code == "agent_output"
+    assert (await run_agent(agent)).last.code == "agent_output"
 
 
-def test_an_agent_that_never_finishes_closing_is_given_up() -> None:
+async def test_an_agent_that_never_finishes_closing_is_given_up() -> None:
     async def agent(run: Any) -> Any:
         try:
             yield b"garbage"
         finally:
             await asyncio.Event().wait()
 
-    async def main() -> Outcome:
-        thread = Thread()
-        thread.grace = 0.01
-        return await thread.run(agent)
-
-    assert asyncio.run(main()).last.code == "agent_output"
+    thread = Thread()
+    thread.grace = 0.01
+    assert (await thread.run(agent)).last.code == "agent_output"
 
 
 # Cancelling
@@ -455,7 +454,7 @@ async def cancel(agent: Any, started: Any, **options: Any) -> tuple[Thread, Outc
     return thread, await task
 
 
-def test_cancelling_closes_what_is_open_and_ends_as_cancelled() -> None:
+async def test_cancelling_closes_what_is_open_and_ends_as_cancelled() -> None:
     started = False
 
     async def agent(run: Any) -> None:
@@ -467,14 +466,14 @@ def test_cancelling_closes_what_is_open_and_ends_as_cancelled() -> None:
             started = True
             await asyncio.Event().wait()
 
-    _, outcome = asyncio.run(cancel(agent, lambda: started))
+    _, outcome = await cancel(agent, lambda: started)
     assert outcome.ending.outcome == "cancelled"
     assert outcome.last.outcome.type == "cancelled"
     assert "SUBAGENT_ERROR" in outcome.types
     assert "TOOL_CALL_END" in outcome.types
 
 
-def test_a_generator_in_a_thread_is_closed_when_the_run_is_cancelled() -> None:
+async def test_a_generator_in_a_thread_is_closed_when_the_run_is_cancelled() -> None:
     events: list[str] = []
 
     def agent(run: Any) -> Any:
@@ -487,12 +486,12 @@ def test_a_generator_in_a_thread_is_closed_when_the_run_is_cancelled() -> None:
         finally:
             events.append("closed" if run.is_cancelled else "?")
 
-    _, outcome = asyncio.run(cancel(agent, lambda: events))
+    _, outcome = await cancel(agent, lambda: events)
     assert outcome.ending.outcome == "cancelled"
     assert events[-1] == "closed"
 
 
-def test_a_function_in_a_thread_ends_at_its_next_step_when_the_run_is_cancelled() -> None:
+async def test_a_function_in_a_thread_ends_at_its_next_step_when_the_run_is_cancelled() -> None:
     seen: list[str] = []
 
     def agent(run: Any) -> None:
@@ -507,12 +506,12 @@ def test_a_function_in_a_thread_ends_at_its_next_step_when_the_run_is_cancelled(
             seen.append("cancelled")
             raise
 
-    _, outcome = asyncio.run(cancel(agent, lambda: seen))
+    _, outcome = await cancel(agent, lambda: seen)
     assert outcome.ending.outcome == "cancelled"
     assert seen[-1] == "cancelled"
 
 
-def test_a_thread_that_hangs_is_left_behind() -> None:
+async def test_a_thread_that_hangs_is_left_behind() -> None:
     hanging, release = threading.Event(), threading.Event()
 
     def agent(run: Any) -> str:
@@ -521,17 +520,13 @@ def test_a_thread_that_hangs_is_left_behind() -> None:
         release.wait(10)
         return "too late"
 
-    async def main() -> Outcome:
-        _, outcome = await cancel(agent, hanging.is_set, grace=0.01)
-        release.set()
-        return outcome
-
-    outcome = asyncio.run(main())
+    _, outcome = await cancel(agent, hanging.is_set, grace=0.01)
+    release.set()
     assert outcome.ending.outcome == "cancelled"
     assert outcome.text == "a"
 
 
-def test_an_agent_may_have_a_last_word_when_it_is_cancelled() -> None:
+async def test_an_agent_may_have_a_last_word_when_it_is_cancelled() -> None:
     started = False
 
     async def agent(run: Any) -> Any:
@@ -543,13 +538,13 @@ def test_an_agent_may_have_a_last_word_when_it_is_cancelled() -> None:
             yield "stopped"
             raise
 
-    _, outcome = asyncio.run(cancel(agent, lambda: started))
+    _, outcome = await cancel(agent, lambda: started)
     assert outcome.text == "stopped"
     assert outcome.ending.outcome == "cancelled"
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "asks"])
-def test_whatever_an_agent_makes_of_its_cancellation_the_run_is_cancelled(how: str) -> None:
+async def test_whatever_an_agent_makes_of_its_cancellation_the_run_is_cancelled(how: str) -> None:
     started = False
 
     async def agent(run: Any) -> Any:
@@ -564,12 +559,12 @@ def test_whatever_an_agent_makes_of_its_cancellation_the_run_is_cancelled(how: s
                 await run.ask("Really?")
             return {"done": True}
 
-    _, outcome = asyncio.run(cancel(agent, lambda: started))
+    _, outcome = await cancel(agent, lambda: started)
     assert outcome.ending.outcome == "cancelled"
     assert outcome.last.result is None
 
 
-def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_not_heard() -> None:
+async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_not_heard() -> None:
     sent = ended = False
 
     async def agent(run: Any) -> None:
@@ -584,17 +579,14 @@ def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_not_heard() 
                     ended = True
                     raise
 
-    async def main() -> Outcome:
-        thread, outcome = await cancel(agent, lambda: sent, grace=0.01)
-        size = len(outcome.events)
-        await until(lambda: ended)
-        assert len(thread.log) == size
-        return outcome
-
-    assert asyncio.run(main()).ending.outcome == "cancelled"
+    thread, outcome = await cancel(agent, lambda: sent, grace=0.01)
+    size = len(outcome.events)
+    await until(lambda: ended)
+    assert len(thread.log) == size
+    assert outcome.ending.outcome == "cancelled"
 
 
-def test_an_agent_that_swallows_everything_for_ever_does_not_stop_the_loop() -> None:
+async def test_an_agent_that_swallows_everything_for_ever_does_not_stop_the_loop() -> None:
     sent = stop = False
 
     async def agent(run: Any) -> None:
@@ -606,18 +598,14 @@ def test_an_agent_that_swallows_everything_for_ever_does_not_stop_the_loop() -> 
             except BaseException:  # noqa: BLE001
                 pass
 
-    async def main() -> Outcome:
-        nonlocal stop
-        _, outcome = await cancel(agent, lambda: sent, grace=0.01)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        stop = True
-        return outcome
-
-    assert asyncio.run(main()).ending.outcome == "cancelled"
+    _, outcome = await cancel(agent, lambda: sent, grace=0.01)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    stop = True
+    assert outcome.ending.outcome == "cancelled"
 
 
-def test_cancelling_twice_does_not_wait_for_the_agent() -> None:
+async def test_cancelling_twice_does_not_wait_for_the_agent() -> None:
     started = swallowed = False
 
     async def agent(run: Any) -> None:
@@ -629,22 +617,19 @@ def test_cancelling_twice_does_not_wait_for_the_agent() -> None:
             swallowed = True
             await asyncio.Event().wait()
 
-    async def main() -> Outcome:
-        thread = Thread()
-        thread.grace = 1000.0
-        task = asyncio.create_task(thread.run(agent))
-        await until(lambda: started)
-        task.cancel()
-        await until(lambda: swallowed)
-        task.cancel()
-        outcome = await task
-        assert task.cancelling() == 0
-        return outcome
-
-    assert asyncio.run(main()).ending.outcome == "cancelled"
+    thread = Thread()
+    thread.grace = 1000.0
+    task = asyncio.create_task(thread.run(agent))
+    await until(lambda: started)
+    task.cancel()
+    await until(lambda: swallowed)
+    task.cancel()
+    outcome = await task
+    assert task.cancelling() == 0
+    assert outcome.ending.outcome == "cancelled"
 
 
-def test_a_run_cancelled_when_its_agent_was_done_is_what_it_was() -> None:
+async def test_a_run_cancelled_when_its_agent_was_done_is_what_it_was() -> None:
     done: asyncio.Task[Any] | None = None
 
     async def agent(run: Any) -> str:
@@ -652,17 +637,14 @@ def test_a_run_cancelled_when_its_agent_was_done_is_what_it_was() -> None:
         done = asyncio.current_task()
         return "done"
 
-    async def main() -> Outcome:
-        task = asyncio.create_task(Thread().run(agent))
-        await until(lambda: done is not None and done.done())
-        assert not task.done()
-        task.cancel()
-        return await task
-
-    assert asyncio.run(main()).ending.outcome == "success"
+    task = asyncio.create_task(Thread().run(agent))
+    await until(lambda: done is not None and done.done())
+    assert not task.done()
+    task.cancel()
+    assert (await task).ending.outcome == "success"
 
 
-def test_what_an_agent_leaves_running_is_not_heard_after_the_end() -> None:
+async def test_what_an_agent_leaves_running_is_not_heard_after_the_end() -> None:
     tasks: list[asyncio.Task[None]] = []
 
     async def agent(run: Any) -> None:
@@ -675,21 +657,18 @@ def test_what_an_agent_leaves_running_is_not_heard_after_the_end() -> None:
         tasks.append(asyncio.create_task(linger()))
         await run.say("in time")
 
-    async def main() -> Outcome:
-        thread = Thread()
-        outcome = await thread.run(agent)
-        await asyncio.wait(tasks)
-        assert tasks[0].cancelled()
-        assert len(thread.log) == len(outcome.events)
-        return outcome
-
-    assert asyncio.run(main()).text == "in time"
+    thread = Thread()
+    outcome = await thread.run(agent)
+    await asyncio.wait(tasks)
+    assert tasks[0].cancelled()
+    assert len(thread.log) == len(outcome.events)
+    assert outcome.text == "in time"
 
 
 # The sink
 
 
-def test_a_sink_that_refuses_ends_the_run() -> None:
+async def test_a_sink_that_refuses_ends_the_run() -> None:
     def refuse(event: Any) -> None:
         if isinstance(event, TextMessageContentEvent):
             raise StoreUnavailable("disk full")
@@ -704,43 +683,34 @@ def test_a_sink_that_refuses_ends_the_run() -> None:
                 break
         await run.say("b")
 
-    async def main() -> Outcome:
-        thread = Thread()
-        thread.refuse = refuse
-        return await thread.run(agent)
-
-    outcome = asyncio.run(main())
+    thread = Thread()
+    thread.refuse = refuse
+    outcome = await thread.run(agent)
     assert outcome.types == ["RUN_STARTED", "TEXT_MESSAGE_START", "RUN_ERROR"]
     assert outcome.last.code == "run_unwritable"
 
 
-def test_a_sink_that_refuses_the_end_gets_a_run_error() -> None:
+async def test_a_sink_that_refuses_the_end_gets_a_run_error() -> None:
     def refuse(event: Any) -> None:
         if isinstance(event, RunFinishedEvent):
             raise StoreUnavailable("disk full")
 
-    async def main() -> Outcome:
-        thread = Thread()
-        thread.refuse = refuse
-        return await thread.run(raises_nothing)
-
     async def raises_nothing(run: Any) -> Any:
         yield "a"
 
-    outcome = asyncio.run(main())
+    thread = Thread()
+    thread.refuse = refuse
+    outcome = await thread.run(raises_nothing)
     assert outcome.last.code == "run_unwritable"
 
 
-def test_a_sink_that_refuses_everything_is_reported() -> None:
+async def test_a_sink_that_refuses_everything_is_reported() -> None:
     def refuse(event: Any) -> None:
         raise StaleLease("someone else has it")
 
-    async def main() -> Outcome:
-        thread = Thread()
-        thread.refuse = refuse
-        return await thread.run(raises)
-
-    outcome = asyncio.run(main())
+    thread = Thread()
+    thread.refuse = refuse
+    outcome = await thread.run(raises)
     assert outcome.ending.outcome == "error"
     assert not outcome.ending.is_written
     assert isinstance(outcome.ending.error, StaleLease)
@@ -750,7 +720,7 @@ def test_a_sink_that_refuses_everything_is_reported() -> None:
 
 
 @pytest.mark.parametrize("end", ["success", "cancelled", "error", "interrupt"])
-def test_usage_is_added_up_on_every_end(end: str) -> None:
+async def test_usage_is_added_up_on_every_end(end: str) -> None:
     started = False
 
     async def agent(run: Any) -> None:
@@ -766,7 +736,7 @@ def test_usage_is_added_up_on_every_end(end: str) -> None:
         if end == "cancelled":
             await asyncio.Event().wait()
 
-    outcome = asyncio.run(cancel(agent, lambda: started))[1] if end == "cancelled" else run_agent(agent)
+    outcome = (await cancel(agent, lambda: started))[1] if end == "cancelled" else await run_agent(agent)
     assert outcome.ending.outcome == end
     assert outcome.last.usage == [
         TokenUsage(provider="p", model="m", input_tokens=3, output_tokens=3),
@@ -774,14 +744,14 @@ def test_usage_is_added_up_on_every_end(end: str) -> None:
     ]
 
 
-def test_usage_that_is_none_is_refused_when_it_is_added() -> None:
+async def test_usage_that_is_none_is_refused_when_it_is_added() -> None:
     async def agent(run: Any) -> None:
         run.add_usage(TokenUsage(input_tokens=-1))
 
-    assert run_agent(agent).ending.outcome == "error"
+    assert (await run_agent(agent)).ending.outcome == "error"
 
 
-def test_the_session_is_kept_unless_the_run_fails() -> None:
+async def test_the_session_is_kept_unless_the_run_fails() -> None:
     async def counts(run: Any) -> None:
         run.session["n"] = run.session.get("n", 0) + 1
 
@@ -789,19 +759,16 @@ def test_the_session_is_kept_unless_the_run_fails() -> None:
         await counts(run)
         raise ValueError
 
-    async def main() -> list[Any]:
-        thread = Thread()
-        sessions: list[Any] = []
-        for agent in (counts, counts, counts_and_fails, counts):
-            await thread.run(agent)
-            sessions.append(thread.session)
-        assert not any("session" in repr(event) for event in thread.log)
-        return sessions
-
-    assert asyncio.run(main()) == [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]
+    thread = Thread()
+    sessions: list[Any] = []
+    for agent in (counts, counts, counts_and_fails, counts):
+        await thread.run(agent)
+        sessions.append(thread.session)
+    assert not any("session" in repr(event) for event in thread.log)
+    assert sessions == [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]
 
 
-def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         inner = run.state
         for _ in range(600):
@@ -809,30 +776,30 @@ def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.L
             inner = inner["a"]
         yield "x"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.ending.outcome == "error"
     assert "nested deeper than" in caplog.text
     assert len(caplog.text) < 5_000
 
 
-def test_a_run_that_its_agent_fails_deliberately_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_run_that_its_agent_fails_deliberately_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         raise RunFailed("The shop is closed.", code="closed")
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert (outcome.last.message, outcome.last.code) == ("The shop is closed.", "closed")
     (record,) = caplog.records
     assert record.exc_info is None
     assert "The shop is closed." in record.getMessage()
 
 
-def test_a_failure_with_a_cause_logs_the_cause(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_with_a_cause_logs_the_cause(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         try:
             raise ConnectionError("no route")
         except ConnectionError as error:
             raise RunFailed("The shop cannot be reached.") from error
 
-    assert run_agent(agent).last.message == "The shop cannot be reached."
+    assert (await run_agent(agent)).last.message == "The shop cannot be reached."
     (record,) = caplog.records
     assert record.exc_info is not None

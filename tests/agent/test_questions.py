@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread, run_agent
+from agents import Thread, run_agent
 
 from aguila import protocol
 from aguila.agent import Interrupt, InterruptCancelled, ProposedCall, Question
@@ -29,6 +29,8 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+
+pytestmark = pytest.mark.anyio
 
 
 def said(thread: Thread) -> list[str]:
@@ -67,13 +69,9 @@ async def asks_twice_and_yields(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [asks_twice, asks_twice_in_a_thread, asks_twice_and_yields])
-def test_nothing_is_said_twice_over_three_runs(agent: Any) -> None:
-    async def main() -> tuple[Thread, list[Outcome]]:
-        thread = Thread()
-        outcomes = [await thread.run(agent), await thread.resume(agent, "A"), await thread.resume(agent, "B")]
-        return thread, outcomes
-
-    thread, outcomes = asyncio.run(main())
+async def test_nothing_is_said_twice_over_three_runs(agent: Any) -> None:
+    thread = Thread()
+    outcomes = [await thread.run(agent), await thread.resume(agent, "A"), await thread.resume(agent, "B")]
     assert [outcome.ending.outcome for outcome in outcomes] == ["interrupt", "interrupt", "success"]
     assert [outcome.text for outcome in outcomes] == ["one", "two A", "three B"]
     assert said(thread) == ["one", "two A", "three B"]
@@ -81,13 +79,13 @@ def test_nothing_is_said_twice_over_three_runs(agent: Any) -> None:
     assert thread.shelf.settled == [i.id for outcome in outcomes for i in outcome.ending.interrupts]
 
 
-def test_an_interrupt_says_what_was_asked() -> None:
+async def test_an_interrupt_says_what_was_asked() -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 
     async def agent(run: Any) -> None:
         await run.ask("Sure?", schema=schema, reason="mine", expires_at="2030-01-01T00:00:00Z", metadata={"a": 1})
 
-    (interrupt,) = run_agent(agent).ending.interrupts
+    (interrupt,) = (await run_agent(agent)).ending.interrupts
     assert interrupt.id.startswith(ID_PREFIX)
     assert interrupt == protocol.Interrupt(
         id=interrupt.id,
@@ -99,19 +97,16 @@ def test_an_interrupt_says_what_was_asked() -> None:
     )
 
 
-def test_an_answer_without_payload_is_none() -> None:
+async def test_an_answer_without_payload_is_none() -> None:
     async def agent(run: Any) -> Any:
         return {"answer": await run.ask("?")}
 
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.resume(agent, None)
-
-    assert asyncio.run(main()).last.result == {"answer": None}
+    thread = Thread()
+    await thread.run(agent)
+    assert (await thread.resume(agent, None)).last.result == {"answer": None}
 
 
-def test_an_effect_under_once_is_not_repeated() -> None:
+async def test_an_effect_under_once_is_not_repeated() -> None:
     effects: list[str] = []
 
     async def agent(run: Any) -> Any:
@@ -139,17 +134,18 @@ def test_an_effect_under_once_is_not_repeated() -> None:
         run.ask("?")
         return [first, "x", first]
 
-    async def main(which: Any) -> Outcome:
+    for which in (agent, agent_in_a_thread):
         thread = Thread()
         await thread.run(which)
-        return await thread.resume(which, True)
-
-    for which in (agent, agent_in_a_thread):
-        assert asyncio.run(main(which)).last.result == [{"id": 1, "pair": [1, 2]}, "x", {"id": 1, "pair": [1, 2]}]
+        assert (await thread.resume(which, True)).last.result == [
+            {"id": 1, "pair": [1, 2]},
+            "x",
+            {"id": 1, "pair": [1, 2]},
+        ]
     assert effects == ["sync", "async", "thread"]
 
 
-def test_an_effect_that_fails_is_not_recorded_and_two_at_once_happen_once() -> None:
+async def test_an_effect_that_fails_is_not_recorded_and_two_at_once_happen_once() -> None:
     effects: list[int] = []
 
     async def agent(run: Any) -> Any:
@@ -165,11 +161,11 @@ def test_an_effect_that_fails_is_not_recorded_and_two_at_once_happen_once() -> N
             await run.once("k", fail)
         return await asyncio.gather(*(run.once("k", effect) for _ in range(3)))
 
-    assert run_agent(agent).last.result == [1, 1, 1]
+    assert (await run_agent(agent)).last.result == [1, 1, 1]
     assert effects == [1]
 
 
-def test_a_changed_question_is_asked_again_and_never_takes_an_old_answer() -> None:
+async def test_a_changed_question_is_asked_again_and_never_takes_an_old_answer() -> None:
     question = "Delete one file?"
     deleted: list[Any] = []
 
@@ -177,121 +173,101 @@ def test_a_changed_question_is_asked_again_and_never_takes_an_old_answer() -> No
         await run.say("careful")
         deleted.append(await run.ask(question))
 
-    async def main() -> Thread:
-        nonlocal question
-        thread = Thread()
-        first = await thread.run(agent)
-        question = "Delete all files?"
-        second = await thread.resume(agent, True)
-        assert second.ending.outcome == "interrupt"
-        assert second.ending.interrupts[0].id != first.ending.interrupts[0].id
-        assert second.text == ""
-        assert deleted == []
-        assert thread.shelf.settled == []
-        third = await thread.resume(agent, False)
-        assert third.ending.outcome == "success"
-        return thread
-
-    thread = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    question = "Delete all files?"
+    second = await thread.resume(agent, True)
+    assert second.ending.outcome == "interrupt"
+    assert second.ending.interrupts[0].id != first.ending.interrupts[0].id
+    assert second.text == ""
+    assert deleted == []
+    assert thread.shelf.settled == []
+    third = await thread.resume(agent, False)
+    assert third.ending.outcome == "success"
     assert deleted == [False]
     assert said(thread) == ["careful"]
 
 
 @pytest.mark.parametrize("changed", [{"schema": {"type": "string"}}, {"key": "k"}])
-def test_another_schema_or_key_is_another_question(changed: dict[str, Any]) -> None:
+async def test_another_schema_or_key_is_another_question(changed: dict[str, Any]) -> None:
     options: dict[str, Any] = {}
 
     async def agent(run: Any) -> None:
         await run.ask("?", **options)
 
-    async def main() -> None:
-        thread = Thread()
-        await thread.run(agent)
-        options.update(changed)
-        assert (await thread.resume(agent, 1)).ending.outcome == "interrupt"
-
-    asyncio.run(main())
+    thread = Thread()
+    await thread.run(agent)
+    options.update(changed)
+    assert (await thread.resume(agent, 1)).ending.outcome == "interrupt"
 
 
-def test_the_same_question_asked_twice_has_two_answers() -> None:
+async def test_the_same_question_asked_twice_has_two_answers() -> None:
     async def agent(run: Any) -> Any:
         return [await run.ask("More?"), await run.ask("More?")]
 
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, "a")
-        return await thread.resume(agent, "b")
-
-    assert asyncio.run(main()).last.result == ["a", "b"]
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, "a")
+    assert (await thread.resume(agent, "b")).last.result == ["a", "b"]
 
 
-def test_a_key_finds_its_answer_when_the_order_changes() -> None:
+async def test_a_key_finds_its_answer_when_the_order_changes() -> None:
     order = ["a", "b"]
 
     async def agent(run: Any) -> Any:
         return {key: await run.ask(f"{key}?", key=key) for key in order}
 
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, "answer to a")
-        order.reverse()
-        return await thread.resume(agent, "answer to b")
-
-    assert asyncio.run(main()).last.result == {"a": "answer to a", "b": "answer to b"}
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, "answer to a")
+    order.reverse()
+    assert (await thread.resume(agent, "answer to b")).last.result == {"a": "answer to a", "b": "answer to b"}
 
 
-def test_asking_several_at_once() -> None:
+async def test_asking_several_at_once() -> None:
     async def agent(run: Any) -> Any:
         await run.say("hello")
         answers = await run.ask_all(["One?", Question(question="Two?", key="two", schema={"type": "integer"})])
         await run.say(f"{answers}")
         return answers
 
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        return await thread.run(agent), await thread.resume(agent, "1", 2)
-
-    first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, "1", 2)
     assert [interrupt.message for interrupt in first.ending.interrupts] == ["One?", "Two?"]
     assert second.last.result == ["1", 2]
     assert second.text == "['1', 2]"
 
 
-def test_of_several_questions_only_those_that_changed_are_asked_again() -> None:
+async def test_of_several_questions_only_those_that_changed_are_asked_again() -> None:
     second = "Two?"
 
     async def agent(run: Any) -> Any:
         return await run.ask_all(["One?", second])
 
-    async def main() -> Outcome:
-        nonlocal second
-        thread = Thread()
-        await thread.run(agent)
-        second = "Another two?"
-        outcome = await thread.resume(agent, 1, 2)
-        assert [interrupt.message for interrupt in outcome.ending.interrupts] == ["Another two?"]
-        return await thread.resume(agent, 3)
-
-    assert asyncio.run(main()).last.result == [1, 3]
+    thread = Thread()
+    await thread.run(agent)
+    second = "Another two?"
+    outcome = await thread.resume(agent, 1, 2)
+    assert [interrupt.message for interrupt in outcome.ending.interrupts] == ["Another two?"]
+    assert (await thread.resume(agent, 3)).last.result == [1, 3]
 
 
-def test_questions_with_the_same_key_and_text_cannot_be_asked_at_once() -> None:
+async def test_questions_with_the_same_key_and_text_cannot_be_asked_at_once() -> None:
     async def agent(run: Any) -> None:
         await run.ask_all([Question(question="?", key="k"), Question(question="?", key="k")])
 
-    assert run_agent(agent).ending.outcome == "error"
+    assert (await run_agent(agent)).ending.outcome == "error"
 
 
-def test_asking_nothing_is_answered_at_once() -> None:
+async def test_asking_nothing_is_answered_at_once() -> None:
     async def agent(run: Any) -> Any:
         return await run.ask_all([])
 
-    assert run_agent(agent).last.result == []
+    assert (await run_agent(agent)).last.result == []
 
 
-def test_an_answer_that_was_given_up_is_an_exception() -> None:
+async def test_an_answer_that_was_given_up_is_an_exception() -> None:
     async def agent(run: Any) -> Any:
         await run.say("hello")
         try:
@@ -300,30 +276,27 @@ def test_an_answer_that_was_given_up_is_an_exception() -> None:
             await run.say("never mind")
             return given_up.interrupt_ids
 
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        first = await thread.run(agent)
-        return thread, first, await thread.give_up(agent)
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.give_up(agent)
     assert second.last.result == [first.ending.interrupts[0].id]
     assert second.text == "never mind"
     assert thread.shelf.settled == second.last.result
 
 
-def test_of_several_answers_those_that_were_given_are_on_the_exception() -> None:
+async def test_of_several_answers_those_that_were_given_are_on_the_exception() -> None:
     async def agent(run: Any) -> Any:
         try:
             await run.ask_all(["One?", "Two?"])
         except InterruptCancelled as given_up:
             return given_up.answers
 
-    async def main() -> Outcome:
-        thread = Thread()
-        asked = (await thread.run(agent)).ending.interrupts
-        return await thread.resume(agent, ResumeEntry(interrupt_id=asked[0].id, status="cancelled"), 2)
-
-    assert asyncio.run(main()).last.result == [None, 2]
+    thread = Thread()
+    asked = (await thread.run(agent)).ending.interrupts
+    assert (await thread.resume(agent, ResumeEntry(interrupt_id=asked[0].id, status="cancelled"), 2)).last.result == [
+        None,
+        2,
+    ]
 
 
 async def leaves_it_at_that(run: Any) -> None:
@@ -341,13 +314,10 @@ async def asks_from_a_group(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [leaves_it_at_that, leaves_it_at_that_in_a_thread, asks_from_a_group])
-def test_a_question_that_everybody_gave_up_cancels_the_run_life_8(agent: Any, caplog: Any) -> None:
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.give_up(agent)
-
-    outcome = asyncio.run(main())
+async def test_a_question_that_everybody_gave_up_cancels_the_run_life_8(agent: Any, caplog: Any) -> None:
+    thread = Thread()
+    await thread.run(agent)
+    outcome = await thread.give_up(agent)
     assert outcome.ending.outcome == "cancelled"
     assert outcome.last.outcome.type == "cancelled"
     assert caplog.records == []
@@ -371,12 +341,10 @@ def counts_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [counts, counts_in_a_thread])
-def test_a_resumed_run_tells_only_what_it_used_itself_use_9(agent: Any) -> None:
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        return await thread.run(agent), await thread.resume(agent, 1)
-
-    first, second = asyncio.run(main())
+async def test_a_resumed_run_tells_only_what_it_used_itself_use_9(agent: Any) -> None:
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, 1)
     assert [(one.input_tokens, one.output_tokens) for one in first.last.usage] == [(10, 7)]
     assert [(one.input_tokens, one.output_tokens) for one in second.last.usage] == [(2, 3)]
 
@@ -384,7 +352,7 @@ def test_a_resumed_run_tells_only_what_it_used_itself_use_9(agent: Any) -> None:
 # Signals
 
 
-def test_except_exception_does_not_swallow_a_question() -> None:
+async def test_except_exception_does_not_swallow_a_question() -> None:
     async def agent(run: Any) -> str:
         try:
             await run.ask("?")
@@ -392,10 +360,10 @@ def test_except_exception_does_not_swallow_a_question() -> None:
             return "swallowed"
         return "answered"
 
-    assert run_agent(agent).ending.outcome == "interrupt"
+    assert (await run_agent(agent)).ending.outcome == "interrupt"
 
 
-def test_a_swallowed_question_still_stands() -> None:
+async def test_a_swallowed_question_still_stands() -> None:
     async def agent(run: Any) -> str:
         try:
             answer = await run.ask("?")
@@ -403,16 +371,14 @@ def test_a_swallowed_question_still_stands() -> None:
             return "swallowed"
         return answer
 
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        return await thread.run(agent), await thread.resume(agent, "yes")
-
-    first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, "yes")
     assert first.ending.outcome == "interrupt"
     assert second.text == "yes"
 
 
-def test_a_question_comes_out_of_task_groups() -> None:
+async def test_a_question_comes_out_of_task_groups() -> None:
     async def agent(run: Any) -> Any:
         answers: list[Any] = []
 
@@ -434,11 +400,9 @@ def test_a_question_comes_out_of_task_groups() -> None:
             outer.create_task(inner())
         return answers
 
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        return thread, await thread.run(agent), await thread.resume(agent, "yes")
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, "yes")
     (interrupt,) = first.ending.interrupts
     (suspended,) = first.of(SubagentFinishedEvent)
     assert suspended.outcome.type == "suspended"
@@ -450,7 +414,7 @@ def test_a_question_comes_out_of_task_groups() -> None:
     assert said(thread) == ["b begins", "b ends"]
 
 
-def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_muted_for_itself() -> None:
+async def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_muted_for_itself() -> None:
     def agent_with(pauses: dict[str, int]) -> Any:
         async def branch(run: Any, name: str) -> Any:
             await run.say(f"{name} begins")
@@ -469,19 +433,16 @@ def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_mu
 
         return agent
 
-    async def main(again: dict[str, int]) -> tuple[Outcome, Outcome]:
+    for again in ({"a": 0, "b": 0, "end": 20}, {"a": 0, "b": 30, "end": 0}):
         thread = Thread()
         first = await thread.run(agent_with({"a": 0, "b": 0, "end": 20}))
-        return first, await thread.resume(agent_with(again), 1, 2)
-
-    for again in ({"a": 0, "b": 0, "end": 20}, {"a": 0, "b": 30, "end": 0}):
-        first, second = asyncio.run(main(again))
+        second = await thread.resume(agent_with(again), 1, 2)
         assert [interrupt.message for interrupt in first.ending.interrupts] == ["a?", "b?"]
         assert second.last.result == [1, 2]
         assert second.text == "a endsb endsboth"
 
 
-def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_session() -> None:
+async def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_session() -> None:
     async def agent(run: Any) -> Any:
         answers = {entry.interrupt_id: entry.payload for entry in run.resume}
         if "mine" in answers:
@@ -489,13 +450,10 @@ def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_
         run.session["step"] = 1
         raise Interrupt(protocol.Interrupt(id="mine", reason="approval", message="?"))
 
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        first = await thread.run(agent)
-        entry = ResumeEntry(interrupt_id="mine", status="resolved", payload=5)
-        return first, await thread.run(agent, resume=[entry])
-
-    first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    entry = ResumeEntry(interrupt_id="mine", status="resolved", payload=5)
+    second = await thread.run(agent, resume=[entry])
     assert [interrupt.id for interrupt in first.ending.interrupts] == ["mine"]
     assert first.ending.asked == frozenset()
     assert second.last.result == {"answer": 5, "kept": {"step": 1}}
@@ -505,27 +463,24 @@ def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keeps_its_
     ("ids", "rule"),
     [(["a", "a"], "INT-3"), (["a", "b", "a"], "INT-3")],
 )
-def test_interrupts_of_an_agents_own_that_could_not_be_answered_are_refused(ids: list[str], rule: str) -> None:
+async def test_interrupts_of_an_agents_own_that_could_not_be_answered_are_refused(ids: list[str], rule: str) -> None:
     async def agent(run: Any) -> None:
         raise Interrupt(*(protocol.Interrupt(id=each, reason="approval") for each in ids))
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.last.code == "agent_output"
     assert rule in str(outcome.ending.error)
 
 
-def test_a_session_changed_before_a_question_is_changed_once() -> None:
+async def test_a_session_changed_before_a_question_is_changed_once() -> None:
     async def agent(run: Any) -> Any:
         run.session["n"] = run.session.get("n", 0) + 1
         await run.ask("?")
 
-    async def main() -> Any:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, 1)
-        return thread.session
-
-    assert asyncio.run(main()) == {"n": 1}
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, 1)
+    assert thread.session == {"n": 1}
 
 
 def test_an_interrupt_has_at_least_one_question() -> None:
@@ -536,7 +491,7 @@ def test_an_interrupt_has_at_least_one_question() -> None:
 # What is open around a question
 
 
-def test_a_message_goes_on_after_the_answer() -> None:
+async def test_a_message_goes_on_after_the_answer() -> None:
     async def agent(run: Any) -> None:
         async with run.text() as text, run.reasoning() as thought:
             await text.write("Hello ")
@@ -548,13 +503,10 @@ def test_a_message_goes_on_after_the_answer() -> None:
         yield "Hello "
         yield await run.ask("Who?")
 
-    async def main(which: Any) -> tuple[Thread, Outcome]:
+    for which in (agent, yields):
         thread = Thread()
         await thread.run(which)
-        return thread, await thread.resume(which, "Ada")
-
-    for which in (agent, yields):
-        thread, second = asyncio.run(main(which))
+        second = await thread.resume(which, "Ada")
         assert said(thread) == ["Hello Ada"]
         assert second.types == [
             "RUN_STARTED",
@@ -565,37 +517,32 @@ def test_a_message_goes_on_after_the_answer() -> None:
         ]
 
 
-def test_a_message_that_is_not_continued_is_not_opened_again() -> None:
+async def test_a_message_that_is_not_continued_is_not_opened_again() -> None:
     async def agent(run: Any) -> None:
         async with run.text() as text:
             await text.write("Hello")
             await run.ask("?")
 
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.resume(agent, 1)
-
-    assert asyncio.run(main()).types == ["RUN_STARTED", "RUN_FINISHED"]
+    thread = Thread()
+    await thread.run(agent)
+    assert (await thread.resume(agent, 1)).types == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-def test_a_call_made_before_the_question_is_answered_after_it_under_its_own_id() -> None:
+async def test_a_call_made_before_the_question_is_answered_after_it_under_its_own_id() -> None:
     async def agent(run: Any) -> None:
         call = await run.tool_call("search", {"q": 1})
         answer = await run.ask("?")
         await call.result({"found": answer})
 
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        return thread, await thread.run(agent), await thread.resume(agent, 3)
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, 3)
     assert second.of(ToolCallResultEvent)[0].tool_call_id == first.of(ToolCallStartEvent)[0].tool_call_id
     assert second.of(ToolCallStartEvent) == []
     assert thread.conversation.pending_tool_calls == []
 
 
-def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
+async def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
     async def agent(run: Any) -> None:
         async with run.step("plan") as step, run.subagent("writer") as sub, sub.subagent("helper") as helper:
             await helper.say("a")
@@ -603,11 +550,9 @@ def test_steps_and_subagents_around_a_question_are_finished_after_it() -> None:
             await helper.say("b")
             sub.result = {"ok": True}
 
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        return thread, await thread.run(agent), await thread.resume(agent, 3)
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, 3)
     assert first.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "suspended"}}
     assert [event.outcome.type for event in first.of(SubagentFinishedEvent)] == ["suspended", "suspended"]
     assert second.types == [
@@ -663,13 +608,10 @@ async def works_in_a_step_with_the_help_of_tasks(run: Any) -> None:
     "agent",
     [works_in_a_step, works_in_a_step_of_a_thread, yields_in_a_step, works_in_a_step_with_the_help_of_tasks],
 )
-def test_what_is_said_after_an_answer_lies_in_the_steps_it_is_said_in(agent: Any) -> None:
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.resume(agent, "yes")
-
-    second = asyncio.run(main())
+async def test_what_is_said_after_an_answer_lies_in_the_steps_it_is_said_in(agent: Any) -> None:
+    thread = Thread()
+    await thread.run(agent)
+    second = await thread.resume(agent, "yes")
     assert [event.step_name for event in second.events if "STEP" in str(event.type)] == [
         "outer",
         "inner",
@@ -682,7 +624,7 @@ def test_what_is_said_after_an_answer_lies_in_the_steps_it_is_said_in(agent: Any
 
 
 @pytest.mark.parametrize("how", ["change", "patch", "snapshot"])
-def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) -> None:
+async def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) -> None:
     async def agent(run: Any) -> None:
         async with run.step("s"):
             answer = await run.ask("?")
@@ -693,12 +635,9 @@ def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) -> Non
             else:
                 await run.state_snapshot()
 
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.resume(agent, 1)
-
-    events = asyncio.run(main()).types
+    thread = Thread()
+    await thread.run(agent)
+    events = (await thread.resume(agent, 1)).types
     assert [events[0], events[1], events[-2], events[-1]] == [
         "RUN_STARTED",
         "STEP_STARTED",
@@ -709,7 +648,7 @@ def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) -> Non
     assert len(events) == 5
 
 
-def test_a_branch_opens_only_its_own_steps_again() -> None:
+async def test_a_branch_opens_only_its_own_steps_again() -> None:
     """While one is heard, the other has a step open that the earlier run told to its end."""
     spoken = asyncio.Event()
 
@@ -730,21 +669,18 @@ def test_a_branch_opens_only_its_own_steps_again() -> None:
             if any(errors):
                 raise BaseExceptionGroup("asked", [error for error in errors if error is not None])
 
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        spoken.set()
-        asked = await thread.run(agent)
-        spoken.clear()
-        return asked, await thread.resume(agent, "1", "2")
-
-    asked, answered = asyncio.run(main())
+    thread = Thread()
+    spoken.set()
+    asked = await thread.run(agent)
+    spoken.clear()
+    answered = await thread.resume(agent, "1", "2")
     assert [interrupt.message for interrupt in asked.ending.interrupts] == ["One?", "Two?"]
     names = [event.step_name for event in answered.events if str(event.type) == "STEP_STARTED"]
     assert names == ["both", "first", "second"]
     assert answered.text == "12"
 
 
-def test_an_activity_goes_on_after_the_answer_as_one() -> None:
+async def test_an_activity_goes_on_after_the_answer_as_one() -> None:
     async def agent(run: Any) -> None:
         activity = await run.activity("PLAN", {"steps": ["a"], "note": "x" * 100})
         await activity.update({"steps": ["a", "b"], "note": "x" * 100})
@@ -752,18 +688,16 @@ def test_an_activity_goes_on_after_the_answer_as_one() -> None:
         await activity.update({"steps": ["a", "b", answer], "note": "x" * 100})
         await activity.patch([{"op": "remove", "path": "/steps/0"}])
 
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        return thread, await thread.run(agent), await thread.resume(agent, "c")
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, "c")
     assert (len(first.of(ActivitySnapshotEvent)), len(first.of(ActivityDeltaEvent))) == (1, 1)
     assert (len(second.of(ActivitySnapshotEvent)), len(second.of(ActivityDeltaEvent))) == (1, 1)
     (activity,) = [message for message in thread.conversation.messages if message.role == "activity"]
     assert activity.content == {"steps": ["b", "c"], "note": "x" * 100}
 
 
-def test_state_is_brought_up_to_date_after_the_answer() -> None:
+async def test_state_is_brought_up_to_date_after_the_answer() -> None:
     async def agent(run: Any) -> None:
         run.state["before"] = 1
         await run.patch_state([{"op": "add", "path": "/patched", "value": 1}])
@@ -780,20 +714,17 @@ def test_state_is_brought_up_to_date_after_the_answer() -> None:
         yield StateDeltaEvent(delta=[{"op": "add", "path": "/after", "value": answer}])
         yield StateDeltaEvent(delta=[{"op": "replace", "path": "/patched", "value": 2}])
 
-    async def main(which: Any) -> tuple[Thread, Outcome]:
+    for which in (agent, yields):
         thread = Thread(state={"list": []})
         await thread.run(which)
         assert thread.conversation.state == {"before": 1, "patched": 1, "list": [1]}
-        return thread, await thread.resume(which, 5)
-
-    for which in (agent, yields):
-        thread, second = asyncio.run(main(which))
+        second = await thread.resume(which, 5)
         assert thread.conversation.state == {"before": 1, "patched": 2, "list": [1], "after": 5}
         operations = [operation for event in second.of(StateDeltaEvent) for operation in event.delta]
         assert sorted(operation["path"] for operation in operations) == ["/after", "/patched"]
 
 
-def test_a_replay_that_fails_before_its_question_leaves_the_clients_state_and_the_question_alone() -> None:
+async def test_a_replay_that_fails_before_its_question_leaves_the_clients_state_and_the_question_alone() -> None:
     fail = False
 
     async def agent(run: Any) -> None:
@@ -802,20 +733,15 @@ def test_a_replay_that_fails_before_its_question_leaves_the_clients_state_and_th
         run.state["n"] = 1
         await run.ask("?")
 
-    async def main() -> Thread:
-        nonlocal fail
-        thread = Thread()
-        await thread.run(agent)
-        fail = True
-        assert (await thread.resume(agent, 1)).types == ["RUN_STARTED", "RUN_ERROR"]
-        return thread
-
-    thread = asyncio.run(main())
+    thread = Thread()
+    await thread.run(agent)
+    fail = True
+    assert (await thread.resume(agent, 1)).types == ["RUN_STARTED", "RUN_ERROR"]
     assert thread.conversation.state == {"n": 1}
     assert thread.shelf.settled == []
 
 
-def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: pytest.LogCaptureFixture) -> None:
     ask = True
 
     async def agent(run: Any) -> Any:
@@ -825,14 +751,10 @@ def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: 
         run.state["done"] = True
         return {"ok": True}
 
-    async def main() -> tuple[Thread, Outcome]:
-        nonlocal ask
-        thread = Thread()
-        await thread.run(agent)
-        ask = False
-        return thread, await thread.resume(agent, 1)
-
-    thread, second = asyncio.run(main())
+    thread = Thread()
+    await thread.run(agent)
+    ask = False
+    second = await thread.resume(agent, 1)
     assert second.types == ["RUN_STARTED", "STATE_DELTA", "RUN_FINISHED"]
     assert second.last.result == {"ok": True}
     assert thread.conversation.state == {"done": True}
@@ -840,7 +762,7 @@ def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(caplog: 
     assert "without reaching the question" in caplog.text
 
 
-def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None:
+async def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None:
     """An agent that takes another way to its question must not append to what it said on the first."""
     texts = ["a", "b"]
 
@@ -850,30 +772,24 @@ def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None
         await run.ask("?")
         await run.say("c")
 
-    async def main() -> Thread:
-        thread = Thread()
-        await thread.run(agent)
-        texts.pop()
-        await thread.resume(agent, 1)
-        return thread
-
-    assert said(asyncio.run(main())) == ["a", "b", "c"]
+    thread = Thread()
+    await thread.run(agent)
+    texts.pop()
+    await thread.resume(agent, 1)
+    assert said(thread) == ["a", "b", "c"]
 
 
-def test_what_is_said_on_the_way_out_of_a_question_is_a_message_of_its_own() -> None:
+async def test_what_is_said_on_the_way_out_of_a_question_is_a_message_of_its_own() -> None:
     async def agent(run: Any) -> None:
         try:
             await run.ask("?")
         finally:
             await run.say("waiting" if not run.session else "?")
 
-    async def main() -> Thread:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, 1)
-        return thread
-
-    assert said(asyncio.run(main())) == ["waiting", "waiting"]
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, 1)
+    assert said(thread) == ["waiting", "waiting"]
 
 
 # Approval
@@ -898,12 +814,10 @@ def deletes_in_a_thread(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [deletes, deletes_in_a_thread])
-def test_an_approved_call_is_the_agents_to_answer_also_if_the_front_end_has_such_a_tool(agent: Any) -> None:
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread(tools=[Tool(name="delete", description="Deletes.")])
-        return await thread.run(agent), await thread.resume(agent, True)
-
-    first, second = asyncio.run(main())
+async def test_an_approved_call_is_the_agents_to_answer_also_if_the_front_end_has_such_a_tool(agent: Any) -> None:
+    thread = Thread(tools=[Tool(name="delete", description="Deletes.")])
+    first = await thread.run(agent)
+    second = await thread.resume(agent, True)
     assert second.types == ["RUN_STARTED", "TOOL_CALL_RESULT", "RUN_FINISHED"]
     assert second.events[1].tool_call_id == first.ending.interrupts[0].tool_call_id
     assert second.last.outcome.pending_tool_call_ids is None
@@ -929,14 +843,12 @@ CASES: list[tuple[Any, bool, str, str | None]] = [
 
 @pytest.mark.parametrize("agent", [deletes, deletes_in_a_thread])
 @pytest.mark.parametrize(("payload", "approved", "path", "reason"), CASES)
-def test_only_a_clear_yes_is_an_approval(
+async def test_only_a_clear_yes_is_an_approval(
     agent: Any, payload: Any, approved: bool, path: str, reason: str | None
 ) -> None:
-    async def main() -> tuple[Thread, Outcome, Outcome]:
-        thread = Thread()
-        return thread, await thread.run(agent), await thread.resume(agent, payload)
-
-    thread, first, second = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.resume(agent, payload)
     (interrupt,) = first.ending.interrupts
     assert (interrupt.reason, interrupt.message) == ("tool_call", "Delete it?")
     assert interrupt.response_schema is not None
@@ -983,14 +895,13 @@ def deletes_several_in_a_thread(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [deletes_several, deletes_several_in_a_thread])
-def test_several_calls_are_approved_at_once_in_one_run_and_one_that_was_shown_is_not_shown_again(agent: Any) -> None:
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread(tools=[Tool(name="delete", description="Deletes."), Tool(name="keep", description="Keeps.")])
-        first = await thread.run(agent)
-        edited = {"approved": True, "editedArgs": {"path": "/z"}}
-        return first, await thread.resume(agent, edited, {"approved": False}, {"approved": True})
-
-    first, second = asyncio.run(main())
+async def test_several_calls_are_approved_at_once_in_one_run_and_one_that_was_shown_is_not_shown_again(
+    agent: Any,
+) -> None:
+    thread = Thread(tools=[Tool(name="delete", description="Deletes."), Tool(name="keep", description="Keeps.")])
+    first = await thread.run(agent)
+    edited = {"approved": True, "editedArgs": {"path": "/z"}}
+    second = await thread.resume(agent, edited, {"approved": False}, {"approved": True})
     asked = first.ending.interrupts
     assert [one.message for one in asked] == ["Allow the call of delete?", "Really?", "Allow the call of keep?"]
     assert [one.metadata for one in asked] == [None, {"k": 1}, None]
@@ -1002,14 +913,14 @@ def test_several_calls_are_approved_at_once_in_one_run_and_one_that_was_shown_is
     assert second.last.outcome.pending_tool_call_ids is None
 
 
-def test_calls_that_cannot_be_told_apart_are_not_asked_about_at_once() -> None:
+async def test_calls_that_cannot_be_told_apart_are_not_asked_about_at_once() -> None:
     async def agent(run: Any) -> None:
         await run.approve_all([ProposedCall(tool_name="delete", args={}, key="k")] * 2)
 
-    assert run_agent(agent).ending.outcome == "error"
+    assert (await run_agent(agent)).ending.outcome == "error"
 
 
-def test_ids_that_an_agent_asks_for_are_the_same_in_a_replay() -> None:
+async def test_ids_that_an_agent_asks_for_are_the_same_in_a_replay() -> None:
     seen: list[str] = []
 
     async def agent(run: Any) -> None:
@@ -1017,22 +928,16 @@ def test_ids_that_an_agent_asks_for_are_the_same_in_a_replay() -> None:
         await run.ask("?")
         seen.append(run.new_id("thing"))
 
-    async def main() -> None:
-        thread = Thread()
-        await thread.run(agent)
-        await thread.resume(agent, 1)
-
-    asyncio.run(main())
+    thread = Thread()
+    await thread.run(agent)
+    await thread.resume(agent, 1)
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_giving_up_an_approval_cancels_the_run_as_giving_up_any_question_does() -> None:
-    async def main() -> Outcome:
-        thread = Thread()
-        await thread.run(deletes)
-        return await thread.give_up(deletes)
-
-    assert asyncio.run(main()).ending.outcome == "cancelled"
+async def test_giving_up_an_approval_cancels_the_run_as_giving_up_any_question_does() -> None:
+    thread = Thread()
+    await thread.run(deletes)
+    assert (await thread.give_up(deletes)).ending.outcome == "cancelled"
 
 
 async def answers_what_was_given_up(run: Any) -> Any:
@@ -1054,19 +959,17 @@ def answers_what_was_given_up_in_a_thread(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [answers_what_was_given_up, answers_what_was_given_up_in_a_thread])
-def test_an_agent_may_answer_the_call_of_an_approval_that_was_given_up(agent: Any) -> None:
-    async def main() -> tuple[Outcome, Outcome]:
-        thread = Thread()
-        return await thread.run(agent), await thread.give_up(agent)
-
-    first, second = asyncio.run(main())
+async def test_an_agent_may_answer_the_call_of_an_approval_that_was_given_up(agent: Any) -> None:
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.give_up(agent)
     asked = first.ending.interrupts[0]
     assert second.last.result == [[asked.id], False, "cancelled"]
     assert [(one.tool_call_id, one.content) for one in second.of(ToolCallResultEvent)] == [(asked.tool_call_id, "kept")]
 
 
 @pytest.mark.parametrize("expires_at", ["tomorrow", "", "2030-13-01T00:00:00Z", 5])
-def test_an_expiry_that_is_not_a_time_is_refused_at_the_call(expires_at: Any) -> None:
+async def test_an_expiry_that_is_not_a_time_is_refused_at_the_call(expires_at: Any) -> None:
     async def agent(run: Any) -> Any:
         refused: list[str] = []
         for ask in (
@@ -1080,42 +983,38 @@ def test_an_expiry_that_is_not_a_time_is_refused_at_the_call(expires_at: Any) ->
                 refused.append(str(error))
         return refused
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.ending.outcome == "success"
     assert "TOOL_CALL_START" not in outcome.types
     assert [str(one).partition(" such")[0] for one in outcome.last.result] == ["expires_at is an ISO 8601 time"] * 3
 
 
 @pytest.mark.parametrize("schema", [{"type": "strin"}, {"properties": 5}, {"$ref": "https://example.com/schema"}])
-def test_a_broken_schema_is_refused_at_the_call(schema: Any) -> None:
+async def test_a_broken_schema_is_refused_at_the_call(schema: Any) -> None:
     async def agent(run: Any) -> None:
         try:
             await run.ask("?", schema=schema)
         except ValueError as error:
             run.result = {"refused": str(error)}
 
-    assert "schema is not a usable JSON Schema: " in run_agent(agent).last.result["refused"]
+    assert "schema is not a usable JSON Schema: " in (await run_agent(agent)).last.result["refused"]
 
 
-def test_a_time_and_a_schema_that_are_in_order_are_asked_with() -> None:
+async def test_a_time_and_a_schema_that_are_in_order_are_asked_with() -> None:
     async def agent(run: Any) -> None:
         await run.ask("?", expires_at="2030-01-31T12:00:00Z", schema={"type": "string"})
 
-    (asked,) = run_agent(agent).ending.interrupts
+    (asked,) = (await run_agent(agent)).ending.interrupts
     assert (asked.expires_at, asked.response_schema) == ("2030-01-31T12:00:00Z", {"type": "string"})
 
 
-def test_an_approval_of_other_arguments_is_another_question() -> None:
+async def test_an_approval_of_other_arguments_is_another_question() -> None:
     path = "/a"
 
     async def agent(run: Any) -> Any:
         return (await run.approve("delete", {"path": path})).approved
 
-    async def main() -> Outcome:
-        nonlocal path
-        thread = Thread()
-        await thread.run(agent)
-        path = "/"
-        return await thread.resume(agent, {"approved": True})
-
-    assert asyncio.run(main()).ending.outcome == "interrupt"
+    thread = Thread()
+    await thread.run(agent)
+    path = "/"
+    assert (await thread.resume(agent, {"approved": True})).ending.outcome == "interrupt"

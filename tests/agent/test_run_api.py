@@ -41,6 +41,8 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 
+pytestmark = pytest.mark.anyio
+
 
 async def everything(run: Any) -> Any:
     assert [message.id for message in run.messages] == ["u"]
@@ -110,15 +112,15 @@ def everything_in_a_thread(run: Any) -> Any:
     run.result = {"done": True}
 
 
-def test_the_handle_in_a_thread_writes_what_the_async_one_writes() -> None:
+async def test_the_handle_in_a_thread_writes_what_the_async_one_writes() -> None:
     messages = [UserMessage(id="u", content="hi")]
-    outcome = run_agent(everything, messages=messages)
+    outcome = await run_agent(everything, messages=messages)
     assert outcome.ending.outcome == "success"
-    assert run_agent(everything_in_a_thread, messages=messages).events == outcome.events
+    assert (await run_agent(everything_in_a_thread, messages=messages)).events == outcome.events
 
 
-def test_what_the_handle_writes() -> None:
-    outcome = run_agent(everything, messages=[UserMessage(id="u", content="hi")])
+async def test_what_the_handle_writes() -> None:
+    outcome = await run_agent(everything, messages=[UserMessage(id="u", content="hi")])
     start = outcome.of(TextMessageStartEvent)[0]
     assert (start.message_id, start.role, start.name, start.metadata) == ("given", "developer", "bot", {"k": 1})
     assert [event.delta for event in outcome.of(ToolCallArgsEvent)] == ['{"q":"eagles"}', '{"a"', ":1}", "{}", "{}"]
@@ -147,28 +149,28 @@ def test_what_the_handle_writes() -> None:
     assert outcome.last.result == {"done": True}
 
 
-def test_calls_of_frontend_tools_are_left_pending_and_backend_results_are_sent() -> None:
+async def test_calls_of_frontend_tools_are_left_pending_and_backend_results_are_sent() -> None:
     async def agent(run: Any) -> None:
         calls = await asyncio.gather(*(run.tool_call(name) for name in ("front", "back", "front")))
         assert [call.is_frontend for call in calls] == [True, False, True]
         await calls[1].result("r")
 
-    outcome = run_agent(agent, tools=[Tool(name="front", description="")])
+    outcome = await run_agent(agent, tools=[Tool(name="front", description="")])
     starts = outcome.of(ToolCallStartEvent)
     assert outcome.last.outcome.pending_tool_call_ids == [starts[0].tool_call_id, starts[2].tool_call_id]
 
 
-def test_answering_a_frontend_call_is_refused() -> None:
+async def test_answering_a_frontend_call_is_refused() -> None:
     async def agent(run: Any) -> str:
         call = await run.tool_call("front")
         with pytest.raises(IllegalStep, match="FT-1"):
             await call.result("r")
         return "ok"
 
-    assert run_agent(agent, tools=[Tool(name="front", description="")]).text == "ok"
+    assert (await run_agent(agent, tools=[Tool(name="front", description="")])).text == "ok"
 
 
-def test_steps_of_the_same_name_side_by_side_get_numbers() -> None:
+async def test_steps_of_the_same_name_side_by_side_get_numbers() -> None:
     async def agent(run: Any) -> None:
         async def search() -> None:
             async with run.step("search"):
@@ -177,20 +179,20 @@ def test_steps_of_the_same_name_side_by_side_get_numbers() -> None:
         await asyncio.gather(search(), search(), search())
         await search()
 
-    names = [event.step_name for event in run_agent(agent).of(StepStartedEvent)]
+    names = [event.step_name for event in (await run_agent(agent)).of(StepStartedEvent)]
     assert names == ["search", "search (2)", "search (3)", "search"]
 
 
-def test_a_step_says_how_it_went() -> None:
+async def test_a_step_says_how_it_went() -> None:
     async def agent(run: Any) -> None:
         with pytest.raises(ValueError):
             async with run.step("s"):
                 raise ValueError
 
-    assert run_agent(agent).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
+    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
 
 
-def test_a_subagent_that_fails_ends_in_an_error_that_tells_nothing_and_the_run_goes_on() -> None:
+async def test_a_subagent_that_fails_ends_in_an_error_that_tells_nothing_and_the_run_goes_on() -> None:
     async def agent(run: Any) -> Any:
         async def work() -> None:
             async with run.subagent("s") as sub, sub.text() as text:
@@ -203,7 +205,7 @@ def test_a_subagent_that_fails_ends_in_an_error_that_tells_nothing_and_the_run_g
             await sub.fail("No luck.", "mine")
         yield "b"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert [(event.message, event.code) for event in outcome.of(SubagentErrorEvent)] == [
         ("The subagent failed.", "subagent_error"),
         ("No luck.", "mine"),
@@ -212,7 +214,7 @@ def test_a_subagent_that_fails_ends_in_an_error_that_tells_nothing_and_the_run_g
     assert outcome.ending.outcome == "success"
 
 
-def test_a_subagent_that_the_agent_cancels_ends_in_an_error_and_the_run_goes_on() -> None:
+async def test_a_subagent_that_the_agent_cancels_ends_in_an_error_and_the_run_goes_on() -> None:
     async def agent(run: Any) -> Any:
         async def work() -> None:
             async with run.subagent("s"):
@@ -225,12 +227,12 @@ def test_a_subagent_that_the_agent_cancels_ends_in_an_error_and_the_run_goes_on(
         await asyncio.wait([task])
         return "done"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.of(SubagentErrorEvent)[0].code == "cancelled"
     assert outcome.types.index("SUBAGENT_ERROR") < outcome.types.index("TEXT_MESSAGE_START")
 
 
-def test_a_patch_of_an_activity_that_does_not_apply_sends_nothing() -> None:
+async def test_a_patch_of_an_activity_that_does_not_apply_sends_nothing() -> None:
     async def agent(run: Any) -> None:
         activity = await run.activity("A", {"a": 1})
         with pytest.raises(PatchError):
@@ -238,13 +240,13 @@ def test_a_patch_of_an_activity_that_does_not_apply_sends_nothing() -> None:
         await activity.update({"a": 1})
         await activity.patch([{"op": "remove", "path": "/a"}])
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.types == ["RUN_STARTED", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RUN_FINISHED"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_runs_side_by_side_the_stream_is_legal(seed: int) -> None:
+async def test_whatever_runs_side_by_side_the_stream_is_legal(seed: int) -> None:
     """Random trees of tasks that write everything at once; ``Thread`` verifies the stream."""
     rng = random.Random(seed)
 
@@ -294,13 +296,10 @@ def test_whatever_runs_side_by_side_the_stream_is_legal(seed: int) -> None:
     async def agent(run: Any) -> None:
         await asyncio.gather(*(work(run, run, 3) for _ in range(8)))
 
-    async def main() -> None:
-        thread = Thread()
-        outcome = await thread.run(agent)
-        assert outcome.ending.outcome == "success", outcome.ending
-        assert thread.conversation.run_error is None
-
-    asyncio.run(main())
+    thread = Thread()
+    outcome = await thread.run(agent)
+    assert outcome.ending.outcome == "success", outcome.ending
+    assert thread.conversation.run_error is None
 
 
 # Generative UI
@@ -332,7 +331,7 @@ MCP_UI = {
 
 
 @pytest.mark.parametrize("payload", [A2UI, OPEN_JSON_UI, MCP_UI], ids=["a2ui", "open-json-ui", "mcp-ui"])
-def test_generative_ui_passes_unchanged(payload: dict[str, Any]) -> None:
+async def test_generative_ui_passes_unchanged(payload: dict[str, Any]) -> None:
     exact = json.dumps(payload)
 
     async def agent(run: Any) -> None:
@@ -342,11 +341,8 @@ def test_generative_ui_passes_unchanged(payload: dict[str, Any]) -> None:
         call = await run.tool_call("render", {})
         await call.result(payload)
 
-    async def main() -> tuple[Thread, Any]:
-        thread = Thread()
-        return thread, await thread.run(agent)
-
-    thread, outcome = asyncio.run(main())
+    thread = Thread()
+    outcome = await thread.run(agent)
     assert json.dumps(outcome.of(ActivitySnapshotEvent)[0].content) == exact
     assert json.dumps(outcome.of(CustomEvent)[0].value) == exact
     assert json.dumps(json.loads(outcome.of(ToolCallResultEvent)[0].content)) == exact
@@ -355,19 +351,19 @@ def test_generative_ui_passes_unchanged(payload: dict[str, Any]) -> None:
     assert json.dumps(payload) == exact
 
 
-def test_a_payload_that_changes_after_it_was_sent_was_sent_as_it_was() -> None:
+async def test_a_payload_that_changes_after_it_was_sent_was_sent_as_it_was() -> None:
     async def agent(run: Any) -> None:
         value = {"a": [1]}
         await run.custom("x", value)
         value["a"].append(2)
 
-    assert run_agent(agent).of(CustomEvent)[0].value == {"a": [1]}
+    assert (await run_agent(agent)).of(CustomEvent)[0].value == {"a": [1]}
 
 
 # Files
 
 
-def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pytest.LogCaptureFixture) -> None:
+async def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         found = [
             await run.file("f1"),
@@ -388,12 +384,9 @@ def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pyte
         assert absent == [None] * 6
         return [data.decode() for data in found]
 
-    async def main() -> Any:
-        thread = Thread()
-        thread.shelf.files["f1"] = (b"hi", "text/plain", None)
-        return await thread.run(agent)
-
-    assert asyncio.run(main()).last.result == ["hi"] * 6
+    thread = Thread()
+    thread.shelf.files["f1"] = (b"hi", "text/plain", None)
+    assert (await thread.run(agent)).last.result == ["hi"] * 6
     assert [record.getMessage() for record in caplog.records] == [
         "the bytes of a part are not to be had: it is a file that is not here [IN-8]",
         "the bytes of a part are not to be had: it is another provider's file [IN-8]",
@@ -404,17 +397,17 @@ def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog: pyte
     ]  # and nothing of what the parts hold
 
 
-def test_the_agent_sees_who_asks_and_what_was_let_through() -> None:
+async def test_the_agent_sees_who_asks_and_what_was_let_through() -> None:
     async def agent(run: Any) -> Any:
         return {"who": run.principal, "headers": dict(run.headers), "messages": len(run.messages)}
 
-    outcome = run_agent(
+    outcome = await run_agent(
         agent, principal="ada", headers={"x-tenant": "1"}, messages=[AssistantMessage(id="a", content="b")]
     )
     assert outcome.last.result == {"who": "ada", "headers": {"x-tenant": "1"}, "messages": 1}
 
 
-def test_content_keeps_its_order_within_each_message() -> None:
+async def test_content_keeps_its_order_within_each_message() -> None:
     async def agent(run: Any) -> None:
         async def write(name: str) -> None:
             async with run.text(message_id=name) as text:
@@ -424,7 +417,7 @@ def test_content_keeps_its_order_within_each_message() -> None:
 
         await asyncio.gather(*(write(name) for name in "abc"))
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     for name in "abc":
         text = "".join(event.delta for event in outcome.of(TextMessageContentEvent) if event.message_id == name)
         assert text == "".join(f"{name}{index} " for index in range(50))
@@ -445,8 +438,8 @@ def sets_the_status_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [sets_the_status, sets_the_status_in_a_thread])
-def test_a_step_says_how_it_went_in_the_agents_own_word(agent: Any) -> None:
-    outcome = run_agent(agent)
+async def test_a_step_says_how_it_went_in_the_agents_own_word(agent: Any) -> None:
+    outcome = await run_agent(agent)
     assert outcome.ending.outcome == "success"
     assert [event.metadata for event in outcome.of(StepFinishedEvent)] == [
         {"aguila": {"status": "skipped", "result": {"n": 1}}},
@@ -454,24 +447,24 @@ def test_a_step_says_how_it_went_in_the_agents_own_word(agent: Any) -> None:
     ]
 
 
-def test_a_step_that_an_exception_leaves_has_failed_whatever_its_status_was() -> None:
+async def test_a_step_that_an_exception_leaves_has_failed_whatever_its_status_was() -> None:
     async def agent(run: Any) -> None:
         async with run.step("s") as step:
             step.status = "skipped"
             raise ValueError
 
-    assert run_agent(agent).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
+    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
 
 
-def test_a_status_that_is_no_text_is_refused() -> None:
+async def test_a_status_that_is_no_text_is_refused() -> None:
     async def agent(run: Any) -> None:
         async with run.step("s") as step:
             step.status = 5
 
-    assert run_agent(agent).last.code == "agent_output"
+    assert (await run_agent(agent)).last.code == "agent_output"
 
 
-def test_a_handle_takes_no_attribute_that_would_be_ignored() -> None:
+async def test_a_handle_takes_no_attribute_that_would_be_ignored() -> None:
     async def agent(run: Any) -> Any:
         async with run.step("s") as step, run.subagent("a") as sub, run.text() as text, run.reasoning() as thought:
             call = await run.tool_call("t", {})
@@ -485,7 +478,7 @@ def test_a_handle_takes_no_attribute_that_would_be_ignored() -> None:
             return {"refused": [_refuses(one) for one in (step, sub, text, thought, call, activity)]}
 
     for which in (agent, in_a_thread):
-        assert run_agent(which).last.result == {"refused": [True] * 6}
+        assert (await run_agent(which)).last.result == {"refused": [True] * 6}
 
 
 def _refuses(handle: Any) -> bool:
@@ -505,7 +498,7 @@ PICTURE = ImagePart(source=UrlSource(value="https://example.com/a.png"))
         (lambda run: run.stream_tool_call("f"), "args", "run.stream_tool_call(name)"),
     ],
 )
-def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, maker: str) -> None:
+async def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, maker: str) -> None:
     """It said "send TEXT_MESSAGE_START first [STR-2]", of which a user of handles knows nothing."""
 
     async def agent(run: Any) -> Any:
@@ -529,18 +522,20 @@ def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, m
             run.result = {"error": str(error)}
 
     for each in (agent, in_thread):
-        assert f"{maker} is not open: enter it with `async with {maker} as" in run_agent(each).last.result["error"]
-    assert "is closed; write to it inside its `async with" in run_agent(after_its_block).last.result["error"]
+        assert (
+            f"{maker} is not open: enter it with `async with {maker} as" in (await run_agent(each)).last.result["error"]
+        )
+    assert "is closed; write to it inside its `async with" in (await run_agent(after_its_block)).last.result["error"]
 
 
-def test_text_in_place_of_a_role_names_the_mistake() -> None:
+async def test_text_in_place_of_a_role_names_the_mistake() -> None:
     async def agent(run: Any) -> Any:
         try:
             run.text("Hello!")
         except ValueError as error:
             run.result = {"error": str(error)}
 
-    assert "run.say(text) sends a whole message" in run_agent(agent).last.result["error"]
+    assert "run.say(text) sends a whole message" in (await run_agent(agent)).last.result["error"]
 
 
 @pytest.mark.parametrize(
@@ -553,7 +548,7 @@ def test_text_in_place_of_a_role_names_the_mistake() -> None:
         ([UserMessage(id="1", content=[PICTURE])], ""),
     ],
 )
-def test_the_last_user_message_is_there_as_text(messages: Any, text: str) -> None:
+async def test_the_last_user_message_is_there_as_text(messages: Any, text: str) -> None:
     async def agent(run: Any) -> Any:
         run.result = {"text": run.user_text}
 
@@ -561,4 +556,4 @@ def test_the_last_user_message_is_there_as_text(messages: Any, text: str) -> Non
         run.result = {"text": run.user_text}
 
     for each in (agent, in_thread):
-        assert run_agent(each, messages=messages).last.result == {"text": text}
+        assert (await run_agent(each, messages=messages)).last.result == {"text": text}

@@ -22,6 +22,8 @@ from aguila.protocol import (
     TextMessageStartEvent,
 )
 
+pytestmark = pytest.mark.anyio
+
 
 async def async_generator(run: Any) -> Any:
     yield "Hello "
@@ -119,8 +121,8 @@ FORMS = [
 
 
 @pytest.mark.parametrize("agent", FORMS, ids=lambda agent: getattr(agent, "__name__", type(agent).__name__))
-def test_every_form_of_agent_gives_the_same_stream(agent: Any) -> None:
-    outcome = run_agent(agent)
+async def test_every_form_of_agent_gives_the_same_stream(agent: Any) -> None:
+    outcome = await run_agent(agent)
     assert outcome.types == [
         "RUN_STARTED",
         "TEXT_MESSAGE_START",
@@ -147,35 +149,35 @@ def returns_text_after_yielding(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("agent", [returns_text, returns_text_from_a_thread, returns_text_after_yielding])
-def test_a_returned_string_is_a_text_message(agent: Any) -> None:
-    outcome = run_agent(agent)
+async def test_a_returned_string_is_a_text_message(agent: Any) -> None:
+    outcome = await run_agent(agent)
     assert outcome.text == "Hello"
     assert outcome.last.result is None
 
 
 @pytest.mark.parametrize("value", [{"a": [1, None]}, [], 0, False, 1.5])
 @pytest.mark.parametrize("is_async", [True, False])
-def test_any_other_returned_json_value_is_the_result(value: Any, is_async: bool) -> None:
+async def test_any_other_returned_json_value_is_the_result(value: Any, is_async: bool) -> None:
     async def on_the_loop(run: Any) -> Any:
         return value
 
     def in_a_thread(run: Any) -> Any:
         return value
 
-    outcome = run_agent(on_the_loop if is_async else in_a_thread)
+    outcome = await run_agent(on_the_loop if is_async else in_a_thread)
     assert outcome.types == ["RUN_STARTED", "RUN_FINISHED"]
     assert outcome.last.result == value
     assert type(outcome.last.result) is type(value)
 
 
-def test_an_agent_that_says_nothing_finishes() -> None:
+async def test_an_agent_that_says_nothing_finishes() -> None:
     async def agent(run: Any) -> None:
         return None
 
-    assert run_agent(agent).types == ["RUN_STARTED", "RUN_FINISHED"]
+    assert (await run_agent(agent)).types == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-def test_strings_go_on_after_state_and_custom_events_and_begin_anew_after_others() -> None:
+async def test_strings_go_on_after_state_and_custom_events_and_begin_anew_after_others() -> None:
     async def agent(run: Any) -> Any:
         yield "a"
         yield CustomEvent(name="x", value=1)
@@ -186,7 +188,7 @@ def test_strings_go_on_after_state_and_custom_events_and_begin_anew_after_others
         await run.tool_call("search", {})
         yield "d"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     starts = outcome.of(TextMessageStartEvent)
     texts = {start.message_id: "" for start in starts}
     for content in outcome.of(TextMessageContentEvent):
@@ -194,21 +196,21 @@ def test_strings_go_on_after_state_and_custom_events_and_begin_anew_after_others
     assert list(texts.values()) == ["ab", "c", "d"]
 
 
-def test_empty_strings_are_nothing() -> None:
+async def test_empty_strings_are_nothing() -> None:
     async def agent(run: Any) -> Any:
         yield ""
         async with run.text() as text:
             await text.write("")
 
-    assert run_agent(agent).types == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"]
+    assert (await run_agent(agent)).types == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"]
 
 
-def test_an_agents_own_run_finished_is_the_end_of_the_run() -> None:
+async def test_an_agents_own_run_finished_is_the_end_of_the_run() -> None:
     async def agent(run: Any) -> Any:
         yield TextMessageStartEvent(message_id="m")
         yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, result={"ok": True})
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.types == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"]
     assert outcome.last.result == {"ok": True}
 
@@ -217,7 +219,7 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_context_variables_hold_from_first_to_last_line(is_async: bool) -> None:
+async def test_context_variables_hold_from_first_to_last_line(is_async: bool) -> None:
     async def on_the_loop(run: Any) -> Any:
         yield variable.get()
         token = variable.set("inside")
@@ -236,16 +238,13 @@ def test_context_variables_hold_from_first_to_last_line(is_async: bool) -> None:
         assert variable.get() == "inside"
         variable.reset(token)
 
-    async def main() -> Any:
-        variable.set("outside")
-        return await Thread().run(on_the_loop if is_async else in_a_thread)
-
-    outcome = asyncio.run(main())
+    variable.set("outside")
+    outcome = await Thread().run(on_the_loop if is_async else in_a_thread)
     assert outcome.ending.outcome == "success"
     assert outcome.text.startswith("outside")
 
 
-def test_a_context_variable_is_reset_where_it_was_set_when_a_generator_is_cancelled() -> None:
+async def test_a_context_variable_is_reset_where_it_was_set_when_a_generator_is_cancelled() -> None:
     seen: list[str] = []
     started = asyncio.Event()
 
@@ -259,17 +258,14 @@ def test_a_context_variable_is_reset_where_it_was_set_when_a_generator_is_cancel
             variable.reset(token)  # ValueError in another context
             seen.append(variable.get())
 
-    async def main() -> Any:
-        task = asyncio.create_task(Thread().run(agent))
-        await started.wait()
-        task.cancel()
-        return await task
-
-    assert asyncio.run(main()).ending.outcome == "cancelled"
+    task = asyncio.create_task(Thread().run(agent))
+    await started.wait()
+    task.cancel()
+    assert (await task).ending.outcome == "cancelled"
     assert seen == ["unset"]
 
 
-def test_a_generator_in_a_thread_waits_when_it_is_too_far_ahead() -> None:
+async def test_a_generator_in_a_thread_waits_when_it_is_too_far_ahead() -> None:
     produced = 0
     stop = threading.Event()
 
@@ -279,33 +275,30 @@ def test_a_generator_in_a_thread_waits_when_it_is_too_far_ahead() -> None:
             produced += 1
             yield "."
 
-    async def main() -> int:
-        full, release = asyncio.Event(), asyncio.Event()
+    full, release = asyncio.Event(), asyncio.Event()
 
-        class Stuck(ListSink):
-            async def room(self) -> None:
-                full.set()
-                await release.wait()
+    class Stuck(ListSink):
+        async def room(self) -> None:
+            full.set()
+            await release.wait()
 
-        thread = Thread()
-        thread.new_sink = Stuck
-        task = asyncio.create_task(thread.run(agent))
-        await full.wait()
-        await until(lambda: produced >= 64)
-        for _ in range(1000):  # it could go on now, and must not
-            await asyncio.sleep(0)
-        standing = produced
-        stop.set()
-        release.set()
-        await task
-        return standing
-
-    assert asyncio.run(main()) <= 64 + 2
+    thread = Thread()
+    thread.new_sink = Stuck
+    task = asyncio.create_task(thread.run(agent))
+    await full.wait()
+    await until(lambda: produced >= 64)
+    for _ in range(1000):  # it could go on now, and must not
+        await asyncio.sleep(0)
+    standing = produced
+    stop.set()
+    release.set()
+    await task
+    assert standing <= 64 + 2
 
 
-def test_a_plain_function_that_returns_something_async_fails_with_the_reason_in_the_log(
+async def test_a_plain_function_that_returns_something_async_fails_with_the_reason_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outcome = run_agent(lambda run: async_generator(run))
+    outcome = await run_agent(lambda run: async_generator(run))
     assert outcome.last.code == "agent_error"
     assert "functools.partial" in caplog.text

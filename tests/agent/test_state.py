@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from typing import Any
 
@@ -18,23 +17,25 @@ from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
 from aguila.stream.json_values import json_equal
 from aguila.stream.writer import EventWriter
 
+pytestmark = pytest.mark.anyio
 
-def final_state(agent: Any, state: Any = None) -> tuple[Any, Outcome]:
+
+async def final_state(agent: Any, state: Any = None) -> tuple[Any, Outcome]:
     async def main() -> tuple[Any, Outcome]:
         thread = Thread(state=state)
         outcome = await thread.run(agent)
         return thread.conversation.state, outcome
 
-    return asyncio.run(main())
+    return await main()
 
 
-def test_a_change_in_place_is_a_delta_against_the_inputs_state() -> None:
+async def test_a_change_in_place_is_a_delta_against_the_inputs_state() -> None:
     async def agent(run: Any) -> None:
         run.state["count"] = 1
         await run.say("hello")
         run.state["items"].append("b")
 
-    state, outcome = final_state(agent, {"items": ["a"], "long": "x" * 200})
+    state, outcome = await final_state(agent, {"items": ["a"], "long": "x" * 200})
     assert state == {"items": ["a", "b"], "long": "x" * 200, "count": 1}
     assert [event.delta for event in outcome.of(StateDeltaEvent)] == [
         [{"op": "add", "path": "/count", "value": 1}],
@@ -43,40 +44,40 @@ def test_a_change_in_place_is_a_delta_against_the_inputs_state() -> None:
     assert outcome.types.index("STATE_DELTA") < outcome.types.index("TEXT_MESSAGE_START")
 
 
-def test_an_assigned_state_that_is_shorter_than_its_patch_is_a_snapshot() -> None:
+async def test_an_assigned_state_that_is_shorter_than_its_patch_is_a_snapshot() -> None:
     async def agent(run: Any) -> None:
         run.state = [1]
 
-    state, outcome = final_state(agent, {"a": 1, "b": 2})
+    state, outcome = await final_state(agent, {"a": 1, "b": 2})
     assert state == [1]
     assert [event.snapshot for event in outcome.of(StateSnapshotEvent)] == [[1]]
 
 
 @pytest.mark.parametrize("value", [None, 0, False, "", [], {}])
-def test_every_json_value_is_a_state(value: Any) -> None:
+async def test_every_json_value_is_a_state(value: Any) -> None:
     async def agent(run: Any) -> None:
         run.state = value
 
-    state, _ = final_state(agent, {"a": 1})
+    state, _ = await final_state(agent, {"a": 1})
     assert json_equal(state, value)
 
 
-def test_a_state_that_is_only_read_sends_nothing() -> None:
+async def test_a_state_that_is_only_read_sends_nothing() -> None:
     async def agent(run: Any) -> Any:
         yield str(run.state["a"])
         run.state["a"] = run.state["a"]
 
-    assert "STATE_DELTA" not in final_state(agent, {"a": 1})[1].types
+    assert "STATE_DELTA" not in (await final_state(agent, {"a": 1}))[1].types
 
 
-def test_true_and_one_are_different() -> None:
+async def test_true_and_one_are_different() -> None:
     async def agent(run: Any) -> None:
         run.state["a"] = True
 
-    assert final_state(agent, {"a": 1})[0]["a"] is True
+    assert (await final_state(agent, {"a": 1}))[0]["a"] is True
 
 
-def test_the_last_change_is_sent_before_the_end_on_every_path() -> None:
+async def test_the_last_change_is_sent_before_the_end_on_every_path() -> None:
     async def fails(run: Any) -> Any:
         yield "a"
         run.state["n"] = 1
@@ -92,10 +93,10 @@ def test_the_last_change_is_sent_before_the_end_on_every_path() -> None:
         run.state["n"] = 1
 
     for agent in (fails, asks, plain):
-        assert final_state(agent)[0] == {"n": 1}, agent
+        assert (await final_state(agent))[0] == {"n": 1}, agent
 
 
-def test_a_change_during_deltas_is_sent_at_most_every_20_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_deltas_is_sent_at_most_every_20_ms(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(shared_state.time, "monotonic", lambda: now)
 
@@ -108,12 +109,12 @@ def test_a_change_during_deltas_is_sent_at_most_every_20_ms(monkeypatch: pytest.
                 now += 1 / 128
                 await text.write(".")
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     changes = [event.delta[0]["value"] for event in outcome.of(StateDeltaEvent)]
     assert changes == [0, *range(3, 101, 3), 100]
 
 
-def test_a_patch_of_the_agents_own_changes_both_sides_and_is_not_sent_again() -> None:
+async def test_a_patch_of_the_agents_own_changes_both_sides_and_is_not_sent_again() -> None:
     async def agent(run: Any) -> None:
         state = run.state
         value = {"deep": [1]}
@@ -124,21 +125,21 @@ def test_a_patch_of_the_agents_own_changes_both_sides_and_is_not_sent_again() ->
         state["a"]["deep"].append(3)
         await run.say("x")
 
-    state, outcome = final_state(agent)
+    state, outcome = await final_state(agent)
     assert state == {"a": {"deep": [1, 3]}}
     assert len(outcome.of(StateDeltaEvent)) == 2
 
 
-def test_a_patch_that_does_not_apply_changes_nothing() -> None:
+async def test_a_patch_that_does_not_apply_changes_nothing() -> None:
     async def agent(run: Any) -> None:
         with pytest.raises(IllegalStep, match="SNAP-9"):
             await run.patch_state([{"op": "remove", "path": "/nothing"}])
         assert run.state == {"a": 1}
 
-    assert final_state(agent, {"a": 1})[1].types == ["RUN_STARTED", "RUN_FINISHED"]
+    assert (await final_state(agent, {"a": 1}))[1].types == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-def test_patches_do_not_compare_a_state_that_was_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_patches_do_not_compare_a_state_that_was_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("compared")
 
@@ -149,10 +150,10 @@ def test_patches_do_not_compare_a_state_that_was_never_read(monkeypatch: pytest.
             await run.patch_state([{"op": "add", "path": "/n", "value": n}])
             await run.say("x")
 
-    assert final_state(agent)[0] == {"n": 9}
+    assert (await final_state(agent))[0] == {"n": 9}
 
 
-def test_a_state_event_that_the_agent_yields_is_the_state_it_sees() -> None:
+async def test_a_state_event_that_the_agent_yields_is_the_state_it_sees() -> None:
     async def agent(run: Any) -> Any:
         run.state["a"] = 1
         yield StateSnapshotEvent(snapshot={"b": 1})
@@ -160,10 +161,10 @@ def test_a_state_event_that_the_agent_yields_is_the_state_it_sees() -> None:
         yield StateDeltaEvent(delta=[{"op": "add", "path": "/c", "value": 1}])
         run.state["d"] = run.state["c"] + 1
 
-    assert final_state(agent)[0] == {"b": 1, "c": 1, "d": 2}
+    assert (await final_state(agent))[0] == {"b": 1, "c": 1, "d": 2}
 
 
-def test_a_state_that_is_not_json_is_refused_where_it_is_sent_with_a_path() -> None:
+async def test_a_state_that_is_not_json_is_refused_where_it_is_sent_with_a_path() -> None:
     async def agent(run: Any) -> str:
         run.state["a"] = {"b": [1, {2, 3}]}
         with pytest.raises(EncodeError) as caught:
@@ -172,7 +173,7 @@ def test_a_state_that_is_not_json_is_refused_where_it_is_sent_with_a_path() -> N
         del run.state["a"]
         return "repaired"
 
-    assert final_state(agent)[1].text == "repaired"
+    assert (await final_state(agent))[1].text == "repaired"
 
 
 json_values = st.recursive(
@@ -184,7 +185,7 @@ json_values = st.recursive(
 
 @settings(max_examples=80, deadline=None)
 @given(start=json_values, states=st.lists(json_values, max_size=5), in_a_thread=st.booleans())
-def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[Any], in_a_thread: bool) -> None:
+async def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[Any], in_a_thread: bool) -> None:
     async def on_the_loop(run: Any) -> Any:
         for state in states:
             run.state = copy.deepcopy(state)
@@ -210,7 +211,7 @@ def test_the_client_always_ends_with_the_agents_state(start: Any, states: list[A
             expected["late"] = [1]
         elif isinstance(expected, list):
             expected.append({"late": 1})
-    state, _ = final_state(plain if in_a_thread else on_the_loop, start)
+    state, _ = await final_state(plain if in_a_thread else on_the_loop, start)
     assert json_equal(state, expected)
 
 
@@ -227,7 +228,7 @@ def states(sink: Any) -> list[Any]:
     ]
 
 
-def test_changes_are_sent_while_the_agent_waits_for_something_else() -> None:
+async def test_changes_are_sent_while_the_agent_waits_for_something_else() -> None:
     """Only the last value of a loop with other awaits was sent."""
     sink = Roomy()
     thread = Thread()
@@ -238,13 +239,13 @@ def test_changes_are_sent_while_the_agent_waits_for_something_else() -> None:
             run.state["n"] = n
             await until(lambda n=n: states(sink)[-1:] == [n])
 
-    outcome = asyncio.run(thread.run(agent))
+    outcome = await thread.run(agent)
     assert outcome.ending.outcome == "success"
     assert states(sink) == [1, 2, 3]
     assert thread.conversation.state == {"n": 3}
 
 
-def test_flush_sends_changes_at_once() -> None:
+async def test_flush_sends_changes_at_once() -> None:
     async def agent(run: Any) -> None:
         for n in range(3):
             run.state["n"] = n
@@ -257,7 +258,7 @@ def test_flush_sends_changes_at_once() -> None:
             run.flush()
 
     for each in (agent, in_thread):
-        outcome = run_agent(each)
+        outcome = await run_agent(each)
         assert [one.delta[0]["value"] for one in outcome.of(StateDeltaEvent)] == [0, 1, 2]
 
 
@@ -319,7 +320,7 @@ def test_an_expensive_comparison_makes_the_pause_longer(monkeypatch: pytest.Monk
     assert state.pause == pytest.approx(0.5)
 
 
-def test_an_agent_in_a_thread_sends_changes_at_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_in_a_thread_sends_changes_at_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_state, "MIN_PAUSE", 0.0)
     monkeypatch.setattr(shared_state, "_COST_FACTOR", 0)
 
@@ -328,11 +329,11 @@ def test_an_agent_in_a_thread_sends_changes_at_its_calls(monkeypatch: pytest.Mon
             run.state["n"] = n
             run.new_id("thing")  # a call that sends nothing itself
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert [one.delta[0]["value"] for one in outcome.of(StateDeltaEvent)] == [0, 1, 2]
 
 
-def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end(
+async def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sampled: list[None] = []
@@ -351,6 +352,6 @@ def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_its_end
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output_module.OutputMapper, "sample_state", sample)
-        outcome = asyncio.run(thread.run(agent))
+        outcome = await thread.run(agent)
     assert outcome.ending.outcome == "error"
     assert "/n" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
@@ -11,6 +10,8 @@ from agents import Thread
 
 from aguila import ToolError, tool
 from aguila.protocol import ToolCallResultEvent, ToolCallStartEvent
+
+pytestmark = pytest.mark.anyio
 
 
 class Till:
@@ -52,19 +53,16 @@ def pays_in_a_thread(run: Any) -> None:
 
 
 @agents_that(pays, pays_in_a_thread)
-def test_a_call_is_approved_and_made_once(agent: Any) -> None:
+async def test_a_call_is_approved_and_made_once(agent: Any) -> None:
     till.paid.clear()
 
-    async def main() -> list[Any]:
-        thread = Thread()
-        first = await thread.run(agent)
-        assert [each.reason for each in first.ending.interrupts] == ["tool_call"]
-        assert till.paid == []
-        second = await thread.resume(agent, {"approved": True})
-        third = await thread.resume(agent, "no")
-        return [first, second, third, thread.conversation.state]
-
-    first, second, third, state = asyncio.run(main())
+    thread = Thread()
+    first = await thread.run(agent)
+    assert [each.reason for each in first.ending.interrupts] == ["tool_call"]
+    assert till.paid == []
+    second = await thread.resume(agent, {"approved": True})
+    third = await thread.resume(agent, "no")
+    first, second, third, state = [first, second, third, thread.conversation.state]
     assert till.paid == [5]
     assert [len(each.of(ToolCallStartEvent)) for each in (first, second, third)] == [1, 0, 0]
     assert [results(each) for each in (first, second, third)] == [[], ["paid 5"], []]
@@ -72,15 +70,14 @@ def test_a_call_is_approved_and_made_once(agent: Any) -> None:
 
 
 @agents_that(pays, pays_in_a_thread)
-def test_a_refused_call_is_not_made(agent: Any) -> None:
+async def test_a_refused_call_is_not_made(agent: Any) -> None:
     till.paid.clear()
 
-    async def main() -> Any:
-        thread = Thread()
-        await thread.run(agent)
-        return await thread.resume(agent, {"approved": False, "reason": "too much"})
-
-    assert results(asyncio.run(main())) == ["The user did not allow this call. Reason: too much"]
+    thread = Thread()
+    await thread.run(agent)
+    assert results(await thread.resume(agent, {"approved": False, "reason": "too much"})) == [
+        "The user did not allow this call. Reason: too much"
+    ]
     assert till.paid == []
 
 
@@ -105,15 +102,15 @@ def breaks_things_in_a_thread(run: Any) -> None:
 
 
 @agents_that(breaks_things, breaks_things_in_a_thread)
-def test_failures_are_results_that_show_no_internals(agent: Any) -> None:
-    outcome = asyncio.run(Thread().run(agent))
+async def test_failures_are_results_that_show_no_internals(agent: Any) -> None:
+    outcome = await Thread().run(agent)
     assert outcome.ending.outcome == "success"
     told, failed, unfit = results(outcome)
     assert (told, failed) == ("Try another way.", "The tool failed.")
     assert "do not fit" in unfit
 
 
-def test_functions_are_called_in_the_right_thread() -> None:
+async def test_functions_are_called_in_the_right_thread() -> None:
     seen: dict[str, int] = {}
 
     @tool
@@ -132,17 +129,17 @@ def test_functions_are_called_in_the_right_thread() -> None:
         run.call_tool(plain)
         run.call_tool(on_loop)
 
-    outcome = asyncio.run(Thread().run(agent))
+    outcome = await Thread().run(agent)
     assert outcome.text == "from the tool"
     assert seen["plain"] == seen["agent"]
     assert seen["on_loop"] == threading.get_ident()
 
 
-def test_a_tool_may_stand_for_its_name() -> None:
+async def test_a_tool_may_stand_for_its_name() -> None:
     async def agent(run: Any) -> None:
         call = await run.tool_call(till.pay, {"amount": 1})
         await call.result("done")
         await run.approve(till.pay, {"amount": 2})
 
-    outcome = asyncio.run(Thread().run(agent))
+    outcome = await Thread().run(agent)
     assert [event.tool_call_name for event in outcome.of(ToolCallStartEvent)] == ["pay", "pay"]

@@ -5,7 +5,6 @@ They are made by this test with AGUILA_WRITE_CAPTURES=1, and compared without.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -33,6 +32,8 @@ from aguila.chat import (
 )
 from aguila.client import ChatResponse
 from aguila.protocol import SubagentFinishedEvent, SubagentStartedEvent, TokenUsage
+
+pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).parent / "capture"
 PIXEL = b"\x89PNG\r\n\x1a\n"
@@ -225,8 +226,8 @@ NAMES = list(scenarios())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_turn_passes_the_eight_points_as_captured(name: str) -> None:
-    found = asyncio.run(capture(scenarios()[name]))
+async def test_a_turn_passes_the_eight_points_as_captured(name: str) -> None:
+    found = await capture(scenarios()[name])
     path = FOLDER / f"{name}.json"
     if os.environ.get("AGUILA_WRITE_CAPTURES") == "1":
         path.write_text(pretty(found) + "\n")

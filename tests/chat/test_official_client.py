@@ -37,12 +37,18 @@ from aguila.protocol import (
 )
 from aguila.stream import consume
 
+pytestmark = pytest.mark.anyio
+
+
 COUNT = 250
 HISTORY: list[Message] = [
     UserMessage(id="u", content="hi"),
     AssistantMessage(id="a", tool_calls=[ToolCall(id="done", function=FunctionCall(name="f", arguments="{}"))]),
     ToolMessage(id="t", tool_call_id="done", content="x"),
 ]
+
+
+Pairs = list[tuple[list[Event], dict[str, Any]]]
 
 
 def content(rng: random.Random) -> Content:
@@ -77,9 +83,9 @@ def updates(seed: int) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def read_by_both() -> list[tuple[list[Event], dict[str, Any]]]:
+async def read_by_both() -> Pairs:
     sse = SSEEncoder()
-    runs = [stream(updates(seed), run_input(*HISTORY), warn=[].append) for seed in range(COUNT)]
+    runs = [await stream(updates(seed), run_input(*HISTORY), warn=[].append) for seed in range(COUNT)]
     lines = [
         json.dumps(
             {
@@ -94,11 +100,11 @@ def read_by_both() -> list[tuple[list[Event], dict[str, Any]]]:
     return list(zip(runs, map(json.loads, answers), strict=True))
 
 
-def test_the_official_client_accepts_every_stream(read_by_both: list[tuple[list[Event], dict[str, Any]]]) -> None:
+async def test_the_official_client_accepts_every_stream(read_by_both: Pairs) -> None:
     assert [answer["error"] for _, answer in read_by_both if answer["verdict"] != "accepted"] == []
 
 
-def test_it_holds_the_conversation_that_we_hold(read_by_both: list[tuple[list[Event], dict[str, Any]]]) -> None:
+async def test_it_holds_the_conversation_that_we_hold(read_by_both: Pairs) -> None:
     interrupted = 0
     for events, answer in read_by_both:
         conversation = consume(events, messages=HISTORY)
@@ -109,7 +115,9 @@ def test_it_holds_the_conversation_that_we_hold(read_by_both: list[tuple[list[Ev
     assert 0 < interrupted < COUNT
 
 
-def test_what_it_sends_back_is_a_history_that_we_read(read_by_both: list[tuple[list[Event], dict[str, Any]]]) -> None:
+async def test_what_it_sends_back_is_a_history_that_we_read(
+    read_by_both: list[tuple[list[Event], dict[str, Any]]],
+) -> None:
     for _, answer in read_by_both:
         messages = decode(encode(answer["messages"]), list[Message], strict=True)
         assert len(as_chat_messages(messages)) == len(messages)

@@ -88,6 +88,9 @@ from aguila.protocol.legacy import (
     ThinkingTextMessageStartEvent,
 )
 
+pytestmark = pytest.mark.anyio
+
+
 PNG = base64.b64encode(b"\x89PNG").decode()
 RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", '{"a":1}', '"quoted"']
 
@@ -95,9 +98,9 @@ RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", 
 # 3475
 
 
-def test_3475_one_thread_id_key_is_written_and_the_old_one_is_read() -> None:
+async def test_3475_one_thread_id_key_is_written_and_the_old_one_is_read() -> None:
     assert (THREAD_ID, RUN_ID) == ("ag_ui_thread_id", "ag_ui_run_id")
-    updates = updates_of(stream([said(TextContent("hi"))]))
+    updates = await updates_of(await stream([said(TextContent("hi"))]))
     for update in updates:
         assert thread_id_of(update.additional_properties) == "thread"
         assert run_id_of(update.additional_properties) == "run"
@@ -124,14 +127,14 @@ def test_3365_a_tool_message_keeps_its_id(content: str) -> None:
 
 
 @pytest.mark.parametrize("content", RESULTS)
-def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> None:
+async def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> None:
     event = ToolCallResultEvent(message_id="m", tool_call_id="c", content=content)
-    [update] = updates_of([event])
+    [update] = await updates_of([event])
     [result] = update.contents
     assert isinstance(result, FunctionResultContent)
     assert (result.call_id, result.result) == ("c", content)
     result.parsed_result  # noqa: B018 - never raises
-    [again] = of(ToolCallResultEvent, stream([said(result, role="tool")]))
+    [again] = of(ToolCallResultEvent, await stream([said(result, role="tool")]))
     assert (again.tool_call_id, again.content) == ("c", content)
     message = ToolMessage(id="t", tool_call_id="c", content=content)
     assert as_agui_messages(as_chat_messages([message])) == [message]
@@ -140,22 +143,22 @@ def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> No
 # 2637
 
 
-def test_2637_a_call_from_an_update_without_message_id_has_no_parent() -> None:
-    [start] = of(ToolCallStartEvent, stream([said(FunctionCallContent("c", "f", "{}"))]))
+async def test_2637_a_call_from_an_update_without_message_id_has_no_parent() -> None:
+    [start] = of(ToolCallStartEvent, await stream([said(FunctionCallContent("c", "f", "{}"))]))
     assert b"parentMessageId" not in encode_event(start)
-    [start] = of(ToolCallStartEvent, stream([said(FunctionCallContent("c", "f", "{}"), message_id="m")]))
+    [start] = of(ToolCallStartEvent, await stream([said(FunctionCallContent("c", "f", "{}"), message_id="m")]))
     assert start.parent_message_id == "m"
 
 
-def test_2637_a_null_parent_is_read_as_absent() -> None:
+async def test_2637_a_null_parent_is_read_as_absent() -> None:
     notices: list[Notice] = []
     raw = {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "f", "parentMessageId": None}
-    [update] = updates_of([raw], warn=notices.append)
+    [update] = await updates_of([raw], warn=notices.append)
     assert update.raw_representation == ToolCallStartEvent(tool_call_id="c", tool_call_name="f")
     assert update.message_id is None
 
 
-def test_2637_nothing_the_mapping_writes_has_a_null_in_an_optional_place() -> None:
+async def test_2637_nothing_the_mapping_writes_has_a_null_in_an_optional_place() -> None:
     updates = [
         said(ReasoningContent("a", "sig")),
         said(TextContent("b")),
@@ -164,7 +167,7 @@ def test_2637_nothing_the_mapping_writes_has_a_null_in_an_optional_place() -> No
         CustomEvent(name="x", value=None),
         StateSnapshotEvent(snapshot={"k": None}),
     ]
-    written = [encode_event(event) for event in stream(updates)]
+    written = [encode_event(event) for event in await stream(updates)]
     assert [line for line in written if b"null" in line] == [
         b'{"type":"CUSTOM","name":"x","value":null}',
         b'{"type":"STATE_SNAPSHOT","snapshot":{"k":null}}',
@@ -249,27 +252,27 @@ YIELDED: list[list[Event]] = [
 
 
 @pytest.mark.parametrize("events", YIELDED, ids=lambda events: events[0].type.lower())
-def test_2558_every_event_reaches_the_wire_whichever_way_it_is_yielded(events: list[Event]) -> None:
-    directly = stream(events)
+async def test_2558_every_event_reaches_the_wire_whichever_way_it_is_yielded(events: list[Event]) -> None:
+    directly = await stream(events)
     assert inner(directly) == events
-    assert stream([ChatUpdate(raw_representation=event) for event in events]) == directly
-    assert stream([said(event_content.create(event)) for event in events]) == directly
+    assert await stream([ChatUpdate(raw_representation=event) for event in events]) == directly
+    assert await stream([said(event_content.create(event)) for event in events]) == directly
     written = [encode_event(event) for event in inner(directly)]
     assert written == [event_content.create(event).data for event in events]
     # and the client surfaces it with the event attached
-    assert [update.raw_representation for update in updates_of(directly)] == directly
+    assert [update.raw_representation for update in await updates_of(directly)] == directly
 
 
 # 2619
 
 
-def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() -> None:
+async def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() -> None:
     updates = [
         said(ReasoningContent("a"), message_id="shared"),
         said(ReasoningContent("b"), message_id="shared"),
         said(TextContent("c"), message_id="shared"),
     ]
-    assert inner(stream(updates)) == [
+    assert inner(await stream(updates)) == [
         ReasoningStartEvent(message_id="new-0"),
         ReasoningMessageStartEvent(message_id="new-0"),
         ReasoningMessageContentEvent(message_id="new-0", delta="a"),
@@ -282,9 +285,9 @@ def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() -> Non
     ]
 
 
-def test_2619_encrypted_reasoning_has_no_empty_content() -> None:
+async def test_2619_encrypted_reasoning_has_no_empty_content() -> None:
     secret = ReasoningContent("", "sig", additional_properties={"ag_ui_encrypted_value_type": "x/1"})
-    events = inner(stream([said(secret)]))
+    events = inner(await stream([said(secret)]))
     assert of(ReasoningMessageContentEvent, events) == []
     [value] = of(ReasoningEncryptedValueEvent, events)
     assert (value.encrypted_value, value.encrypted_value_type) == ("sig", "x/1")
@@ -292,7 +295,7 @@ def test_2619_encrypted_reasoning_has_no_empty_content() -> None:
     assert value.entity_id == of(ReasoningMessageStartEvent, events)[0].message_id
 
 
-def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
+async def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
     thinking = [
         ThinkingStartEvent(),
         ThinkingTextMessageStartEvent(),
@@ -301,7 +304,7 @@ def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
         ThinkingEndEvent(),
     ]
     notices: list[Notice] = []
-    updates = updates_of(thinking, warn=notices.append, new_id=iter(["r1", "r2"]).__next__)
+    updates = await updates_of(thinking, warn=notices.append, new_id=iter(["r1", "r2"]).__next__)
     events: list[Any] = [update.raw_representation for update in updates]
     assert [event.type for event in events] == [
         EventType.REASONING_START,
@@ -315,20 +318,20 @@ def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
     assert len(notices) == 1
 
 
-def test_2619_reasoning_in_the_history_of_turn_two_is_no_error() -> None:
+async def test_2619_reasoning_in_the_history_of_turn_two_is_no_error() -> None:
     history: list[Message] = [
         UserMessage(id="u", content="hi"),
         ReasoningMessage(id="r", content="hm", encrypted_value="sig"),
         AssistantMessage(id="a", content="hello"),
     ]
     assert [type(m.contents[0]) for m in as_chat_messages(history)] == [TextContent, ReasoningContent, TextContent]
-    assert inner(stream([said(TextContent("again"))], run_input(*history)))
+    assert inner(await stream([said(TextContent("again"))], run_input(*history)))
 
 
 # 2510
 
 
-def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles() -> None:
+async def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles() -> None:
     snapshot = MessagesSnapshotEvent(
         messages=[
             SystemMessage(id="1", content="s"),
@@ -340,7 +343,9 @@ def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles(
             ActivityMessage(id="7", activity_type="plan", content={}),
         ]
     )
-    [update] = [u for u in updates_of(stream([snapshot])) if isinstance(u.raw_representation, MessagesSnapshotEvent)]
+    [update] = [
+        u for u in await updates_of(await stream([snapshot])) if isinstance(u.raw_representation, MessagesSnapshotEvent)
+    ]
     assert update.raw_representation == snapshot
 
 
@@ -464,8 +469,8 @@ def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_written_in_
 # the neighbours
 
 
-def test_3433_text_without_a_provider_id_gets_one_stable_id_per_message() -> None:
-    events = stream([said(TextContent("a")), said(TextContent("b")), "c", said(TextContent("d"), role="user")])
+async def test_3433_text_without_a_provider_id_gets_one_stable_id_per_message() -> None:
+    events = await stream([said(TextContent("a")), said(TextContent("b")), "c", said(TextContent("d"), role="user")])
     assert [e.message_id for e in of(TextMessageStartEvent, events)] == ["new-0", "new-1"]
     assert [(e.message_id, e.delta) for e in of(TextMessageContentEvent, events)] == [
         ("new-0", "a"),
@@ -475,21 +480,21 @@ def test_3433_text_without_a_provider_id_gets_one_stable_id_per_message() -> Non
     ]
 
 
-def test_3962_parallel_results_never_share_a_message_id() -> None:
+async def test_3962_parallel_results_never_share_a_message_id() -> None:
     results = said(FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b"), role="tool", message_id="t")
-    events = of(ToolCallResultEvent, stream([results, said(FunctionResultContent("c3", "c"), message_id="t")]))
+    events = of(ToolCallResultEvent, await stream([results, said(FunctionResultContent("c3", "c"), message_id="t")]))
     assert [e.message_id for e in events] == ["t", "new-0", "new-1"]
 
 
-def test_6015_an_id_that_was_made_up_is_no_parent() -> None:
+async def test_6015_an_id_that_was_made_up_is_no_parent() -> None:
     updates = [
         said(TextContent("let me see")),  # without an id: it gets one
         said(FunctionCallContent("c1", "f", "{}"), FunctionCallContent("c2", "f", "{}")),
     ]
-    assert [e.parent_message_id for e in of(ToolCallStartEvent, stream(updates))] == [None, None]
+    assert [e.parent_message_id for e in of(ToolCallStartEvent, await stream(updates))] == [None, None]
 
 
-def test_6015_text_after_a_result_is_a_new_message_though_the_provider_has_one_id_for_all() -> None:
+async def test_6015_text_after_a_result_is_a_new_message_though_the_provider_has_one_id_for_all() -> None:
     updates = [
         said(TextContent("looking"), message_id="m"),
         said(FunctionCallContent("c1", "f", "{}"), message_id="m"),
@@ -497,13 +502,13 @@ def test_6015_text_after_a_result_is_a_new_message_though_the_provider_has_one_i
         said(TextContent("found"), message_id="m"),
         said(FunctionCallContent("c2", "f", "{}"), message_id="m"),
     ]
-    events = stream(updates)
+    events = await stream(updates)
     assert [e.message_id for e in of(TextMessageStartEvent, events)] == ["m", "new-1"]
     assert [e.message_id for e in of(ToolCallResultEvent, events)] == ["new-0"]
     assert [e.parent_message_id for e in of(ToolCallStartEvent, events)] == ["m", None]
 
 
-def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing(
+async def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def agent() -> AsyncIterator[ChatUpdate]:
@@ -511,7 +516,7 @@ def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing
         raise RuntimeError("password=hunter2")
 
     with caplog.at_level(logging.ERROR, "aguila"):
-        events = stream(agent())
+        events = await stream(agent())
     assert [e.type for e in events] == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
     assert events[-1] == RunErrorEvent(message="The agent failed.", code="agent_error")
     assert b"hunter2" not in b"".join(encode_event(e) for e in events)
@@ -546,51 +551,53 @@ def test_2447_canonical_media_are_carried_both_ways(part: Any, kind: type[Any]) 
 
 
 @pytest.mark.parametrize("message", ["", "quota exceeded"])
-def test_880_an_error_always_has_a_message(message: str) -> None:
-    events = stream([said(ErrorContent(message, "quota"))])
+async def test_880_an_error_always_has_a_message(message: str) -> None:
+    events = await stream([said(ErrorContent(message, "quota"))])
     assert isinstance(error := events[-1], RunErrorEvent)
     assert error.message == (message or "The run failed.")
     assert error.code == "quota"
 
 
-def test_880_the_failure_of_a_run_elsewhere_is_told_in_its_own_words() -> None:
+async def test_880_the_failure_of_a_run_elsewhere_is_told_in_its_own_words() -> None:
     async def agent() -> AsyncIterator[ChatUpdate]:
         raise RunFailed("the model is overloaded", code="overloaded")
         yield
 
-    assert stream(agent())[-1] == RunErrorEvent(message="the model is overloaded", code="overloaded")
+    assert (await stream(agent()))[-1] == RunErrorEvent(message="the model is overloaded", code="overloaded")
 
 
-def test_7429_ids_of_a_provider_never_replace_those_of_the_request() -> None:
+async def test_7429_ids_of_a_provider_never_replace_those_of_the_request() -> None:
     theirs: list[Event] = [
         RunStartedEvent(thread_id="their-thread", run_id="their-run", protocol_version="1.0"),
         TextMessageStartEvent(message_id="m"),
         TextMessageEndEvent(message_id="m"),
         RunFinishedEvent(thread_id="their-thread", run_id="their-run", result=1),
     ]
-    events = stream(updates_of(theirs), run_input())
+    events = await stream(await updates_of(theirs), run_input())
     assert isinstance(start := events[0], RunStartedEvent)
     assert isinstance(finish := events[-1], RunFinishedEvent)
     assert (start.thread_id, start.run_id) == (finish.thread_id, finish.run_id) == ("thread", "run")
     assert finish.result == 1
 
 
-def test_7629_a_whole_history_is_sent_and_the_thread_id_is_on_every_update() -> None:
+async def test_7629_a_whole_history_is_sent_and_the_thread_id_is_on_every_update() -> None:
     turn = [ChatMessage("user", "a"), ChatMessage("assistant", "b"), ChatMessage("user", "c")]
     assert len(as_agui_messages(turn)) == 3
-    assert {u.additional_properties["ag_ui_thread_id"] for u in updates_of(stream(["x"]))} == {"thread"}
+    assert {u.additional_properties["ag_ui_thread_id"] for u in await updates_of(await stream(["x"]))} == {"thread"}
 
 
-def test_a_run_that_leaves_calls_to_the_front_end_lists_them() -> None:
+async def test_a_run_that_leaves_calls_to_the_front_end_lists_them() -> None:
     """FT-3."""
-    events = stream([said(FunctionCallContent("c1", "f"), FunctionCallContent("c2", "f"), FunctionResultContent("c1"))])
+    events = await stream(
+        [said(FunctionCallContent("c1", "f"), FunctionCallContent("c2", "f"), FunctionResultContent("c1"))]
+    )
     assert isinstance(finish := events[-1], RunFinishedEvent)
     assert finish.outcome == RunFinishedSuccessOutcome(pending_tool_call_ids=["c2"])
 
 
-def test_an_approval_names_its_call() -> None:
+async def test_an_approval_names_its_call() -> None:
     call = FunctionCallContent("c", "pay", '{"eur": 5}')
-    events = stream([said(ApprovalRequestContent("i", call, message="Pay?"))])
+    events = await stream([said(ApprovalRequestContent("i", call, message="Pay?"))])
     assert [e.type for e in events][1:-1] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
-    question = updates_of(events)[-1].contents
+    question = (await updates_of(events))[-1].contents
     assert question == [ApprovalRequestContent("i", call, message="Pay?")]

@@ -75,6 +75,8 @@ from aguila.protocol import (
 )
 from aguila.stream import EventWriter, consume
 
+pytestmark = pytest.mark.anyio
+
 A = "assistant"
 
 
@@ -87,12 +89,12 @@ def call_message(call_id: str, name: str = "f") -> AssistantMessage:
 # the run
 
 
-def test_a_run_begins_at_once_and_ends_in_success() -> None:
-    assert [e.type for e in stream([])] == ["RUN_STARTED", "RUN_FINISHED"]
+async def test_a_run_begins_at_once_and_ends_in_success() -> None:
+    assert [e.type for e in await stream([])] == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
-    assert inner(stream(["Hello ", "", said(TextContent("")), "world"])) == [
+async def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
+    assert inner(await stream(["Hello ", "", said(TextContent("")), "world"])) == [
         TextMessageStartEvent(message_id="new-0"),
         TextMessageContentEvent(message_id="new-0", delta="Hello "),
         TextMessageContentEvent(message_id="new-0", delta="world"),
@@ -100,25 +102,25 @@ def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
     ]
 
 
-def test_messages_and_bare_contents_are_updates_too() -> None:
+async def test_messages_and_bare_contents_are_updates_too() -> None:
     whole = ChatMessage(A, "one", message_id="m", author_name="bot")
-    events = inner(stream([whole, TextContent("two")]))
+    events = inner(await stream([whole, TextContent("two")]))
     assert events[0] == TextMessageStartEvent(message_id="m", name="bot")
     assert [e.delta for e in of(TextMessageContentEvent, events)] == ["one", "two"]
 
 
-def test_whole_messages_are_messages_of_their_own_though_nobody_named_them() -> None:
-    events = stream(["zero", ChatMessage(A, "one"), ChatMessage(A, "two"), "three"])
+async def test_whole_messages_are_messages_of_their_own_though_nobody_named_them() -> None:
+    events = await stream(["zero", ChatMessage(A, "one"), ChatMessage(A, "two"), "three"])
     assert [m.content for m in consume(events).messages] == ["zero", "one", "two", "three"]
 
 
-def test_text_goes_on_under_its_id_after_a_call() -> None:
+async def test_text_goes_on_under_its_id_after_a_call() -> None:
     updates = [
         said(TextContent("a"), message_id="m"),
         said(FunctionCallContent("c", "f", "{}"), message_id="m"),
         said(TextContent("b"), message_id="m"),
     ]
-    conversation = consume(stream(updates))
+    conversation = consume(await stream(updates))
     assert conversation.messages == [
         AssistantMessage(
             id="m", content="ab", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))]
@@ -126,9 +128,9 @@ def test_text_goes_on_under_its_id_after_a_call() -> None:
     ]
 
 
-def test_an_id_that_the_history_has_is_not_used_again() -> None:
+async def test_an_id_that_the_history_has_is_not_used_again() -> None:
     history = [UserMessage(id="m", content="hi"), call_message("c"), ToolMessage(id="t", tool_call_id="c", content="")]
-    events = stream(
+    events = await stream(
         [
             said(TextContent("a"), message_id="m"),
             said(FunctionCallContent("c", "f", "{}"), message_id="m"),
@@ -142,14 +144,14 @@ def test_an_id_that_the_history_has_is_not_used_again() -> None:
     assert of(ToolCallResultEvent, events)[0].message_id == "new-2"
 
 
-def test_a_message_that_is_not_the_assistants_is_no_parent() -> None:
+async def test_a_message_that_is_not_the_assistants_is_no_parent() -> None:
     updates = [said(TextContent("a"), FunctionCallContent("c", "f"), role="user", message_id="m")]
-    assert of(ToolCallStartEvent, stream(updates))[0].parent_message_id is None
+    assert of(ToolCallStartEvent, await stream(updates))[0].parent_message_id is None
 
 
-def test_a_call_that_the_thread_has_is_not_sent_again_but_answered() -> None:
+async def test_a_call_that_the_thread_has_is_not_sent_again_but_answered() -> None:
     updates = [said(FunctionCallContent("c", "f", "{}")), said(FunctionResultContent("c", "r"), role="tool")]
-    events = inner(stream(updates, run_input(call_message("c"))))
+    events = inner(await stream(updates, run_input(call_message("c"))))
     assert [e.type for e in events] == ["TOOL_CALL_RESULT"]
     assert of(ToolCallResultEvent, events)[0].tool_call_id == "c"
 
@@ -161,7 +163,7 @@ def piece(call_id: str, arguments: str, name: str = "") -> FunctionCallContent:
     return FunctionCallContent(call_id, name, arguments, is_complete=False)
 
 
-def test_parallel_calls_are_streamed_interleaved() -> None:
+async def test_parallel_calls_are_streamed_interleaved() -> None:
     updates = [
         said(piece("c1", "", "f")),
         said(piece("c2", '{"b"', "g")),
@@ -169,7 +171,7 @@ def test_parallel_calls_are_streamed_interleaved() -> None:
         said(FunctionCallContent("c1", "f", '{"a":1}')),
         said(FunctionCallContent("c2", "g", '{"b":2}')),
     ]
-    assert inner(stream(updates)) == [
+    assert inner(await stream(updates)) == [
         ToolCallStartEvent(tool_call_id="c1", tool_call_name="f"),
         ToolCallStartEvent(tool_call_id="c2", tool_call_name="g"),
         ToolCallArgsEvent(tool_call_id="c2", delta='{"b"'),
@@ -180,36 +182,40 @@ def test_parallel_calls_are_streamed_interleaved() -> None:
     ]
 
 
-def test_a_complete_call_is_never_sent_twice() -> None:
+async def test_a_complete_call_is_never_sent_twice() -> None:
     """P21: some frameworks yield the pieces, then the whole, then the whole again."""
     whole = said(FunctionCallContent("c", "f", "{}"))
-    assert [e.type for e in inner(stream([whole, whole]))] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+    assert [e.type for e in inner(await stream([whole, whole]))] == [
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+    ]
 
 
-def test_a_whole_that_contradicts_its_pieces_is_reported_and_the_pieces_stand() -> None:
+async def test_a_whole_that_contradicts_its_pieces_is_reported_and_the_pieces_stand() -> None:
     notices: list[Notice] = []
     updates = [said(piece("c", '{"a', "f")), said(FunctionCallContent("c", "f", '{ "a": 1}'))]
-    events = inner(stream(updates, warn=notices.append))
+    events = inner(await stream(updates, warn=notices.append))
     assert [e.delta for e in of(ToolCallArgsEvent, events)] == ['{"a']
     assert [n.rule for n in notices] == ["TOOL-3"]
 
 
-def test_a_result_ends_its_call() -> None:
+async def test_a_result_ends_its_call() -> None:
     updates = [said(piece("c", "{}", "f")), said(FunctionResultContent("c", "r"), role="tool")]
-    assert [e.type for e in inner(stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    assert [e.type for e in inner(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
-def test_a_first_piece_without_a_name_cannot_be_expressed() -> None:
-    assert stream([said(piece("c", "{}"))])[-1] == RunErrorEvent(
+async def test_a_first_piece_without_a_name_cannot_be_expressed() -> None:
+    assert (await stream([said(piece("c", "{}"))]))[-1] == RunErrorEvent(
         message="the first piece of call 'c' has no tool name", code="unmappable_content"
     )
 
 
-def test_a_calls_artefact_follows_its_start() -> None:
+async def test_a_calls_artefact_follows_its_start() -> None:
     call = FunctionCallContent(
         "c", "f", "{}", additional_properties={"ag_ui_encrypted_value": "thought", "ag_ui_metadata": {"k": 1}}
     )
-    conversation = consume(stream([said(call)]))
+    conversation = consume(await stream([said(call)]))
     [message] = conversation.messages
     assert isinstance(message, AssistantMessage)
     assert message.tool_calls is not None
@@ -218,12 +224,12 @@ def test_a_calls_artefact_follows_its_start() -> None:
     )
 
 
-def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> None:
+async def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> None:
     def thought(text: str, sig: str | None, own: str) -> ReasoningContent:
         return ReasoningContent(text, sig, additional_properties={"ag_ui_content_id": own})
 
     conversation = consume(
-        stream([said(thought("a", None, "rs_1"), thought("b", "s1", "rs_1"), thought("", "s2", "rs_2"))])
+        await stream([said(thought("a", None, "rs_1"), thought("b", "s1", "rs_1"), thought("", "s2", "rs_2"))])
     )
     assert conversation.messages == [
         ReasoningMessage(id="rs_1", content="ab", encrypted_value="s1"),
@@ -234,21 +240,21 @@ def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> None:
 # subagents
 
 
-def test_subagents_speak_beside_each_other() -> None:
+async def test_subagents_speak_beside_each_other() -> None:
     one = {"ag_ui_subagent_run_id": "s1"}
     two = {"ag_ui_subagent_run_id": "s2"}
     updates = [said(TextContent(t), **tag) for t, tag in (("a", one), ("b", two), ("c", one), ("d", two), ("e", {}))]
-    messages: list[Any] = consume(stream(updates)).messages
+    messages: list[Any] = consume(await stream(updates)).messages
     assert [(m.content, m.subagent_run_id) for m in messages] == [("ac", "s1"), ("bd", "s2"), ("e", None)]
 
 
-def test_updates_say_which_subagent_they_come_from() -> None:
-    events = stream([said(TextContent("a"), ag_ui_subagent_run_id="s1")])
-    [update] = [u for u in updates_of(events) if u.text == "a"]
+async def test_updates_say_which_subagent_they_come_from() -> None:
+    events = await stream([said(TextContent("a"), ag_ui_subagent_run_id="s1")])
+    [update] = [u for u in await updates_of(events) if u.text == "a"]
     assert update.additional_properties["ag_ui_subagent_run_id"] == "s1"
 
 
-def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
+async def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
     tag = {"ag_ui_subagent_run_id": "s"}
     updates = [
         SubagentStartedEvent(subagent_run_id="s", name="helper"),
@@ -257,7 +263,7 @@ def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
         SubagentFinishedEvent(subagent_run_id="s"),
         said(FunctionResultContent("c", "r"), role="tool"),
     ]
-    assert [e.type for e in inner(stream(updates))][-4:] == [
+    assert [e.type for e in inner(await stream(updates))][-4:] == [
         "TOOL_CALL_ARGS", "TOOL_CALL_END", "SUBAGENT_FINISHED", "TOOL_CALL_RESULT",
     ]  # fmt: skip
 
@@ -265,29 +271,29 @@ def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
 # usage, errors, questions
 
 
-def test_usage_is_added_up_and_told_at_the_end() -> None:
+async def test_usage_is_added_up_and_told_at_the_end() -> None:
     one = UsageContent(TokenUsage(model="m", input_tokens=1, output_tokens=2))
     two = UsageContent(TokenUsage(model="m", input_tokens=10))
     for last, kind in ((said(), RunFinishedEvent), (said(ErrorContent("no"), two), RunErrorEvent)):
-        event: Any = stream([said(one), said(two) if kind is RunFinishedEvent else said(), last])[-1]
+        event: Any = (await stream([said(one), said(two) if kind is RunFinishedEvent else said(), last]))[-1]
         assert isinstance(event, kind)
         assert event.usage == [TokenUsage(model="m", input_tokens=11, output_tokens=2)]
-        contents = updates_of([event])[0].contents
+        contents = (await updates_of([event]))[0].contents
         assert UsageContent(TokenUsage(model="m", input_tokens=11, output_tokens=2)) in contents
 
 
-def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_that_contents_brought() -> None:
+async def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_that_contents_brought() -> None:
     finish = RunFinishedEvent(thread_id="thread", run_id="run", result=1)
     spent, asked = UsageContent(TokenUsage(output_tokens=1)), InterruptRequestContent("i")
-    last: Any = stream([said(spent), finish])[-1]
+    last: Any = (await stream([said(spent), finish]))[-1]
     assert (last.usage, last.result) == ([TokenUsage(output_tokens=1)], 1)
-    last = stream([said(asked), finish])[-1]
+    last = (await stream([said(asked), finish]))[-1]
     assert [i.id for i in last.outcome.interrupts] == ["i"]
     own = replace(finish, usage=[TokenUsage(output_tokens=5)], outcome=RunFinishedCancelledOutcome())
-    assert stream([said(spent, asked), own])[-1] == own
+    assert (await stream([said(spent, asked), own]))[-1] == own
 
 
-def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
+async def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
     asked: list[int] = []
 
     async def agent() -> AsyncIterator[ChatUpdate]:
@@ -298,13 +304,13 @@ def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
         finally:
             asked.append(-1)
 
-    events = stream(agent())
+    events = await stream(agent())
     assert asked == [0, -1]
     assert events[-1] == RunErrorEvent(message="quota", code="429")
-    assert updates_of(events)[-1].contents == [ErrorContent("quota", "429")]
+    assert (await updates_of(events))[-1].contents == [ErrorContent("quota", "429")]
 
 
-def test_questions_end_the_run_with_an_interrupt_and_come_back_as_questions() -> None:
+async def test_questions_end_the_run_with_an_interrupt_and_come_back_as_questions() -> None:
     gated = FunctionCallContent("c", "pay", '{"eur":5}')
     questions = [
         ApprovalRequestContent("i1", gated, message="Pay?", response_schema={"type": "object"}, expires_at="2030"),
@@ -316,7 +322,7 @@ def test_questions_end_the_run_with_an_interrupt_and_come_back_as_questions() ->
         ),
         InterruptRequestContent("i3", "tool_call"),
     ]
-    events = stream([said(TextContent("one moment")), said(*questions)])
+    events = await stream([said(TextContent("one moment")), said(*questions)])
     assert isinstance(finish := events[-1], RunFinishedEvent)
     assert isinstance(finish.outcome, RunFinishedInterruptOutcome)
     assert [i.id for i in finish.outcome.interrupts] == ["i1", "i2", "i3"]
@@ -328,25 +334,25 @@ def test_questions_end_the_run_with_an_interrupt_and_come_back_as_questions() ->
         response_schema={"type": "object"},
         expires_at="2030",
     )
-    assert updates_of(events)[-1].contents == questions
+    assert (await updates_of(events))[-1].contents == questions
 
 
-def test_an_approval_for_a_call_of_the_history_does_not_repeat_it() -> None:
-    events = stream(
+async def test_an_approval_for_a_call_of_the_history_does_not_repeat_it() -> None:
+    events = await stream(
         [said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(call_message("c"))
     )
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-def test_an_approval_for_a_call_that_nobody_showed_names_it_only() -> None:
-    events = stream([said(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
+async def test_an_approval_for_a_call_that_nobody_showed_names_it_only() -> None:
+    events = await stream([said(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
     assert events[-1].outcome.interrupts[0].tool_call_id == "elsewhere"  # type: ignore[union-attr]
 
 
-def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() -> None:
+async def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() -> None:
     history = [call_message("c"), ToolMessage(id="t", tool_call_id="c", content="")]
-    events = stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(*history))
+    events = await stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(*history))
     assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["new-0"]
     assert events[-1].outcome.interrupts[0].tool_call_id == "new-0"  # type: ignore[union-attr]
 
@@ -358,26 +364,26 @@ def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() -> None:
     "content",
     [DataContent(b"x", "image/png"), UriContent("https://x.example"), InterruptResponseContent("i", 1)],
 )
-def test_content_that_events_cannot_carry_ends_the_run_with_an_error_that_names_it(content: Any) -> None:
-    events = stream([said(TextContent("a"), content, TextContent("b"))])
+async def test_content_that_events_cannot_carry_ends_the_run_with_an_error_that_names_it(content: Any) -> None:
+    events = await stream([said(TextContent("a"), content, TextContent("b"))])
     assert [e.type for e in events] == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
     assert isinstance(error := events[-1], RunErrorEvent)
     assert type(content).__name__ in error.message
     assert error.code == "unmappable_content"
 
 
-def test_an_object_that_is_no_update_ends_the_run_with_an_error_that_names_it() -> None:
-    assert isinstance(error := stream([object()])[-1], RunErrorEvent)
+async def test_an_object_that_is_no_update_ends_the_run_with_an_error_that_names_it() -> None:
+    assert isinstance(error := (await stream([object()]))[-1], RunErrorEvent)
     assert error.message == "a stream of chat updates cannot contain object"
 
 
-def test_text_of_a_role_that_has_no_text_messages_is_refused() -> None:
-    assert isinstance(error := stream([said(TextContent("x"), role="tool")])[-1], RunErrorEvent)
+async def test_text_of_a_role_that_has_no_text_messages_is_refused() -> None:
+    assert isinstance(error := (await stream([said(TextContent("x"), role="tool")]))[-1], RunErrorEvent)
     assert "'tool'" in error.message
 
 
-def test_state_may_be_spelled_as_json_data() -> None:
-    events = stream(
+async def test_state_may_be_spelled_as_json_data() -> None:
+    events = await stream(
         [
             said(DataContent(b'{"a":1}', "application/json")),
             said(DataContent(b'[{"op":"add","path":"/b","value":2}]', "application/json-patch+json")),
@@ -385,46 +391,46 @@ def test_state_may_be_spelled_as_json_data() -> None:
     )
     assert [type(e) for e in inner(events)] == [StateSnapshotEvent, StateDeltaEvent]
     assert consume(events).state == {"a": 1, "b": 2}
-    assert isinstance(stream([said(DataContent(b"1", "application/json-patch+json"))])[-1], RunErrorEvent)
+    assert isinstance((await stream([said(DataContent(b"1", "application/json-patch+json"))]))[-1], RunErrorEvent)
 
 
-def test_a_malformed_event_content_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_malformed_event_content_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "aguila"):
-        events = stream([said(DataContent(b"{}", "application/ag-ui.custom+json"))])
+        events = await stream([said(DataContent(b"{}", "application/ag-ui.custom+json"))])
     assert isinstance(events[-1], RunErrorEvent)
     assert "DecodeError" in caplog.text
 
 
-def test_an_event_that_may_not_come_now_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_may_not_come_now_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "aguila"):
-        events = stream([StepFinishedEvent(step_name="never started")])
+        events = await stream([StepFinishedEvent(step_name="never started")])
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_ERROR"]
 
 
-def test_events_beside_text_do_not_end_its_message_and_others_do() -> None:
-    beside = inner(stream(["a", CustomEvent(name="x", value=1), "b"]))
+async def test_events_beside_text_do_not_end_its_message_and_others_do() -> None:
+    beside = inner(await stream(["a", CustomEvent(name="x", value=1), "b"]))
     assert len(of(TextMessageStartEvent, beside)) == 1
-    between = inner(stream(["a", StepStartedEvent(step_name="s"), "b"]))
+    between = inner(await stream(["a", StepStartedEvent(step_name="s"), "b"]))
     assert [e.type for e in between][2:4] == ["TEXT_MESSAGE_END", "STEP_STARTED"]
 
 
-def test_an_event_attached_to_a_content_is_sent_as_it_is() -> None:
+async def test_an_event_attached_to_a_content_is_sent_as_it_is() -> None:
     event = CustomEvent(name="x", value=1)
-    assert inner(stream([said(TextContent("ignored", raw_representation=event))])) == [event]
+    assert inner(await stream([said(TextContent("ignored", raw_representation=event))])) == [event]
 
 
-def test_an_event_content_is_sent_by_its_bytes_alone() -> None:
+async def test_an_event_content_is_sent_by_its_bytes_alone() -> None:
     content = DataContent(b'{"type":"CUSTOM","name":"x","value":1}', "application/ag-ui.custom+json")
-    assert inner(stream([said(content)])) == [CustomEvent(name="x", value=1)]
+    assert inner(await stream([said(content)])) == [CustomEvent(name="x", value=1)]
 
 
-def test_results_answer_calls_that_were_yielded_as_events() -> None:
+async def test_results_answer_calls_that_were_yielded_as_events() -> None:
     updates = [
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
         ToolCallArgsEvent(tool_call_id="c", delta="{}"),
         said(FunctionResultContent("c", "r"), role="tool"),
     ]
-    assert [e.type for e in inner(stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    assert [e.type for e in inner(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
 def signed(value: str, value_type: str | None = None) -> dict[str, Any]:
@@ -437,20 +443,22 @@ def artefacts(events: list[Event]) -> list[tuple[str, str, str, str | None]]:
     return [(one.subtype, one.entity_id, one.encrypted_value, one.encrypted_value_type) for one in found]
 
 
-def test_the_artefact_of_a_text_is_that_of_its_message_also_if_it_comes_after_the_text() -> None:
+async def test_the_artefact_of_a_text_is_that_of_its_message_also_if_it_comes_after_the_text() -> None:
     """ENC-1."""
     piece = TextContent("x", additional_properties=signed("E", "t"))
-    assert artefacts(stream([piece])) == [("message", "new-0", "E", "t")]
+    assert artefacts(await stream([piece])) == [("message", "new-0", "E", "t")]
     late = TextContent("", additional_properties=signed("E"))
     call = FunctionCallContent("c", "f", "{}")
-    assert artefacts(stream([said(TextContent("x"), message_id="m"), said(late, message_id="m")])) == [
+    assert artefacts(await stream([said(TextContent("x"), message_id="m"), said(late, message_id="m")])) == [
         ("message", "m", "E", None)
     ]
-    assert artefacts(stream([said(call, message_id="m"), said(late, message_id="m")])) == [("message", "m", "E", None)]
+    assert artefacts(await stream([said(call, message_id="m"), said(late, message_id="m")])) == [
+        ("message", "m", "E", None)
+    ]
 
 
-def test_an_artefact_that_comes_before_any_message_is_that_of_an_empty_reasoning_message() -> None:
-    events = stream([TextContent("", additional_properties=signed("E", "t")), ReasoningContent("hm"), "x"])
+async def test_an_artefact_that_comes_before_any_message_is_that_of_an_empty_reasoning_message() -> None:
+    events = await stream([TextContent("", additional_properties=signed("E", "t")), ReasoningContent("hm"), "x"])
     first, second = of(ReasoningMessageStartEvent, events)
     assert artefacts(events) == [("message", first.message_id, "E", "t")]
     assert first.message_id != second.message_id
@@ -465,19 +473,19 @@ def test_an_artefact_that_comes_before_any_message_is_that_of_an_empty_reasoning
         [("{}", True), ("", False)],
     ],
 )
-def test_the_artefact_of_a_call_may_come_with_any_of_its_pieces_and_after_its_end(pieces: Any) -> None:
+async def test_the_artefact_of_a_call_may_come_with_any_of_its_pieces_and_after_its_end(pieces: Any) -> None:
     first, last = (FunctionCallContent("c", "f", text, is_complete=whole) for text, whole in pieces)
-    events = stream([first, replace(last, additional_properties=signed("E", "t"))])
+    events = await stream([first, replace(last, additional_properties=signed("E", "t"))])
     assert artefacts(events) == [("tool-call", "c", "E", "t")]
 
 
-def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_of() -> None:
+async def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_of() -> None:
     call, result = FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "r")
     text = ChatMessage("assistant", "x", additional_properties=signed("A"))
     calling = ChatMessage("assistant", [call, result], message_id="m", additional_properties=signed("B"))
     unnamed = ChatMessage("assistant", [replace(call, call_id="d")], additional_properties=signed("C"))
     results = ChatMessage("tool", [replace(result, call_id="d"), result], additional_properties=signed("D"))
-    events = stream([text, calling, unnamed, results])
+    events = await stream([text, calling, unnamed, results])
     ids = [event.message_id for event in of(ToolCallResultEvent, events)]
     assert artefacts(events) == [
         ("message", "new-0", "A", None),
@@ -487,14 +495,14 @@ def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_of() ->
     ]
 
 
-def test_what_was_signed_comes_back_with_the_history() -> None:
+async def test_what_was_signed_comes_back_with_the_history() -> None:
     """ENC-1, through the reducer that a client has."""
     updates = [
         said(TextContent("x", additional_properties=signed("E", "t")), message_id="m"),
         said(FunctionCallContent("c", "f", "{", is_complete=False), message_id="m"),
         said(FunctionCallContent("c", "f", "{}", additional_properties=signed("F")), message_id="m"),
     ]
-    [message] = consume(stream(updates)).messages
+    [message] = consume(await stream(updates)).messages
     assert isinstance(message, AssistantMessage)
     assert (message.encrypted_value, message.encrypted_value_type) == ("E", "t")
     assert [call.encrypted_value for call in message.tool_calls or ()] == ["F"]
@@ -509,31 +517,33 @@ def test_the_losses_of_streams_are_five() -> None:
     assert len([line for line in table.splitlines() if line and not line.startswith((" ", "="))]) == 5
 
 
-def test_loss_an_error_beside_a_result_travels_as_metadata_and_comes_back() -> None:
-    events = stream(
+async def test_loss_an_error_beside_a_result_travels_as_metadata_and_comes_back() -> None:
+    events = await stream(
         [said(FunctionResultContent("c", "", "timeout"), FunctionResultContent("d", "part", "cut"), role="tool")]
     )
     first, second = of(ToolCallResultEvent, events)
     assert (first.content, first.metadata) == ("timeout", {"aguila": {"error": "timeout"}})
     assert second.content == "part"
-    results = [c for u in updates_of(events) for c in u.contents]
+    results = [c for u in await updates_of(events) for c in u.contents]
     assert results == [FunctionResultContent("c", "timeout", "timeout"), FunctionResultContent("d", "part", "cut")]
 
 
-def test_loss_a_call_that_no_update_ended_ends_before_the_run() -> None:
-    assert [e.type for e in stream([said(piece("c", "{", "f"))])][-2:] == ["TOOL_CALL_END", "RUN_FINISHED"]
+async def test_loss_a_call_that_no_update_ended_ends_before_the_run() -> None:
+    assert [e.type for e in await stream([said(piece("c", "{", "f"))])][-2:] == ["TOOL_CALL_END", "RUN_FINISHED"]
 
 
-def test_loss_own_properties_are_not_sent() -> None:
-    events = stream([said(TextContent("a", additional_properties={"mine": 1}), other=2)])
+async def test_loss_own_properties_are_not_sent() -> None:
+    events = await stream([said(TextContent("a", additional_properties={"mine": 1}), other=2)])
     assert not any(e.metadata for e in events)
 
 
 # reading
 
 
-def test_calls_arrive_in_pieces_and_then_whole() -> None:
-    updates = updates_of(stream([said(piece("c", '{"a"', "f")), said(FunctionCallContent("c", "f", '{"a":1}'))]))
+async def test_calls_arrive_in_pieces_and_then_whole() -> None:
+    updates = await updates_of(
+        await stream([said(piece("c", '{"a"', "f")), said(FunctionCallContent("c", "f", '{"a":1}'))])
+    )
     calls = [c for u in updates for c in u.contents]
     assert calls == [
         piece("c", "", "f"),
@@ -543,10 +553,10 @@ def test_calls_arrive_in_pieces_and_then_whole() -> None:
     ]
 
 
-def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_result_the_tools() -> None:
+async def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_result_the_tools() -> None:
     call = ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", parent_message_id="m", delta="{}")
     result = ToolCallResultEvent(message_id="t", tool_call_id="c", content="ok")
-    _, whole, answered = updates_of([call, result])
+    _, whole, answered = await updates_of([call, result])
     assert (whole.role, whole.message_id) == ("assistant", "m")
     assert whole.contents == [FunctionCallContent("c", "f", "{}")]
     assert whole.raw_representation is None
@@ -555,16 +565,16 @@ def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_result_
     assert answered.raw_representation is result
 
 
-def test_loss_of_several_artefacts_of_one_message_or_call_the_first_is_sent_with_a_notice() -> None:
+async def test_loss_of_several_artefacts_of_one_message_or_call_the_first_is_sent_with_a_notice() -> None:
     notices: list[Notice] = []
     texts = [said(TextContent("x", additional_properties=signed(value)), message_id="m") for value in "EEF"]
     calls = [FunctionCallContent("c", "f", "{}", additional_properties=signed(value)) for value in "GH"]
-    events = stream([*texts, *calls], warn=notices.append)
+    events = await stream([*texts, *calls], warn=notices.append)
     assert artefacts(events) == [("message", "m", "E", None), ("tool-call", "c", "G", None)]
     assert [notice.rule for notice in notices] == ["ENC-2", "ENC-2"]
 
 
-def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_begins() -> None:
+async def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_begins() -> None:
     events: list[Event] = [
         RunStartedEvent(thread_id="t", run_id="r"),
         ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", delta="{"),
@@ -572,7 +582,7 @@ def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_be
         TextMessageChunkEvent(message_id="m", delta="hi", name="bot"),
         TextMessageChunkEvent(delta=" you"),
     ]
-    updates = updates_of(events)
+    updates = await updates_of(events)
     assert [(u.raw_representation, u.message_id, u.contents) for u in updates[1:]] == [
         (events[1], None, [piece("c", "", "f"), piece("c", "{", "f")]),
         (events[2], None, [piece("c", "}", "f")]),
@@ -583,24 +593,24 @@ def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_else_be
     assert updates[-1].author_name == "bot"
 
 
-def test_a_call_cut_off_by_the_end_of_the_stream_is_never_whole() -> None:
+async def test_a_call_cut_off_by_the_end_of_the_stream_is_never_whole() -> None:
     """TOOL-3: nobody may act on it."""
     for events in (
         [ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", delta="{}")],
         [ToolCallStartEvent(tool_call_id="c", tool_call_name="f"), ToolCallArgsEvent(tool_call_id="c", delta="{}")],
     ):
-        calls: list[Any] = [c for u in updates_of(events) for c in u.contents]
+        calls: list[Any] = [c for u in await updates_of(events) for c in u.contents]
         assert [c.is_complete for c in calls] == [False, False]
 
 
-def test_more_of_a_call_that_was_never_opened_says_nothing() -> None:
+async def test_more_of_a_call_that_was_never_opened_says_nothing() -> None:
     events = [ToolCallArgsEvent(tool_call_id="c", delta="{}"), ToolCallEndEvent(tool_call_id="c")]
-    assert [u.contents for u in updates_of(events)] == [[], []]
+    assert [u.contents for u in await updates_of(events)] == [[], []]
 
 
-def test_roles_names_and_parts_are_those_of_the_stream() -> None:
+async def test_roles_names_and_parts_are_those_of_the_stream() -> None:
     parts = [ImagePart(source=UrlSource(value="u"))]
-    updates = updates_of(
+    updates = await updates_of(
         [
             TextMessageStartEvent(message_id="m", role="user", name="Ada"),
             TextMessageContentEvent(message_id="m", delta="hi", metadata={"k": 1}),
@@ -614,13 +624,13 @@ def test_roles_names_and_parts_are_those_of_the_stream() -> None:
     assert result.result == [UriContent("u", additional_properties={"ag_ui_part_kind": "image"})]
 
 
-def test_protected_data_is_read_for_reasoning_only() -> None:
+async def test_protected_data_is_read_for_reasoning_only() -> None:
     def sealed(entity: str, subtype: Any = "message") -> ReasoningEncryptedValueEvent:
         return ReasoningEncryptedValueEvent(
             subtype=subtype, entity_id=entity, encrypted_value="s", encrypted_value_type="t"
         )
 
-    updates = updates_of(
+    updates = await updates_of(
         [ReasoningMessageStartEvent(message_id="r"), sealed("r"), sealed("m"), sealed("r", "tool-call")]
     )
     assert [u.contents for u in updates] == [
@@ -631,7 +641,7 @@ def test_protected_data_is_read_for_reasoning_only() -> None:
     ]
 
 
-def test_official_and_raw_events_are_read_like_ours() -> None:
+async def test_official_and_raw_events_are_read_like_ours() -> None:
     from ag_ui.core import TextMessageContentEvent as Official
     from ag_ui.core import TextMessageStartEvent as OfficialStart
 
@@ -641,24 +651,24 @@ def test_official_and_raw_events_are_read_like_ours() -> None:
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "hi"},
         b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"hi"}',
     ):
-        [update] = updates_of([event])
+        [update] = await updates_of([event])
         assert update.raw_representation == ours
         assert update.text == "hi"
-    assert inner(stream([OfficialStart(message_id="m"), Official(message_id="m", delta="x")]))[1].delta == "x"  # type: ignore[union-attr]
+    assert inner(await stream([OfficialStart(message_id="m"), Official(message_id="m", delta="x")]))[1].delta == "x"  # type: ignore[union-attr]
     with pytest.raises(DecodeError):
-        updates_of([{"type": "TEXT_MESSAGE_CONTENT"}])
+        await updates_of([{"type": "TEXT_MESSAGE_CONTENT"}])
 
 
-def test_an_unknown_raw_event_makes_no_update_and_one_notice() -> None:
+async def test_an_unknown_raw_event_makes_no_update_and_one_notice() -> None:
     notices: list[Notice] = []
-    assert updates_of([{"type": "NEW_THING"}], warn=notices.append) == []
+    assert await updates_of([{"type": "NEW_THING"}], warn=notices.append) == []
     assert len(notices) == 1
 
 
 # nothing waits
 
 
-def test_every_event_is_given_before_the_next_update_is_asked_for() -> None:
+async def test_every_event_is_given_before_the_next_update_is_asked_for() -> None:
     updates = [
         said(ReasoningContent("a")),
         said(TextContent("b")),
@@ -675,11 +685,8 @@ def test_every_event_is_given_before_the_next_update_is_asked_for() -> None:
             log.append(f"asked {n}")
             yield update
 
-    async def watch() -> None:
-        async for event in as_event_stream(source(), run_input()):
-            log.append(str(event.type))
-
-    asyncio.run(watch())
+    async for event in as_event_stream(source(), run_input()):
+        log.append(str(event.type))
     assert log == [
         "RUN_STARTED",
         "asked 0", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT",
@@ -693,8 +700,8 @@ def test_every_event_is_given_before_the_next_update_is_asked_for() -> None:
     ]  # fmt: skip
 
 
-def test_every_update_is_given_before_the_next_event_is_asked_for() -> None:
-    events = stream(["a", said(FunctionCallContent("c", "f", "{}"))])
+async def test_every_update_is_given_before_the_next_event_is_asked_for() -> None:
+    events = await stream(["a", said(FunctionCallContent("c", "f", "{}"))])
     log: list[Any] = []
 
     async def source() -> AsyncIterator[Event]:
@@ -702,30 +709,24 @@ def test_every_update_is_given_before_the_next_event_is_asked_for() -> None:
             log.append(event)
             yield event
 
-    async def watch() -> None:
-        async for update in as_chat_updates(source()):
-            log.append(update.raw_representation)
-
-    asyncio.run(watch())
+    async for update in as_chat_updates(source()):
+        log.append(update.raw_representation)
     assert log == [item for event in events for item in (event, event)]
 
 
-def test_a_failing_source_of_events_is_passed_on_after_what_came_before() -> None:
+async def test_a_failing_source_of_events_is_passed_on_after_what_came_before() -> None:
     async def source() -> AsyncIterator[Event]:
         yield TextMessageContentEvent(message_id="m", delta="a")
         raise ConnectionError
 
-    async def watch() -> list[str]:
-        seen: list[str] = []
-        reader = as_chat_updates(source())
-        with pytest.raises(ConnectionError):
-            seen.extend([update.text async for update in reader if seen.append(update.text)])  # type: ignore[func-returns-value]
-        return seen
-
-    assert asyncio.run(watch()) == ["a"]
+    seen: list[str] = []
+    reader = as_chat_updates(source())
+    with pytest.raises(ConnectionError):
+        seen.extend([update.text async for update in reader if seen.append(update.text)])  # type: ignore[func-returns-value]
+    assert seen == ["a"]
 
 
-def test_cancellation_is_passed_on_and_reaches_the_source() -> None:
+async def test_cancellation_is_passed_on_and_reaches_the_source() -> None:
     closed: list[bool] = []
 
     async def source() -> AsyncIterator[str]:
@@ -735,28 +736,25 @@ def test_cancellation_is_passed_on_and_reaches_the_source() -> None:
         finally:
             closed.append(True)
 
-    async def main() -> list[str]:
-        seen: list[str] = []
-        arrived = asyncio.Event()
+    seen: list[str] = []
+    arrived = asyncio.Event()
 
-        async def watch() -> None:
-            async for event in as_event_stream(source(), run_input()):
-                seen.append(str(event.type))
-                if event.type == "TEXT_MESSAGE_CONTENT":
-                    arrived.set()
+    async def watch() -> None:
+        async for event in as_event_stream(source(), run_input()):
+            seen.append(str(event.type))
+            if event.type == "TEXT_MESSAGE_CONTENT":
+                arrived.set()
 
-        task = asyncio.create_task(watch())
-        await arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return seen
-
-    assert asyncio.run(main()) == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
+    task = asyncio.create_task(watch())
+    await arrived.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
     assert closed == [True]
 
 
-def test_a_source_that_fails_to_close_does_not_change_how_the_run_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_source_that_fails_to_close_does_not_change_how_the_run_ended(caplog: pytest.LogCaptureFixture) -> None:
     class Source:
         def __aiter__(self) -> Source:
             return self
@@ -768,7 +766,7 @@ def test_a_source_that_fails_to_close_does_not_change_how_the_run_ended(caplog: 
             raise OSError("already gone")
 
     with caplog.at_level(logging.ERROR, "aguila"):
-        assert stream(Source())[-1] == RunErrorEvent(message="quota")
+        assert (await stream(Source()))[-1] == RunErrorEvent(message="quota")
     assert "already gone" in caplog.text
 
 
@@ -838,8 +836,8 @@ HISTORY: list[Message] = [
 
 @settings(max_examples=300, deadline=None)
 @given(updates)
-def test_whatever_an_agent_says_the_stream_is_one_that_a_producer_may_send(said: list[Any]) -> None:
-    events = stream(said, run_input(*HISTORY), warn=[].append)
+async def test_whatever_an_agent_says_the_stream_is_one_that_a_producer_may_send(said: list[Any]) -> None:
+    events = await stream(said, run_input(*HISTORY), warn=[].append)
     assert isinstance(events[0], RunStartedEvent)
     assert [isinstance(e, (RunFinishedEvent, RunErrorEvent)) for e in events] == [False] * (len(events) - 1) + [True]
     consume(events, messages=HISTORY, producer=True)
@@ -847,19 +845,19 @@ def test_whatever_an_agent_says_the_stream_is_one_that_a_producer_may_send(said:
 
 @settings(max_examples=200, deadline=None)
 @given(updates)
-def test_a_stream_read_as_chat_and_written_again_is_the_same_stream(said: list[Any]) -> None:
-    events = stream(said, run_input(*HISTORY), warn=[].append)
-    assert stream(updates_of(events), run_input(*HISTORY)) == events
+async def test_a_stream_read_as_chat_and_written_again_is_the_same_stream(said: list[Any]) -> None:
+    events = await stream(said, run_input(*HISTORY), warn=[].append)
+    assert await stream(await updates_of(events), run_input(*HISTORY)) == events
 
 
 @settings(max_examples=200, deadline=None)
 @given(updates)
-def test_contents_alone_say_what_the_stream_said(said: list[Any]) -> None:
+async def test_contents_alone_say_what_the_stream_said(said: list[Any]) -> None:
     """Without the events that updates carry, the same conversation comes out."""
     plain = [u for u in said if isinstance(u, ChatUpdate)]
-    events = stream(plain, run_input(*HISTORY), warn=[].append)
-    bare = [replace(u, raw_representation=None) for u in updates_of(events) if not _is_only_an_event(u)]
-    again = stream(bare, run_input(*HISTORY), warn=[].append, prefix="again")
+    events = await stream(plain, run_input(*HISTORY), warn=[].append)
+    bare = [replace(u, raw_representation=None) for u in await updates_of(events) if not _is_only_an_event(u)]
+    again = await stream(bare, run_input(*HISTORY), warn=[].append, prefix="again")
     assert _conversation(again) == _conversation(events)
 
 
@@ -875,8 +873,10 @@ def _conversation(events: list[Event]) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(streams(surrogates=True))
-def test_every_event_of_any_stream_is_carried_by_one_update(events: list[Event]) -> None:
-    carried = [u.raw_representation for u in updates_of(events, warn=[].append) if u.raw_representation is not None]
+async def test_every_event_of_any_stream_is_carried_by_one_update(events: list[Event]) -> None:
+    carried = [
+        u.raw_representation for u in await updates_of(events, warn=[].append) if u.raw_representation is not None
+    ]
     assert len(carried) == len(events)
     assert all(mine is theirs for mine, theirs in zip(carried, events, strict=True))
-    verify_as_producer(stream([]))
+    verify_as_producer(await stream([]))

@@ -26,6 +26,8 @@ from aguila.errors import HTTPRejected, RunFailed
 from aguila.stream import consume
 from aguila.testing.recordings import RecordedEvent, RecordedStream, read_streams
 
+pytestmark = pytest.mark.anyio
+
 
 def ignored(notice: Notice) -> None:
     """What was tolerated when it was recorded is tolerated when it is replayed."""
@@ -104,15 +106,15 @@ def app_for(data: bytes, **options: Any) -> Replay:
     return Replay(runs_of(read_streams(data, "jsonl"), "jsonl"), **options)
 
 
-def in_process(app: Replay, steps: Any) -> Any:
+async def in_process(app: Replay, steps: Any) -> Any:
     async def main() -> Any:
         async with AsyncClient("http://replay.test", transport=ASGITransport(app, lifespan=False)) as client:
             return await steps(client)
 
-    return asyncio.run(main())
+    return await main()
 
 
-def test_each_thread_gets_the_runs_in_order_under_its_own_ids_and_then_none() -> None:
+async def test_each_thread_gets_the_runs_in_order_under_its_own_ids_and_then_none() -> None:
     async def steps(client: AsyncClient) -> None:
         for _ in range(2):
             thread = client.thread()
@@ -125,18 +127,18 @@ def test_each_thread_gets_the_runs_in_order_under_its_own_ids_and_then_none() ->
                 await thread.run("c")
             assert (refused.value.status, refused.value.code) == (404, "recording_ended")
 
-    in_process(app_for(recording(2), speed=0), steps)
+    await in_process(app_for(recording(2), speed=0), steps)
 
 
-def test_verbatim_leaves_the_ids_alone() -> None:
+async def test_verbatim_leaves_the_ids_alone() -> None:
     async def steps(client: AsyncClient) -> None:
         first, *_ = [event async for event in client.thread().run("a")]
         assert (first.thread_id, first.run_id) == ("old", "recorded-0")
 
-    in_process(app_for(recording(1), speed=0, verbatim=True), steps)
+    await in_process(app_for(recording(1), speed=0, verbatim=True), steps)
 
 
-def test_events_wait_for_their_time_unless_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_wait_for_their_time_unless_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(speed: float) -> list[float]:
         loop, waits = asyncio.get_running_loop(), []
         began = loop.time()
@@ -158,12 +160,12 @@ def test_events_wait_for_their_time_unless_it_is_fast(monkeypatch: pytest.Monkey
         assert len([one for one in sent if one["type"] == "http.response.body"]) == 6
         return waits
 
-    assert asyncio.run(main(1.0)) == pytest.approx([0, 1, 2, 3, 4], abs=0.5)
-    assert asyncio.run(main(10.0)) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4], abs=0.05)
-    assert asyncio.run(main(0)) == []
+    assert await main(1.0) == pytest.approx([0, 1, 2, 3, 4], abs=0.5)
+    assert await main(10.0) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4], abs=0.05)
+    assert await main(0) == []
 
 
-def test_what_is_no_run_is_refused() -> None:
+async def test_what_is_no_run_is_refused() -> None:
     async def ask(method: str, path: str, body: bytes) -> tuple[int, Any]:
         sent: list[Any] = []
 
@@ -177,14 +179,14 @@ def test_what_is_no_run_is_refused() -> None:
         await app_for(recording(1))(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
 
-    assert asyncio.run(ask("GET", "/healthz", b"")) == (200, {"status": "ok"})
-    assert asyncio.run(ask("POST", "/connect", b"{}"))[0] == 404
-    assert asyncio.run(ask("GET", "/", b""))[0] == 404
-    status, answer = asyncio.run(ask("POST", "/", b"{}"))
+    assert await ask("GET", "/healthz", b"") == (200, {"status": "ok"})
+    assert (await ask("POST", "/connect", b"{}"))[0] == 404
+    assert (await ask("GET", "/", b""))[0] == 404
+    status, answer = await ask("POST", "/", b"{}")
     assert (status, answer["error"]["code"]) == (422, "invalid_input")
 
 
-def test_a_broken_stream_is_served_as_broken_as_it_was() -> None:
+async def test_a_broken_stream_is_served_as_broken_as_it_was() -> None:
     stream = RecordedStream(events=[RecordedEvent(0, b"[DONE]"), RecordedEvent(1, b'{"type":"RUN_STARTED"')])
     from aguila.errors import ProtocolError
 
@@ -192,7 +194,7 @@ def test_a_broken_stream_is_served_as_broken_as_it_was() -> None:
         with pytest.raises(ProtocolError, match="json"):
             await client.thread().run("a")
 
-    in_process(Replay([stream], speed=0), steps)
+    await in_process(Replay([stream], speed=0), steps)
 
 
 def test_what_cannot_be_replayed_is_said_so(tmp_path: Path) -> None:

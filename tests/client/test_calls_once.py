@@ -12,6 +12,8 @@ from twins import SyncTwin
 from aguila.client import AsyncClient, Client, tool
 from aguila.errors import RunFailed, StreamTruncated
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.fixture
 def server():
@@ -40,7 +42,7 @@ class Pay:
 
 @pytest.mark.parametrize("when", ["before the next run", "while the next run waits"])
 @pytest.mark.parametrize("returns", ["a value", "an awaitable"])
-def test_a_function_that_goes_on_in_its_thread_after_the_run_was_left_is_answered_by_the_next_run(
+async def test_a_function_that_goes_on_in_its_thread_after_the_run_was_left_is_answered_by_the_next_run(
     server, when, returns
 ):
     pay = Pay()
@@ -50,24 +52,21 @@ def test_a_function_that_goes_on_in_its_thread_after_the_run_was_left_is_answere
 
     pick = {"a value": pay.function, "an awaitable": lambda: soon(pay.function())}[returns]
 
-    async def main():
-        async with AsyncClient(server.url, tools=[tool(name="pay", parameters={})(pick)]) as client:
-            thread = client.thread()
-            first = asyncio.ensure_future(thread.run("x").result())
-            await asyncio.to_thread(pay.begun.wait, 10)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            assert [c.id for c in thread.pending_tool_calls] == ["c1"]
-            if when == "before the next run":
-                pay.may_end.set()
-                await asyncio.to_thread(pay.has_ended.wait, 10)
-            second = asyncio.ensure_future(thread.run("go on").result())
-            await asyncio.sleep(0)
+    async with AsyncClient(server.url, tools=[tool(name="pay", parameters={})(pick)]) as client:
+        thread = client.thread()
+        first = asyncio.ensure_future(thread.run("x").result())
+        await asyncio.to_thread(pay.begun.wait, 10)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert [c.id for c in thread.pending_tool_calls] == ["c1"]
+        if when == "before the next run":
             pay.may_end.set()
-            assert (await second).text == "ok"
-
-    asyncio.run(main())
+            await asyncio.to_thread(pay.has_ended.wait, 10)
+        second = asyncio.ensure_future(thread.run("go on").result())
+        await asyncio.sleep(0)
+        pay.may_end.set()
+        assert (await second).text == "ok"
     assert pay.made == ["paid"]
     assert answers(server)["c1"]["content"] == "paid"
     assert "error" not in answers(server)["c1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -36,6 +35,8 @@ from aguila.protocol import (
     Tool,
 )
 
+pytestmark = pytest.mark.anyio
+
 
 async def echo(run: Any) -> Any:
     messages = await run.chat_messages()
@@ -55,7 +56,7 @@ def test_the_name_is_exported_lazily() -> None:
     assert ChatClient.__module__ == "aguila.client.chat"
 
 
-def test_a_whole_response() -> None:
+async def test_a_whole_response() -> None:
     async def turns(client: Any, tap: Any) -> None:
         response = await client.get_response("Hello")
         assert response.text == "1: Hello"
@@ -68,10 +69,10 @@ def test_a_whole_response() -> None:
         assert tap.inputs[0]["threadId"] == response.thread_id
         assert tap.inputs[0]["runId"] == response.run_id
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_a_streamed_response_gives_every_event_and_then_the_whole() -> None:
+async def test_a_streamed_response_gives_every_event_and_then_the_whole() -> None:
     async def agent(run: Any) -> Any:
         yield ReasoningContent("hm")
         yield TextContent("Hel")
@@ -94,10 +95,10 @@ def test_a_streamed_response_gives_every_event_and_then_the_whole() -> None:
         with pytest.raises(IllegalStep):
             _ = [update async for update in stream]
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_a_stream_that_was_left_has_no_response() -> None:
+async def test_a_stream_that_was_left_has_no_response() -> None:
     async def turns(client: Any, tap: Any) -> None:
         stream = client.get_streaming_response("Hi")
         updates = stream.__aiter__()
@@ -106,10 +107,10 @@ def test_a_stream_that_was_left_has_no_response() -> None:
         with pytest.raises(StreamTruncated):
             await stream
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_the_messages_are_the_conversation() -> None:
+async def test_the_messages_are_the_conversation() -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions()
         conversation = [ChatMessage("user", "One")]
@@ -123,38 +124,35 @@ def test_the_messages_are_the_conversation() -> None:
         assert [message["role"] for message in second["messages"]] == ["user", "assistant", "user"]
         assert len({message["id"] for message in second["messages"]}) == 3
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_text_and_messages_may_be_mixed_and_nothing_else() -> None:
+async def test_text_and_messages_may_be_mixed_and_nothing_else() -> None:
     async def turns(client: Any, tap: Any) -> None:
         response = await client.get_response([ChatMessage("user", "One"), "Two"])
         assert response.text == "2: Two"
         with pytest.raises(TypeError, match="dict"):
             client.get_streaming_response([{"role": "user"}])
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_the_endpoint_is_an_address_or_a_client() -> None:
-    async def main() -> None:
-        app = App(echo)
-        async with ChatClient(URL, transport=ASGITransport(app)) as own:
-            assert (await own.get_response("x")).text == "1: x"
-        async with AsyncClient(URL, transport=ASGITransport(App(echo))) as client:
-            async with ChatClient(client) as shared:
-                assert shared.client is client
-            assert (await client.thread().run("x")).text == "1: x"
-            with pytest.raises(TypeError, match="headers"):
-                ChatClient(client, headers={})
-
-    asyncio.run(main())
+async def test_the_endpoint_is_an_address_or_a_client() -> None:
+    app = App(echo)
+    async with ChatClient(URL, transport=ASGITransport(app)) as own:
+        assert (await own.get_response("x")).text == "1: x"
+    async with AsyncClient(URL, transport=ASGITransport(App(echo))) as client:
+        async with ChatClient(client) as shared:
+            assert shared.client is client
+        assert (await client.thread().run("x")).text == "1: x"
+        with pytest.raises(TypeError, match="headers"):
+            ChatClient(client, headers={})
 
 
 # Threads
 
 
-def test_3475_two_turns_with_the_same_options_are_one_thread() -> None:
+async def test_3475_two_turns_with_the_same_options_are_one_thread() -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions()
         assert options.thread_id is None
@@ -166,7 +164,7 @@ def test_3475_two_turns_with_the_same_options_are_one_thread() -> None:
         assert ids[2] != ids[0]
         assert options.additional_properties == {"ag_ui_thread_id": ids[0]}
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
 @pytest.mark.parametrize(
@@ -177,17 +175,17 @@ def test_3475_two_turns_with_the_same_options_are_one_thread() -> None:
         ({"agui_thread_id": "old", "ag_ui_thread_id": "new"}, "new"),
     ],
 )
-def test_3475_the_thread_is_found_under_either_key_and_written_under_one(properties: Any, expected: str) -> None:
+async def test_3475_the_thread_is_found_under_either_key_and_written_under_one(properties: Any, expected: str) -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions(additional_properties=dict(properties))
         await client.get_response("x", options)
         assert tap.inputs[0]["threadId"] == expected
         assert options.additional_properties == {**properties, "ag_ui_thread_id": expected}
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_state_is_kept_in_the_options() -> None:
+async def test_state_is_kept_in_the_options() -> None:
     async def counts(run: Any) -> None:
         run.state["n"] = run.state.get("n", 0) + 1
 
@@ -198,10 +196,10 @@ def test_state_is_kept_in_the_options() -> None:
         assert options.state == {"n": 7}
         assert tap.inputs[1]["state"] == {"n": 6}
 
-    chat(counts, turns)
+    await chat(counts, turns)
 
 
-def test_the_rest_of_the_options_is_sent() -> None:
+async def test_the_rest_of_the_options_is_sent() -> None:
     seen: list[Any] = []
 
     async def agent(run: Any) -> None:
@@ -211,7 +209,7 @@ def test_the_rest_of_the_options_is_sent() -> None:
         options = ChatOptions(context={"place": "Quito"}, forwarded_props={"a": 1}, headers={"x-who": "me"})
         await client.get_response("x", options)
 
-    chat(agent, turns, app={"headers_allowed": ["x-who"]})
+    await chat(agent, turns, app={"headers_allowed": ["x-who"]})
     assert seen == ["Quito", {"a": 1}, "me"]
 
 
@@ -233,7 +231,7 @@ def weather(city: str) -> str:
     return f"sun in {city}"
 
 
-def test_local_tools_are_called_and_the_run_goes_on() -> None:
+async def test_local_tools_are_called_and_the_run_goes_on() -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions(tools=[weather])
         stream = client.get_streaming_response("Weather?", options)
@@ -246,10 +244,10 @@ def test_local_tools_are_called_and_the_run_goes_on() -> None:
         assert [one["threadId"] for one in tap.inputs] == [options.thread_id] * 2
         assert tap.inputs[0]["tools"][0]["name"] == "weather"
 
-    chat(calls_weather, turns)
+    await chat(calls_weather, turns)
 
 
-def test_calls_of_a_declared_tool_are_left_to_the_application() -> None:
+async def test_calls_of_a_declared_tool_are_left_to_the_application() -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions(tools=[Tool(name="weather", description="")])
         conversation = [ChatMessage("user", "Weather?")]
@@ -260,15 +258,12 @@ def test_calls_of_a_declared_tool_are_left_to_the_application() -> None:
         conversation.append(ChatMessage("tool", answers))
         assert (await client.get_response(conversation, options)).text == "rain, rain"
 
-    chat(calls_weather, turns)
+    await chat(calls_weather, turns)
 
 
-def test_tools_of_the_client_are_offered_in_every_turn() -> None:
-    async def main() -> None:
-        async with chatting(calls_weather, tools=[weather]) as (client, _):
-            assert (await client.get_response("Weather?")).text == "sun in Lisbon, sun in Oslo"
-
-    asyncio.run(main())
+async def test_tools_of_the_client_are_offered_in_every_turn() -> None:
+    async with chatting(calls_weather, tools=[weather]) as (client, _):
+        assert (await client.get_response("Weather?")).text == "sun in Lisbon, sun in Oslo"
 
 
 # Questions
@@ -281,7 +276,7 @@ async def pays(run: Any) -> Any:
     yield f"paid {approval.arguments['amount']}" if approval else f"not paid: {approval.reason}"
 
 
-def test_questions_are_contents_and_so_are_answers() -> None:
+async def test_questions_are_contents_and_so_are_answers() -> None:
     async def turns(client: Any, tap: Any) -> None:
         options = ChatOptions()
         conversation = [ChatMessage("user", "Pay")]
@@ -311,10 +306,10 @@ def test_questions_are_contents_and_so_are_answers() -> None:
         ]
         assert not any("int" in str(message.get("role")) for message in tap.inputs[-1]["messages"])
 
-    chat(pays, turns)
+    await chat(pays, turns)
 
 
-def test_a_message_that_the_agent_goes_on_with_is_sent_whole_and_once() -> None:
+async def test_a_message_that_the_agent_goes_on_with_is_sent_whole_and_once() -> None:
     async def asks(run: Any) -> Any:
         yield "Well, "
         yield await run.ask("Who?")
@@ -333,10 +328,10 @@ def test_a_message_that_the_agent_goes_on_with_is_sent_whole_and_once() -> None:
         said = [one["content"] for one in tap.inputs[-1]["messages"] if one["role"] == "assistant"]
         assert said == ["Well, Bob"]
 
-    chat(asks, turns)
+    await chat(asks, turns)
 
 
-def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> None:
+async def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> None:
     async def asks(run: Any) -> Any:
         try:
             yield await run.ask("How much?")
@@ -356,10 +351,10 @@ def test_a_question_that_is_not_answered_is_in_the_way_and_can_be_given_up() -> 
         assert (await client.get_response(conversation, options)).text == "Then not."
         assert tap.inputs[-1]["resume"][0]["status"] == "cancelled"
 
-    chat(asks, turns)
+    await chat(asks, turns)
 
 
-def test_an_approval_can_be_given_up_like_any_question() -> None:
+async def test_an_approval_can_be_given_up_like_any_question() -> None:
     async def pays(run: Any) -> Any:
         try:
             await run.approve("pay", {})
@@ -377,10 +372,10 @@ def test_an_approval_can_be_given_up_like_any_question() -> None:
         assert (await client.get_response(conversation, options)).text == "Then not."
         assert [(one["status"], one.get("payload")) for one in tap.inputs[-1]["resume"]] == [("cancelled", None)]
 
-    chat(pays, turns)
+    await chat(pays, turns)
 
 
-def test_a_conversation_that_was_loaded_can_answer_its_questions() -> None:
+async def test_a_conversation_that_was_loaded_can_answer_its_questions() -> None:
     async def turns(client: Any, tap: Any) -> None:
         first = ChatOptions()
         conversation = [ChatMessage("user", "Pay", message_id="u1")]
@@ -402,10 +397,10 @@ def test_a_conversation_that_was_loaded_can_answer_its_questions() -> None:
         assert response.text == "not paid: too much"
         assert len(tap.inputs[-1]["resume"]) == 1
 
-    chat(pays, turns)
+    await chat(pays, turns)
 
 
-def test_an_answer_that_was_used_is_not_sent_again_when_the_run_said_nothing() -> None:
+async def test_an_answer_that_was_used_is_not_sent_again_when_the_run_said_nothing() -> None:
     async def silent(run: Any) -> None:
         if run.messages[-1].content == "ask":
             await run.ask("Sure?")
@@ -422,16 +417,16 @@ def test_an_answer_that_was_used_is_not_sent_again_when_the_run_said_nothing() -
         assert (await client.get_response(conversation, options)).outcome == "success"
         assert [len(one.get("resume", [])) for one in tap.inputs] == [0, 1, 0]
 
-    chat(silent, turns)
+    await chat(silent, turns)
 
 
-def test_an_answer_to_nothing_is_refused() -> None:
+async def test_an_answer_to_nothing_is_refused() -> None:
     async def turns(client: Any, tap: Any) -> None:
         answer = InterruptRequestContent("nobody").answer(1)
         with pytest.raises(IllegalStep, match="nobody"):
             await client.get_response(ChatMessage("user", [answer]))
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
 class Choice(Content, frozen=True, eq=False):
@@ -440,28 +435,25 @@ class Choice(Content, frozen=True, eq=False):
     interrupt_id: str
 
 
-def test_a_hook_chooses_how_a_question_is_shown() -> None:
+async def test_a_hook_chooses_how_a_question_is_shown() -> None:
     from aguila.chat import InterruptResponseContent
 
-    async def main() -> None:
-        async with chatting(pays) as (plain, _):
-            hooks = Hooks().map_interrupt(lambda asked: Choice(interrupt_id=asked.id))
-            client = ChatClient(plain.client, hooks=hooks)
-            options = ChatOptions()
-            response = await client.get_response("Pay", options)
-            [shown] = response.messages[-1].contents
-            assert isinstance(shown, Choice)
-            answer = ChatMessage("user", [InterruptResponseContent(shown.interrupt_id, 4)])
-            response = await client.get_response(["Pay", answer], options)
-            assert response.outcome == "interrupt"
-
-    asyncio.run(main())
+    async with chatting(pays) as (plain, _):
+        hooks = Hooks().map_interrupt(lambda asked: Choice(interrupt_id=asked.id))
+        client = ChatClient(plain.client, hooks=hooks)
+        options = ChatOptions()
+        response = await client.get_response("Pay", options)
+        [shown] = response.messages[-1].contents
+        assert isinstance(shown, Choice)
+        answer = ChatMessage("user", [InterruptResponseContent(shown.interrupt_id, 4)])
+        response = await client.get_response(["Pay", answer], options)
+        assert response.outcome == "interrupt"
 
 
 # Errors
 
 
-def test_a_failed_run_is_a_content_and_an_error() -> None:
+async def test_a_failed_run_is_a_content_and_an_error() -> None:
     async def fails(run: Any) -> Any:
         yield TextContent("so far")
         yield ErrorContent("Out of tokens.", "quota")
@@ -478,21 +470,21 @@ def test_a_failed_run_is_a_content_and_an_error() -> None:
         with pytest.raises(StreamTruncated):
             await stream
 
-    chat(fails, turns)
+    await chat(fails, turns)
 
 
-def test_a_request_that_is_refused_says_so() -> None:
+async def test_a_request_that_is_refused_says_so() -> None:
     async def turns(client: Any, tap: Any) -> None:
         with pytest.raises(HTTPRejected):
             await client.get_response("x", ChatOptions(additional_properties={"ag_ui_thread_id": "x" * 600}))
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
 # Files
 
 
-def test_files_go_there_and_come_back() -> None:
+async def test_files_go_there_and_come_back() -> None:
     image = bytes(range(256)) * 2000  # so large that it is converted in a thread
 
     async def agent(run: Any) -> Any:
@@ -509,10 +501,10 @@ def test_files_go_there_and_come_back() -> None:
         [result] = response.messages[-1].results
         assert result.result[1].data == image[::-1]
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_an_update_can_be_handed_on_by_an_agent_that_asks_another_agent() -> None:
+async def test_an_update_can_be_handed_on_by_an_agent_that_asks_another_agent() -> None:
     async def turns(client: Any, tap: Any) -> None:
         async def proxy(run: Any) -> Any:
             async for update in client.get_streaming_response(await run.chat_messages()):
@@ -523,12 +515,12 @@ def test_an_update_can_be_handed_on_by_an_agent_that_asks_another_agent() -> Non
             assert response.text == "1: Hello"
             assert outer_tap.events[0]["runId"] == outer_tap.events[-1]["runId"] == response.run_id
 
-    chat(echo, turns)
+    await chat(echo, turns)
 
 
-def test_finished_is_the_last_update() -> None:
+async def test_finished_is_the_last_update() -> None:
     async def turns(client: Any, tap: Any) -> None:
         updates = [update async for update in client.get_streaming_response("x")]
         assert isinstance(updates[-1].raw_representation, RunFinishedEvent)
 
-    chat(echo, turns)
+    await chat(echo, turns)

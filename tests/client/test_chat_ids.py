@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +15,8 @@ from aguila.client import ChatOptions
 from aguila.client.requests.message_id_map import find_renamed
 from aguila.protocol import AssistantMessage, Message, UserMessage
 
+pytestmark = pytest.mark.anyio
+
 
 def snapshot(*messages: dict[str, Any]) -> dict[str, Any]:
     return {"type": "MESSAGES_SNAPSHOT", "messages": list(messages)}
@@ -25,7 +26,7 @@ def assistant(id: str, content: str, **more: Any) -> dict[str, Any]:
     return {"id": id, "role": "assistant", "content": content, **more}
 
 
-def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]]) -> list[list[dict[str, Any]]]:
+async def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]]) -> list[list[dict[str, Any]]]:
     """Talk to the server; gives the messages of each request."""
 
     async def main() -> None:
@@ -33,12 +34,12 @@ def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]])
             await turns(client)
 
     with server:
-        asyncio.run(main())
+        await main()
     return [asked.json["messages"] for asked in server.requests]
 
 
 @pytest.mark.parametrize("message_id", [None, "mine"])
-def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(message_id: str | None) -> None:
+async def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(message_id: str | None) -> None:
     first = snapshot(user_json("s1", "Hi"), assistant("a1", "Hello"))
     second = snapshot(user_json("s1", "Hi"), assistant("a1", "Hello"), user_json("s2", "More"), assistant("a2", "Sure"))
     third = snapshot(
@@ -64,14 +65,14 @@ def test_a_message_that_only_got_another_id_is_not_new_and_is_sent_under_it(mess
             conversation += [*response.messages, ChatMessage("user", question)]
         await client.get_response(conversation, options)
 
-    requests = chat(server, turns)
+    requests = await chat(server, turns)
     assert [one["content"] for one in requests[-1]] == ["Hi", "Hello", "More", "Sure", "End", "Bye", "Still there?"]
     assert [one["id"] for one in requests[1]][:2] == ["s1", "a1"]
     assert [one["id"] for one in requests[2]][:4] == ["s1", "a1", "s2", "a2"]
     assert [one["id"] for one in requests[3]][:6] == ["t1", "b1", "t2", "b2", "t3", "b3"]
 
 
-def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
+async def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
     server = ScriptedServer(run_of(snapshot(user_json("s1", "Hi", name="Ada"), assistant("a1", "Hello"))), run_of())
 
     async def turns(client: ChatClient) -> None:
@@ -81,10 +82,10 @@ def test_what_the_server_added_besides_an_id_is_given_and_sent_once() -> None:
         assert [(one.role, one.author_name) for one in response.messages] == [("user", "Ada"), ("assistant", None)]
         await client.get_response([*conversation, *response.messages], options)
 
-    assert chat(server, turns)[1] == [user_json("s1", "Hi", name="Ada"), assistant("a1", "Hello")]
+    assert (await chat(server, turns))[1] == [user_json("s1", "Hi", name="Ada"), assistant("a1", "Hello")]
 
 
-def test_another_message_of_the_user_in_a_snapshot_is_new() -> None:
+async def test_another_message_of_the_user_in_a_snapshot_is_new() -> None:
     server = ScriptedServer(
         run_of(snapshot(user_json("s1", "Hi"), user_json("s2", "said elsewhere"), assistant("a1", "Hello")))
     )
@@ -93,10 +94,10 @@ def test_another_message_of_the_user_in_a_snapshot_is_new() -> None:
         response = await client.get_response("Hi")
         assert [one.text for one in response.messages] == ["said elsewhere", "Hello"]
 
-    chat(server, turns)
+    await chat(server, turns)
 
 
-def test_a_call_that_is_asked_about_keeps_to_its_message_when_all_get_other_ids() -> None:
+async def test_a_call_that_is_asked_about_keeps_to_its_message_when_all_get_other_ids() -> None:
     made = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
     asked = {"type": "interrupt", "interrupts": [{"id": "i1", "reason": "tool_call", "toolCallId": "c1"}]}
     paid = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid"}
@@ -119,7 +120,7 @@ def test_a_call_that_is_asked_about_keeps_to_its_message_when_all_get_other_ids(
         assert [one.role for one in response.messages] == ["tool", "assistant"]
         await client.get_response([*conversation, *response.messages, ChatMessage("user", "Thanks")], options)
 
-    assert [one["id"] for one in chat(server, turns)[2]][:4] == ["s1", "s2", "t1", "a1"]
+    assert [one["id"] for one in (await chat(server, turns))[2]][:4] == ["s1", "s2", "t1", "a1"]
 
 
 def test_a_server_that_keeps_the_last_turn_alone_is_understood() -> None:

@@ -14,6 +14,8 @@ from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.client.transports.asgi import ASGITransport
 from aguila.errors import TransportFailed
 
+pytestmark = pytest.mark.anyio
+
 LIMIT = 10
 
 
@@ -136,7 +138,7 @@ def test_nothing_can_be_asked_afterwards(twin):
         assert server.requests == []
 
 
-def test_an_async_tool_is_interrupted_and_its_call_answered_as_such():
+async def test_an_async_tool_is_interrupted_and_its_call_answered_as_such():
     is_waiting, made = threading.Event(), []
 
     @tool(parameters={})
@@ -145,14 +147,11 @@ def test_an_async_tool_is_interrupted_and_its_call_answered_as_such():
         is_waiting.set()
         await asyncio.Event().wait()
 
-    async def main():
-        with ScriptedServer(run_of(*tool_call_json("c1", "pay", {}))) as server:
-            client = AsyncClient(server.url, tools=[pay])
-            following = asyncio.ensure_future(client.thread().run("Hi").result())
-            assert await asyncio.to_thread(is_waiting.wait, LIMIT)
-            await client.close()
-            with pytest.raises(TransportFailed, match="client was closed"):
-                await asyncio.wait_for(following, LIMIT)
-        assert made == [1]
-
-    asyncio.run(main())
+    with ScriptedServer(run_of(*tool_call_json("c1", "pay", {}))) as server:
+        client = AsyncClient(server.url, tools=[pay])
+        following = asyncio.ensure_future(client.thread().run("Hi").result())
+        assert await asyncio.to_thread(is_waiting.wait, LIMIT)
+        await client.close()
+        with pytest.raises(TransportFailed, match="client was closed"):
+            await asyncio.wait_for(following, LIMIT)
+    assert made == [1]

@@ -21,7 +21,7 @@ from aguila.errors import DecodeError
 from aguila.protocol import RunFinishedEvent, ToolCallResultEvent
 from aguila.server import Limits
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 IMAGE = random.Random(1).randbytes(8_000_000)
 TEXT = base64.b64encode(IMAGE).decode()  # more than what is allowed unless somebody says so
@@ -46,7 +46,6 @@ def values(events: list[Any]) -> list[Any]:
     return [event.content[0].source.value for event in events if isinstance(event, ToolCallResultEvent)]
 
 
-@anyio
 @pytest.mark.parametrize("wire", ["sse", "protobuf"])
 async def test_a_large_event_is_read_off_the_event_loop(
     server: Server, wire: str, monkeypatch: pytest.MonkeyPatch
@@ -82,7 +81,6 @@ def test_a_client_without_an_event_loop_reads_it_too(server: Server) -> None:
         assert values(list(client.thread("t").run("Paint."))) == [TEXT]
 
 
-@anyio
 async def test_a_large_event_that_is_none_is_told_with_its_place_and_what_came_before() -> None:
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})

@@ -10,6 +10,8 @@ from scripted import Answer, ScriptedServer, frames, run_of
 from aguila.client import AsyncClient, Client
 from aguila.errors import IllegalStep, StreamTruncated
 
+pytestmark = pytest.mark.anyio
+
 OPTIONS = {"options": {"verify": False}}
 
 
@@ -17,33 +19,26 @@ def endless(asked):
     return Answer([frames([run_started_json(asked.json["runId"], "t")]), threading.Event()])
 
 
-def test_the_next_run_may_follow_at_once_in_the_same_task():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
+async def test_the_next_run_may_follow_at_once_in_the_same_task():
+    with ScriptedServer(endless, run_of(*text_message_json("m", "ok"))) as server:
+        async with AsyncClient(server.url, **OPTIONS) as client:
             thread = client.thread()
             async for _ in thread.run("x"):
                 break
-            return await thread.run("y")
-
-    with ScriptedServer(endless, run_of(*text_message_json("m", "ok"))) as server:
-        assert asyncio.run(main(server.url)).text == "ok"
+            assert (await thread.run("y")).text == "ok"
         assert server.requests[0].closed.wait(10)
 
 
-def test_a_run_is_closed_by_its_with_block():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
+async def test_a_run_is_closed_by_its_with_block():
+    with ScriptedServer(endless, endless) as server:
+        async with AsyncClient(server.url, **OPTIONS) as client:
             async with client.thread().run("x") as run:
                 events = run.__aiter__()
-                first = await events.__anext__()
+                assert (await events.__anext__()).type == "RUN_STARTED"
             assert server.requests[0].closed.wait(10)
             with pytest.raises(StreamTruncated):
                 await run
             await events.aclose()
-            return first.type
-
-    with ScriptedServer(endless, endless) as server:
-        assert asyncio.run(main(server.url)) == "RUN_STARTED"
         with Client(server.url, **OPTIONS) as client:
             with client.thread().run("x") as run:
                 events = iter(run)
@@ -53,9 +48,9 @@ def test_a_run_is_closed_by_its_with_block():
                 run.result()
 
 
-def test_cancelling_the_task_hangs_up_and_stays_a_cancellation():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
+async def test_cancelling_the_task_hangs_up_and_stays_a_cancellation():
+    with ScriptedServer(endless) as server:
+        async with AsyncClient(server.url, **OPTIONS) as client:
             thread = client.thread()
             began = asyncio.Event()
 
@@ -69,27 +64,21 @@ def test_cancelling_the_task_hangs_up_and_stays_a_cancellation():
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert task.cancelled()
-            return [run.outcome for run in thread.runs]
-
-    with ScriptedServer(endless) as server:
-        assert asyncio.run(main(server.url)) == [None], "cut off, and nothing else"
+            assert [run.outcome for run in thread.runs] == [None], "cut off, and nothing else"
         assert server.requests[0].closed.wait(10)
 
 
-def test_a_timeout_around_a_run_is_the_callers_own():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
+async def test_a_timeout_around_a_run_is_the_callers_own():
+    with ScriptedServer(endless) as server:
+        async with AsyncClient(server.url, **OPTIONS) as client:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await client.thread().run("x")
 
-    with ScriptedServer(endless) as server:
-        asyncio.run(main(server.url))
 
-
-def test_two_tasks_cannot_follow_one_thread():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
+async def test_two_tasks_cannot_follow_one_thread():
+    with ScriptedServer(run_of()) as server:
+        async with AsyncClient(server.url, **OPTIONS) as client:
             thread = client.thread()
             first = asyncio.create_task(anext(thread.run("x").__aiter__()))
             await asyncio.sleep(0)
@@ -98,10 +87,7 @@ def test_two_tasks_cannot_follow_one_thread():
                 await run
             run._has_begun = True
             await asyncio.gather(first, return_exceptions=True)
-            return caught.value.rule
-
-    with ScriptedServer(run_of()) as server:
-        assert asyncio.run(main(server.url)) == "LIFE-17"
+            assert caught.value.rule == "LIFE-17"
 
 
 def test_the_state_is_the_agents_while_a_run_is_on(twin):
@@ -121,14 +107,11 @@ def test_the_state_is_the_agents_while_a_run_is_on(twin):
         assert thread.state == {"mine": 1}
 
 
-def test_many_threads_share_one_client():
-    async def main(url):
-        async with AsyncClient(url, **OPTIONS) as client:
-            results = await asyncio.gather(*(client.thread().run(f"{n}").result() for n in range(20)))
-            return [result.text for result in results]
-
+async def test_many_threads_share_one_client():
     def echo(asked):
         return run_of(*text_message_json("m", asked.json["messages"][0]["content"]))(asked)
 
     with ScriptedServer(*[echo] * 20) as server:
-        assert asyncio.run(main(server.url)) == [f"{n}" for n in range(20)]
+        async with AsyncClient(server.url, **OPTIONS) as client:
+            results = await asyncio.gather(*(client.thread().run(f"{n}").result() for n in range(20)))
+            assert [result.text for result in results] == [f"{n}" for n in range(20)]

@@ -10,6 +10,8 @@ from aguila.chat import ChatMessage, InterruptResponseContent
 from aguila.client import GIVE_UP, ChatOptions, approve, deny
 from aguila.errors import HTTPRejected, IllegalStep, RunFailed
 
+pytestmark = pytest.mark.anyio
+
 
 def served(agent):
     return serving(App(agent, allow_anonymous=True))
@@ -80,7 +82,7 @@ def test_a_thread_that_was_refreshed_may_go_on_without_the_question(twin):
 
 
 @pytest.mark.parametrize("more", [[], ["please go on"]], ids=["as it was", "with more words"])
-def test_a_chat_client_tries_again_with_the_same_options(more):
+async def test_a_chat_client_tries_again_with_the_same_options(more):
     agent = Failing(1)
 
     async def turns(client, tap):
@@ -97,10 +99,10 @@ def test_a_chat_client_tries_again_with_the_same_options(more):
         response = await client.get_response(conversation, options)
         assert response.outcome == "interrupt"
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_a_chat_client_gives_up_and_goes_on_with_the_same_options():
+async def test_a_chat_client_gives_up_and_goes_on_with_the_same_options():
     agent = Failing(1)
 
     async def turns(client, tap):
@@ -118,4 +120,4 @@ def test_a_chat_client_gives_up_and_goes_on_with_the_same_options():
         response = await client.get_response(conversation, options)
         assert response.outcome == "interrupt"
 
-    chat(agent, turns)
+    await chat(agent, turns)

@@ -10,6 +10,8 @@ from aguila import App, AsyncClient, Client
 from aguila.client import GIVE_UP, approve, part
 from aguila.errors import HTTPRejected, IllegalStep, RunFailed
 
+pytestmark = pytest.mark.anyio
+
 
 async def echo(run):
     yield "You said: "
@@ -309,14 +311,10 @@ def test_credentials_reach_every_route(twin):
         assert caught.value.status == 401
 
 
-def test_an_async_credentials_callback():
+async def test_an_async_credentials_callback():
     async def token():
         await asyncio.sleep(0)
         return {"X-Key": "1"}
-
-    async def main(url):
-        async with AsyncClient(url, auth=token) as client:
-            return await client.thread().run("x")
 
     seen = []
 
@@ -328,5 +326,6 @@ def test_an_async_credentials_callback():
         return "me"
 
     with serving(App(agent, authenticate=authenticate)) as server:
-        assert asyncio.run(main(server.url)).text == "ok"
+        async with AsyncClient(server.url, auth=token) as client:
+            assert (await client.thread().run("x")).text == "ok"
         assert seen == ["1"]

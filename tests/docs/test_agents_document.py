@@ -25,6 +25,8 @@ from aguila.protocol import (
     UserMessage,
 )
 
+pytestmark = pytest.mark.anyio
+
 TEXT = (Path(__file__).parents[2] / "docs/agents.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
@@ -37,17 +39,14 @@ def agent_with(word: str) -> Any:
     return names["agent"]
 
 
-def run(agent: Any, *answers: list[Any], messages: Any = None, **changes: Any) -> list[Outcome]:
-    async def main() -> list[Outcome]:
-        messages_ = [UserMessage(id="u1", content="Hi")] if messages is None else messages
-        thread = Thread(messages=messages_, tools=[Tool(name="pick_time", description="")], principal="ada")
-        thread.shelf.files["f1"] = (b"12345", "image/png", None)
-        outcomes = [await thread.run(agent, context=[Context(description="city", value="Rome")], **changes)]
-        for each in answers:
-            outcomes.append(await thread.resume(agent, *each))
-        return outcomes
-
-    return asyncio.run(main())
+async def run(agent: Any, *answers: list[Any], messages: Any = None, **changes: Any) -> list[Outcome]:
+    messages_ = [UserMessage(id="u1", content="Hi")] if messages is None else messages
+    thread = Thread(messages=messages_, tools=[Tool(name="pick_time", description="")], principal="ada")
+    thread.shelf.files["f1"] = (b"12345", "image/png", None)
+    outcomes = [await thread.run(agent, context=[Context(description="city", value="Rome")], **changes)]
+    for each in answers:
+        outcomes.append(await thread.resume(agent, *each))
+    return outcomes
 
 
 def names_in(cls: type[Any]) -> set[str]:
@@ -73,15 +72,15 @@ def test_everything_that_a_handle_has_is_named(handle: Any) -> None:
     assert sorted(name for name in own if re.search(rf"[.`]{name}\b", TEXT) is None) == []
 
 
-def test_reading() -> None:
-    (outcome,) = run(agent_with("facts ="))
+async def test_reading() -> None:
+    (outcome,) = await run(agent_with("facts ="))
     assert outcome.text == "ada asked 'Hi', turn 1; ['pick_time'] {'city': 'Rome'}"
     assert outcome.ending.session == {"turns": 1}
 
 
-def test_files() -> None:
+async def test_files() -> None:
     image = ImagePart(source=FileSource(value="f1"))
-    (outcome,) = run(agent_with("run.file("), messages=[UserMessage(id="u1", content=[image])])
+    (outcome,) = await run(agent_with("run.file("), messages=[UserMessage(id="u1", content=[image])])
     assert outcome.text == "image: 5 bytes"
 
 
@@ -101,32 +100,37 @@ def test_files() -> None:
         ("run.call_tool(", "paid 50"),
     ],
 )
-def test_what_is_said(word: str, expected: str) -> None:
-    (outcome,) = run(agent_with(word))
+async def test_what_is_said(word: str, expected: str) -> None:
+    (outcome,) = await run(agent_with(word))
     assert outcome.ending.outcome == "success"
     assert outcome.text == expected
 
 
-def test_what_else_is_sent() -> None:
-    def sent(word: str) -> list[str]:
-        return run(agent_with(word))[0].types
+async def test_what_else_is_sent() -> None:
+    async def sent(word: str) -> list[str]:
+        return (await run(agent_with(word)))[0].types
 
-    assert "REASONING_ENCRYPTED_VALUE" in sent("run.reasoning()")
-    assert sent("find_price").count("TOOL_CALL_RESULT") == 1
-    assert (sent("write_poem").count("TOOL_CALL_ARGS"), sent("write_poem").count("TOOL_CALL_RESULT")) == (3, 2)
-    assert {"SUBAGENT_FINISHED", "SUBAGENT_ERROR"} <= set(sent("run.subagent("))
-    assert [kind for kind in sent("run.activity(") if "ACTIVITY" in kind] == [
+    assert "REASONING_ENCRYPTED_VALUE" in await sent("run.reasoning()")
+    assert (await sent("find_price")).count("TOOL_CALL_RESULT") == 1
+    assert (
+        (await sent("write_poem")).count("TOOL_CALL_ARGS"),
+        (await sent("write_poem")).count("TOOL_CALL_RESULT"),
+    ) == (3, 2)
+    assert {"SUBAGENT_FINISHED", "SUBAGENT_ERROR"} <= set(await sent("run.subagent("))
+    assert [kind for kind in await sent("run.activity(") if "ACTIVITY" in kind] == [
         "ACTIVITY_SNAPSHOT",
         "ACTIVITY_DELTA",
         "ACTIVITY_DELTA",
         "ACTIVITY_SNAPSHOT",
     ]
-    assert [kind for kind in sent('run.state["count"]') if "STATE" in kind][-1] == "STATE_SNAPSHOT"
-    assert {"CUSTOM", "RAW", "MESSAGES_SNAPSHOT"} <= set(sent("run.emit("))
-    (outcome,) = run(agent_with("run.emit("))
+    assert [kind for kind in await sent('run.state["count"]') if "STATE" in kind][-1] == "STATE_SNAPSHOT"
+    assert {"CUSTOM", "RAW", "MESSAGES_SNAPSHOT"} <= set(await sent("run.emit("))
+    (outcome,) = await run(agent_with("run.emit("))
     assert [usage.input_tokens for usage in outcome.last.usage] == [10]
-    assert run(agent_with("run.result ="))[0].last.result == {"price": 2.4}
-    steps = [event.metadata for event in run(agent_with('run.step("research")'))[0].events if "STEP" in event.type]
+    assert (await run(agent_with("run.result =")))[0].last.result == {"price": 2.4}
+    steps = [
+        event.metadata for event in (await run(agent_with('run.step("research")')))[0].events if "STEP" in event.type
+    ]
     assert steps == [
         None,
         {"aguila": {"parent": "research"}},
@@ -135,65 +139,58 @@ def test_what_else_is_sent() -> None:
     ]
 
 
-def test_a_tool_of_the_front_end() -> None:
+async def test_a_tool_of_the_front_end() -> None:
     agent = agent_with("pick_time")
-    (outcome,) = run(agent)
+    (outcome,) = await run(agent)
     assert len(outcome.last.outcome.pending_tool_call_ids) == 1
-    (outcome,) = run(agent, messages=[ToolMessage(id="t1", tool_call_id="c", content="19:30")])
+    (outcome,) = await run(agent, messages=[ToolMessage(id="t1", tool_call_id="c", content="19:30")])
     assert outcome.text == "A table at 19:30."
 
 
-def test_questions() -> None:
-    assert run(agent_with('Your name?", schema'), ["Ada"])[-1].text == "Hello, Ada."
-    assert run(agent_with("run.ask_all("), ["Ada", 36])[-1].text == "Ada, 36"
-    assert run(agent_with("run.once("), ["thanks"])[-1].text == "17: thanks"
-    outcomes = run(agent_with("TaskGroup("), ["noon", "eight"])
+async def test_questions() -> None:
+    assert (await run(agent_with('Your name?", schema'), ["Ada"]))[-1].text == "Hello, Ada."
+    assert (await run(agent_with("run.ask_all("), ["Ada", 36]))[-1].text == "Ada, 36"
+    assert (await run(agent_with("run.once("), ["thanks"]))[-1].text == "17: thanks"
+    outcomes = await run(agent_with("TaskGroup("), ["noon", "eight"])
     assert [event.content for event in outcomes[-1].of(ToolCallResultEvent)] == ["noon", "eight"]
 
-    async def give_up() -> Outcome:
-        thread = Thread()
-        agent = agent_with('Your name?", schema')
-        await thread.run(agent)
-        return await thread.give_up(agent)
-
-    assert asyncio.run(give_up()).text == "As you like."
+    thread = Thread()
+    agent = agent_with('Your name?", schema')
+    await thread.run(agent)
+    assert (await thread.give_up(agent)).text == "As you like."
 
 
-def test_approvals() -> None:
+async def test_approvals() -> None:
     refused = {"approved": False, "reason": "too much"}
-    outcomes = run(agent_with("run.approve("), [refused], [{"approved": True}, {"approved": False}])
+    outcomes = await run(agent_with("run.approve("), [refused], [{"approved": True}, {"approved": False}])
     results = [event.content for outcome in outcomes for event in outcome.events if event.type == "TOOL_CALL_RESULT"]
     assert results == ["refused: too much", "sent", "not sent"]
 
 
-def test_an_agent_that_raises_its_interrupts() -> None:
+async def test_an_agent_that_raises_its_interrupts() -> None:
     agent = agent_with("raise Interrupt(")
-    (outcome,) = run(agent)
+    (outcome,) = await run(agent)
     (interrupt,) = outcome.ending.interrupts
     resume = [ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload="L")]
-    assert run(agent, resume=resume)[0].text == "You chose L."
+    assert (await run(agent, resume=resume))[0].text == "You chose L."
 
 
-def test_an_agent_that_is_cancelled() -> None:
-    async def main() -> Thread:
-        thread = Thread()
-        sinks: list[Any] = []
-        new_sink = thread.new_sink
-        thread.new_sink = lambda: sinks.append(new_sink()) or sinks[-1]
-        task = asyncio.create_task(thread.run(agent_with("asyncio.sleep(3600)")))
-        await until(lambda: sinks and any(event.type == "TEXT_MESSAGE_END" for event in sinks[0].events))
-        task.cancel()
-        await task
-        return thread
-
-    thread = asyncio.run(main())
+async def test_an_agent_that_is_cancelled() -> None:
+    thread = Thread()
+    sinks: list[Any] = []
+    new_sink = thread.new_sink
+    thread.new_sink = lambda: sinks.append(new_sink()) or sinks[-1]
+    task = asyncio.create_task(thread.run(agent_with("asyncio.sleep(3600)")))
+    await until(lambda: sinks and any(event.type == "TEXT_MESSAGE_END" for event in sinks[0].events))
+    task.cancel()
+    await task
     assert thread.outcome is not None
     assert thread.outcome.ending.outcome == "cancelled"
     assert thread.conversation.state == {"stopped": True}
 
 
-def test_an_agent_in_a_thread() -> None:
-    outcomes = run(agent_with("Enough?"), ["yes"])
+async def test_an_agent_in_a_thread() -> None:
+    outcomes = await run(agent_with("Enough?"), ["yes"])
     assert outcomes[-1].text == "You said yes."
 
 

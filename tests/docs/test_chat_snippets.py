@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ import pytest
 
 from aguila import App, AsyncClient, ChatClient
 from aguila.client.transports.asgi import ASGITransport
+
+pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -37,29 +38,26 @@ def over(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChatClient, "close", close)
 
 
-def test_the_agent_and_the_client_of_the_readme_talk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_agent_and_the_client_of_the_readme_talk(monkeypatch: pytest.MonkeyPatch) -> None:
     names = names_of("README.md", "ChatClient(url)")
     over(App(names["agent"]), monkeypatch)
-    assert asyncio.run(names["ask"]("http://agent.test")) == "You said: Hello"
+    assert await names["ask"]("http://agent.test") == "You said: Hello"
 
 
-def test_the_agent_of_the_document_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_agent_of_the_document_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     names = names_of("docs/chat.md", "look_up")
     over(App(names["agent"]), monkeypatch)
 
-    async def main() -> str:
-        async with ChatClient("http://agent.test") as client:
-            return (await client.get_response("Hello")).text
-
-    assert asyncio.run(main()) == "Two, after 1 messages."
+    async with ChatClient("http://agent.test") as client:
+        assert (await client.get_response("Hello")).text == "Two, after 1 messages."
 
 
-def test_the_client_of_the_document_answers_a_question(
+async def test_the_client_of_the_document_answers_a_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def agent(run: Any) -> Any:
         yield "Yes." if await run.ask("Sure?") else "No."
 
     over(App(agent), monkeypatch)
-    asyncio.run(names_of("docs/chat.md", "get_weather")["talk"]("http://agent.test"))
+    await names_of("docs/chat.md", "get_weather")["talk"]("http://agent.test")
     assert capsys.readouterr().out == "Yes."

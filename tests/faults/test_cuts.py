@@ -11,8 +11,11 @@ import random
 from pathlib import Path
 
 import pytest
-from faults_kit import Frames, Valve, Viewer, Worker, act, events_of, go, report, scaled, workers
+from faults_kit import Frames, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid, types
+
+pytestmark = pytest.mark.anyio
+
 
 VIEWERS = 6
 
@@ -43,7 +46,7 @@ async def share(jobs: list[int], work: object) -> None:
     await asyncio.gather(*map(one, range(VIEWERS)))
 
 
-def test_a_finished_run_cut_after_every_event_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
+async def test_a_finished_run_cut_after_every_event_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
     with workers(tmp_path, 2) as both:
         whole = uncut(both[0], turns=2)
         ports = [worker.port for worker in both]
@@ -72,16 +75,16 @@ def test_a_finished_run_cut_after_every_event_is_resumed_on_the_other_worker(tmp
             await share(list(range(1, len(whole))), cut_once)
             await share(list(range(VIEWERS)), cut_always)
 
-        go(test())
+        await within_deadline(test())
         report("finished run, cut after every event", events=len(whole), cuts=cuts)
         assert cuts == len(whole) - 1 + VIEWERS * len(whole)
 
 
-def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
+async def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(tmp_path: Path) -> None:
     with workers(tmp_path, 2) as both:
         whole = uncut(both[0], turns=scaled(1, 2))
         ports = [worker.port for worker in both]
-        size = go(response_size(ports[0]))
+        size = await within_deadline(response_size(ports[0]))
         places = list(range(0, size, scaled(17, 1)))
         cuts = 0
 
@@ -96,13 +99,13 @@ def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(tmp_pat
             assert viewer.frames == whole
             cuts += 1
 
-        go(share(places, cut))
+        await within_deadline(share(places, cut))
         report("finished run, cut at every byte", events=len(whole), bytes=size, cuts=cuts)
         assert cuts == len(places) >= scaled(150, size)
 
 
 @pytest.mark.parametrize("lead", [min, max], ids=["nobody lags", "most lag"])
-def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Path, lead: object) -> None:
+async def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Path, lead: object) -> None:
     """The agent goes on when the slowest, or the fastest, viewer has what it said."""
     rounds = scaled(2, 25)
     totals = {"connections": 0, "cuts": 0, "events": 0}
@@ -150,12 +153,12 @@ def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Pa
             for number in range(rounds):
                 await one_round(number)
 
-        go(test())
+        await within_deadline(test())
     report("run that is on, cut after every event and anywhere", rounds=rounds, viewers=VIEWERS, **totals)
     assert totals["cuts"] > 3 * totals["events"] > 0
 
 
-def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
+async def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
     """Hanging up does not stop a run; each cut is a run of its own, and all say the same."""
     with workers(tmp_path, 2) as both:
         ports = [worker.port for worker in both]
@@ -177,12 +180,12 @@ def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path)
             assert viewer.frames == await asyncio.to_thread(both[0].frames, thread_id)
             cuts += viewer.cuts
 
-        go(share(places, cut))
+        await within_deadline(share(places, cut))
         report("posted run, cut after every event", events=len(whole), runs=len(places), cuts=cuts)
         assert cuts == len(places) >= scaled(10, len(whole) - 1)
 
 
-def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> None:
+async def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> None:
     """Who has nothing yet posts again: the run may have begun or not, and it runs once all the same."""
     with workers(tmp_path, 2) as both:
         ports = [worker.port for worker in both]
@@ -195,7 +198,7 @@ def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> 
             assert viewer.is_done
             size, events = viewer.received, len(viewer.frames)
 
-        go(whole())
+        await within_deadline(whole())
         places = list(range(0, size, scaled(61, 1)))
         cuts = posts = 0
 
@@ -216,7 +219,7 @@ def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> 
             assert viewer.frames == await asyncio.to_thread(both[0].frames, thread_id)
             assert len(viewer.frames) == events
 
-        go(share(places, cut))
+        await within_deadline(share(places, cut))
         report("posted run, cut at every byte", events=events, bytes=size, runs=len(places), cuts=cuts, posts=posts)
         assert len(places) >= scaled(50, size)
         assert cuts >= 0.9 * len(places)  # the framing of a run that is on may be a few bytes shorter the next time

@@ -12,6 +12,7 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from faults_kit import (
     PATIENCE,
     Effects,
@@ -19,13 +20,16 @@ from faults_kit import (
     Worker,
     act,
     events_of,
-    go,
     report,
     scaled,
     terminal,
+    within_deadline,
     workers,
 )
 from serving import check_valid, until
+
+pytestmark = pytest.mark.anyio
+
 
 LEASE = {"lease": 0.5}
 RUNS = 4
@@ -82,7 +86,7 @@ async def life(number: int, owner: Worker, survivor: Worker | None) -> list[View
     return viewers
 
 
-def settle(worker: Worker, viewers: list[Viewer], counts: Counter[str]) -> None:
+async def settle(worker: Worker, viewers: list[Viewer], counts: Counter[str]) -> None:
     """After the restart: compare what was seen with the log, and use the threads again."""
     for thread_id in {viewer.thread_id: None for viewer in viewers}:
         seen = [viewer for viewer in viewers if viewer.thread_id == thread_id]
@@ -94,7 +98,9 @@ def settle(worker: Worker, viewers: list[Viewer], counts: Counter[str]) -> None:
         else:
             before = [list(viewer.frames) for viewer in seen]
             for viewer in seen:
-                go(viewer.follow_to_the_end(worker.port))  # they come back, maybe before anyone has noticed the death
+                await within_deadline(
+                    viewer.follow_to_the_end(worker.port)
+                )  # they come back, maybe before anyone has noticed the death
             log = worker.frames(thread_id)
             for viewer, frames in zip(seen, before, strict=True):
                 assert frames == log[: len(frames)]
@@ -118,7 +124,7 @@ def _fields(body: dict[str, object]) -> dict[str, object]:
     return {"thread_id": body["threadId"], "run_id": body["runId"], "forwardedProps": body["forwardedProps"]}
 
 
-def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_was_seen(tmp_path: Path) -> None:
+async def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_was_seen(tmp_path: Path) -> None:
     lives = scaled(3, 56)
     counts: Counter[str] = Counter()
     with workers(tmp_path, app=LEASE) as running:
@@ -128,12 +134,12 @@ def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_was_see
             if number % 2:  # every other time somebody is there to notice
                 survivor = Worker(tmp_path, app=LEASE)
                 running.append(survivor)
-            viewers = go(life(number, owner, survivor))
+            viewers = await within_deadline(life(number, owner, survivor))
             counts["kills"] += 1
             owner.close()
             if survivor is None:
                 running.append(Worker(tmp_path, app=LEASE))
-            settle(running[-1], viewers, counts)
+            await settle(running[-1], viewers, counts)
     with sqlite3.connect(tmp_path / "threads.db") as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
@@ -144,7 +150,7 @@ def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_was_see
     assert counts["seen"] > lives * 10
 
 
-def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_run_error(tmp_path: Path) -> None:
+async def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_run_error(tmp_path: Path) -> None:
     rounds = scaled(2, 15)
     counts: Counter[str] = Counter()
     with workers(tmp_path, 2, app=LEASE) as (one, two):
@@ -173,7 +179,7 @@ def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_run_err
                 await asyncio.gather(*tasks)
                 return [*mine, *theirs]
 
-            viewers = go(sleep_through(owner, other, thread_ids))
+            viewers = await within_deadline(sleep_through(owner, other, thread_ids))
             # The agents of the sleeper were told to stop, so it has noticed; what it meant to write is nowhere.
             until(lambda ids=thread_ids: {*ids} <= {*stopped.lines()}, PATIENCE)
             for thread_id in thread_ids:

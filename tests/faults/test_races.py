@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import Effects, Valve, Viewer, Worker, act, events_of, go, report, scaled, workers
+from faults_kit import Effects, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid, text_of, types
+
+pytestmark = pytest.mark.anyio
 
 
 def answer_to(events: list[dict[str, Any]], payload: Any) -> list[dict[str, Any]]:
@@ -21,7 +23,7 @@ def answer_to(events: list[dict[str, Any]], payload: Any) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["on one worker", "on two workers"])
-def test_of_racing_resumes_one_runs_and_the_others_are_refused(tmp_path: Path, count: int) -> None:
+async def test_of_racing_resumes_one_runs_and_the_others_are_refused(tmp_path: Path, count: int) -> None:
     rounds, racers = scaled(5, 60), 3
     refusals: Counter[str] = Counter()
     with workers(tmp_path, count) as found:
@@ -57,7 +59,7 @@ def test_of_racing_resumes_one_runs_and_the_others_are_refused(tmp_path: Path, c
             for number in range(rounds):
                 await race(number)
 
-        go(test())
+        await within_deadline(test())
         assert Effects(tmp_path, "paid").lines() == Effects(tmp_path, "sent").lines()
         assert len(Effects(tmp_path, "paid").lines()) == rounds
     report("racing resumes", workers=count, rounds=rounds, **refusals)
@@ -66,7 +68,7 @@ def test_of_racing_resumes_one_runs_and_the_others_are_refused(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["on one worker", "on two workers"])
-def test_a_run_id_posted_several_times_at_once_runs_once_and_all_see_it(tmp_path: Path, count: int) -> None:
+async def test_a_run_id_posted_several_times_at_once_runs_once_and_all_see_it(tmp_path: Path, count: int) -> None:
     rounds, racers = scaled(5, 60), 4
     streams = 0
     with workers(tmp_path, count) as found:
@@ -99,14 +101,14 @@ def test_a_run_id_posted_several_times_at_once_runs_once_and_all_see_it(tmp_path
             for number in range(rounds):
                 await race(number)
 
-        go(test())
+        await within_deadline(test())
         calls = Effects(tmp_path, "calls").lines()
     report("run ids posted at once", workers=count, rounds=rounds, streams=streams, calls=len(calls))
     assert calls == [f"thread-{number} run" for number in range(rounds)]
     assert streams == rounds * racers
 
 
-def test_cancelling_from_the_other_worker_ends_the_run_with_everything_closed(tmp_path: Path) -> None:
+async def test_cancelling_from_the_other_worker_ends_the_run_with_everything_closed(tmp_path: Path) -> None:
     rounds = scaled(8, 60)
     took: list[float] = []
     with workers(tmp_path, 2) as both:
@@ -144,7 +146,7 @@ def test_cancelling_from_the_other_worker_ends_the_run_with_everything_closed(tm
             for number in range(rounds):
                 await cancel(number, both[number % 2], both[(number + 1) % 2])
 
-        go(test())
+        await within_deadline(test())
     milliseconds = sorted(1000 * seconds for seconds in took)
     report(
         "cancelled from the other worker",

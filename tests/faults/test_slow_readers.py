@@ -6,8 +6,12 @@ import asyncio
 import resource
 from pathlib import Path
 
-from faults_kit import PATIENCE, Valve, Viewer, Worker, act, events_of, go, report, scaled, workers
+import pytest
+from faults_kit import PATIENCE, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid, until
+
+pytestmark = pytest.mark.anyio
+
 
 MIB = 1024 * 1024
 EVENT = 16_000
@@ -17,7 +21,7 @@ def big(thread_id: str, mebibytes: int, **props: object) -> dict[str, object]:
     return act("talk", thread_id, count=mebibytes * MIB // EVENT, size=EVENT, **props)
 
 
-def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: Path) -> None:
+async def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: Path) -> None:
     size, stopped_readers = scaled(20, 64), 6
     with workers(tmp_path, app={"heartbeat": 0.05}) as (worker,):
 
@@ -78,7 +82,7 @@ def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: 
             assert len(fast.frames) == size * MIB // EVENT + 4
             return base, peak, behind
 
-        base, peak, behind = go(test())
+        base, peak, behind = await within_deadline(test())
         check_valid(events_of(worker.frames("thread")))
     report(
         "slow readers",
@@ -92,7 +96,7 @@ def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_path: 
     assert peak - base < 64 * MIB  # each holds one read of the log; all they have missed would be seven times the run
 
 
-def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Path) -> None:
+async def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Path) -> None:
     runs, each = scaled(20, 50), 10
     count = runs * each
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -131,7 +135,7 @@ def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Path) -> 
                 check_valid(events_of(viewer.frames))
             return open_at_once, memory
 
-        open_at_once, memory = go(test())
+        open_at_once, memory = await within_deadline(test())
         # It is all over, and the server is as before.
         until(lambda: _idle(worker), PATIENCE)
         assert worker.frames("thread-0")[-1][1].startswith(b'{"type":"RUN_FINISHED"')

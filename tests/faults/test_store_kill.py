@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -16,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from aguila.store import SQLiteStore
+
+pytestmark = pytest.mark.anyio
 
 WORKER = Path(__file__).parent.parent / "store" / "sqlite" / "worker.py"
 KILLS = int(os.environ.get("AGUILA_KILLS", "12"))
@@ -75,9 +76,9 @@ async def _all(store: SQLiteStore, thread_id: str):
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_what_was_confirmed_before_a_kill_is_in_the_log_at_its_place(tmp_path: Path, seed: int):
+async def test_what_was_confirmed_before_a_kill_is_in_the_log_at_its_place(tmp_path: Path, seed: int):
     rng = random.Random(seed)
     path = tmp_path / "threads.db"
     confirmed = kill_a_writer(path, rng, seed)
     assert confirmed
-    asyncio.run(verify(path, confirmed))
+    await verify(path, confirmed)

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import PATIENCE, Viewer, Worker, act, events_of, go, report, scaled, terminal, workers
+from faults_kit import PATIENCE, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline, workers
 from serving import check_valid, until
+
+pytestmark = pytest.mark.anyio
+
 
 RUNS = 4
 MIB = 1024 * 1024
@@ -109,14 +112,16 @@ async def told_of(worker: Worker, other: Worker, outage: Any, number: int, durin
 
 
 @pytest.mark.parametrize("outage", [Lock, NoRoom], ids=["locked", "unwritable"])
-def test_a_file_that_cannot_be_written_ends_the_runs_and_not_the_server(tmp_path: Path, outage: Any) -> None:
+async def test_a_file_that_cannot_be_written_ends_the_runs_and_not_the_server(tmp_path: Path, outage: Any) -> None:
     rounds = scaled(1, 6)
     counts: Counter[str] = Counter()
     with workers(tmp_path, 2, store={"busy_seconds": 0.3}) as (worker, other):
         works(worker, "before")
         for number in range(rounds):
             broken = outage(worker)
-            viewers = go(told_of(worker, other, broken, number, partial(refused, worker, f"refused-{number}")))
+            viewers = await within_deadline(
+                told_of(worker, other, broken, number, partial(refused, worker, f"refused-{number}"))
+            )
             for viewer in viewers:
                 counts["events"] += closed_with_what_was_told(worker, viewer)
                 counts["ended"] += 1
@@ -128,7 +133,7 @@ def test_a_file_that_cannot_be_written_ends_the_runs_and_not_the_server(tmp_path
     assert counts["events"] > counts["ended"] * 5
 
 
-def test_a_full_disk_ends_the_run_and_not_the_server(tmp_path: Path) -> None:
+async def test_a_full_disk_ends_the_run_and_not_the_server(tmp_path: Path) -> None:
     rounds = scaled(1, 5)
     counts: Counter[str] = Counter()
     with workers(tmp_path, store={"max_bytes": 4 * MIB}) as (worker,):
@@ -143,7 +148,7 @@ def test_a_full_disk_ends_the_run_and_not_the_server(tmp_path: Path) -> None:
                 await viewer.post(worker.port, act("talk", thread_id, count=1_000_000, size=10_000))
                 return viewer
 
-            viewer = go(fill(full))
+            viewer = await within_deadline(fill(full))
             counts["stored"] += viewer.last
             # What is there can still be read, and room can be made.
             assert worker.frames(old)[-1][1].startswith(b'{"type":"RUN_FINISHED"')

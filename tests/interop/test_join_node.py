@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from typing import Any
 
+import pytest
 from node import run_node
 from recorded import log_after, newcomer, put, random_runs
 
 from aguila.codec.sse import SSEEncoder
 from aguila.protocol import Event, RunStartedEvent, StateSnapshotEvent, ToolCallResultEvent
 from aguila.store import MemoryStore
+
+pytestmark = pytest.mark.anyio
 
 SEEDS = 40
 
@@ -67,8 +69,8 @@ def comparable(verdict: dict[str, Any], other: dict[str, Any]) -> list[dict[str,
     return [{**message, "content": None} if message["id"] in parts else message for message in verdict["messages"]]
 
 
-def test_who_joins_after_any_event_ends_up_where_who_watched_from_the_beginning_does() -> None:
-    threads = [asyncio.run(streams(seed)) for seed in range(SEEDS)]
+async def test_who_joins_after_any_event_ends_up_where_who_watched_from_the_beginning_does() -> None:
+    threads = [await streams(seed) for seed in range(SEEDS)]
     bodies = [text for watched, told, _ in threads for text in (watched, *(one for _, one in told))]
     lines = "\n".join(json.dumps({"body": text, "messages": [], "state": {}}) for text in bodies)
     verdicts = map(json.loads, run_node("differential.mjs", lines).splitlines())

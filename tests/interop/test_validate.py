@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +12,9 @@ from commands import Command, aguila_serve
 from serving import Stream
 
 from aguila.cli.demo import FEATURES
+
+pytestmark = pytest.mark.anyio
+
 
 # What version 0.4.0 says that the protocol does not.
 EXEMPTIONS = {
@@ -47,21 +49,21 @@ def recorded(server: Command) -> dict[tuple[str, Any], Stream]:
     return {key: future.result() for key, future in played.items()}
 
 
-def diagnose(raw: bytes, content_type: str) -> list[str]:
+async def diagnose(raw: bytes, content_type: str) -> list[str]:
     """Everything the validator says about the bytes of a stream."""
 
     async def body() -> AsyncIterator[bytes]:
         yield raw
 
-    report = asyncio.run(validate_body(body(), content_type, TransportOptions(recorded=True))).report
+    report = (await validate_body(body(), content_type, TransportOptions(recorded=True))).report
     assert report.internal_errors == []
     return [f"{one.rule} {one.event_type or ''}{one.pointer or ''}: {one.message}" for one in report.diagnostics]
 
 
-def findings(stream: Stream) -> list[str]:
+async def findings(stream: Stream) -> list[str]:
     """What the validator says about a stream, read to its end, without what is exempt."""
     stream.rest()
-    told = diagnose(stream.raw, stream.response.headers["content-type"])
+    told = await diagnose(stream.raw, stream.response.headers["content-type"])
     return [one for one in told if one.partition(":")[0].strip() not in EXEMPTIONS]
 
 
@@ -71,10 +73,10 @@ def asking(feature: str, **members: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=["speaks 1.1", "speaks 1.0", "says nothing"])
 @pytest.mark.parametrize("feature", SHOWN)
-def test_nothing_is_found_in_a_run_of_the_demo(
+async def test_nothing_is_found_in_a_run_of_the_demo(
     recorded: dict[tuple[str, Any], Stream], feature: str, version: Any
 ) -> None:
-    found = findings(recorded[feature, version])
+    found = await findings(recorded[feature, version])
     if feature == "state" and version is ...:
         # Undeclared clients get the final state as well: in Node, 0.0.45 to 0.0.50 apply no delta.
         assert found == ["AGUI304 STATE_SNAPSHOT: STATE_SNAPSHOT replaces state previously built from 3 delta(s)"]
@@ -85,7 +87,9 @@ def test_nothing_is_found_in_a_run_of_the_demo(
 @pytest.mark.parametrize(
     ("feature", "payload"), [("interrupt", {"colour": "red"}), ("approval", {"approved": True}), ("approval", False)]
 )
-def test_nothing_is_found_in_a_run_that_goes_on_after_an_answer(server: Command, feature: str, payload: Any) -> None:
+async def test_nothing_is_found_in_a_run_that_goes_on_after_an_answer(
+    server: Command, feature: str, payload: Any
+) -> None:
     thread = f"resumed {feature} {payload}"
     *_, last = server.events(thread_id=thread, **asking(feature))
     (interrupt,) = last["outcome"]["interrupts"]
@@ -93,30 +97,30 @@ def test_nothing_is_found_in_a_run_that_goes_on_after_an_answer(server: Command,
     entry = {"interruptId": interrupt["id"], "status": status, **({"payload": payload} if payload else {})}
     with server.run(thread_id=thread, run_id="then", **asking(feature), resume=[entry]) as stream:
         assert stream.status == 200
-        assert findings(stream) == []
+        assert await findings(stream) == []
 
 
-def test_nothing_is_found_in_a_run_that_was_cancelled(server: Command) -> None:
+async def test_nothing_is_found_in_a_run_that_was_cancelled(server: Command) -> None:
     with server.run(thread_id="cancelled", **asking("slow")) as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         server.post("/threads/cancelled/runs/run/cancel")
-        assert findings(stream) == []
+        assert await findings(stream) == []
 
 
 @pytest.mark.parametrize("feature", ["state", "tools", "reasoning", "subagents", "activity", "interrupt"])
-def test_nothing_is_found_in_a_join_and_in_a_replay(server: Command, feature: str) -> None:
+async def test_nothing_is_found_in_a_join_and_in_a_replay(server: Command, feature: str) -> None:
     thread = f"joined {feature}"
     server.events(thread_id=thread, **asking(feature))
     with server.run("/connect", thread_id=thread, run_id="join") as stream:
-        assert findings(stream) == []
+        assert await findings(stream) == []
     for query in ("", "?compact=true"):
         with server.stream("GET", f"/threads/{thread}/events{query}") as stream:
-            assert findings(stream) == []
+            assert await findings(stream) == []
 
 
-def test_the_validator_finds_what_is_wrong(server: Command) -> None:
+async def test_the_validator_finds_what_is_wrong(server: Command) -> None:
     """What the tests above rely on."""
     with server.run(thread_id="broken", **asking("text")) as stream:
         stream.rest()
     broken = stream.raw.replace(b"TEXT_MESSAGE_START", b"TEXT_MESSAGE_END")
-    assert [one for one in diagnose(broken, "text/event-stream") if one.startswith("AGUI102 TEXT_MESSAGE_END")]
+    assert [one for one in await diagnose(broken, "text/event-stream") if one.startswith("AGUI102 TEXT_MESSAGE_END")]

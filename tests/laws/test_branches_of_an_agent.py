@@ -9,11 +9,14 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import pytest
 from agents import Shelf, Thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aguila.protocol import ResumeEntry
+
+pytestmark = pytest.mark.anyio
 
 Op = tuple[Any, ...]
 """What an agent does: a word for it, and what it needs."""
@@ -192,12 +195,9 @@ async def answered(program: list[Op], pauses: list[list[int]], groups: list[int]
     groups=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     suspends=st.booleans(),
 )
-def test_a_chain_of_runs_shows_what_one_that_knew_the_answers_would(
+async def test_a_chain_of_runs_shows_what_one_that_knew_the_answers_would(
     program: list[Op], pauses: list[list[int]], groups: list[int], suspends: bool
 ) -> None:
-    async def known() -> Thread:
-        thread = Thread()
-        await thread.run(Player(program, [0], knows=True))
-        return thread
-
-    assert shown(asyncio.run(answered(program, pauses, groups, suspends))) == shown(asyncio.run(known()))
+    thread = Thread()
+    await thread.run(Player(program, [0], knows=True))
+    assert shown(await answered(program, pauses, groups, suspends)) == shown(thread)

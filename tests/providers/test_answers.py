@@ -24,6 +24,7 @@ from aguila.providers import Prompt, anthropic, gemini, tool
 from aguila.stream import consume
 
 pytestmark = [
+    pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.* is not a valid FinishReason:UserWarning"),
 ]
@@ -300,7 +301,7 @@ def test_tools_in_the_options_are_added_to_the_agents_own(answering: Start) -> N
         assert len(recorded.requests[0]["tools"]) == (2 if provider == "gemini" else 3)
 
 
-def test_a_call_of_anthropic_ends_with_its_block_and_not_with_the_answer() -> None:
+async def test_a_call_of_anthropic_ends_with_its_block_and_not_with_the_answer() -> None:
     def event(type_: str, **members: Any) -> Any:
         return SimpleNamespace(type=type_, **members)
 
@@ -314,10 +315,7 @@ def test_a_call_of_anthropic_ends_with_its_block_and_not_with_the_answer() -> No
         later = SimpleNamespace(type="text", text="later")
         yield event("content_block_start", index=1, content_block=later)
 
-    async def collect() -> list[Any]:
-        return [content async for update in anthropic.updates(events(), model="m") for content in update.contents]
-
-    found = asyncio.run(collect())
+    found = [content async for update in anthropic.updates(events(), model="m") for content in update.contents]
     ends = [one.is_complete for one in found if isinstance(one, FunctionCallContent)]
     assert ends == [False, False, True]
     assert isinstance(found[-1], TextContent)
@@ -441,7 +439,7 @@ def test_a_signed_text_is_not_joined_with_another(answering: Start, made: list[J
     assert [part["text"] for part in back if "thoughtSignature" in part] == [signed]
 
 
-def test_a_signature_survives_an_agent_that_hands_on_the_updates_of_a_model() -> None:
+async def test_a_signature_survives_an_agent_that_hands_on_the_updates_of_a_model() -> None:
     """ENC-1: through ``as_event_stream``, a client's history and the next request."""
     made = [
         {"text": "One "},
@@ -454,14 +452,12 @@ def test_a_signature_survives_an_agent_that_hands_on_the_updates_of_a_model() ->
             candidate = {"content": {"role": "model", "parts": [part]}}
             yield types.GenerateContentResponse.model_validate({"candidates": [candidate], "response_id": "r"})
 
-    async def told() -> list[Any]:
-        given = RunAgentInput(thread_id="t", run_id="r", messages=[])
-        updates = gemini.updates(responses(), model="m")
-        return [event async for event in as_event_stream(updates, given)]
-
+    given = RunAgentInput(thread_id="t", run_id="r", messages=[])
+    updates = gemini.updates(responses(), model="m")
+    events = [event async for event in as_event_stream(updates, given)]
     messages = [
         UserMessage(id="u", content="Hi"),
-        *consume(asyncio.run(told())).messages,
+        *consume(events).messages,
         ToolMessage(id="t", tool_call_id="c1", content="ok"),
     ]
     sent = gemini.request(Prompt(messages=as_chat_messages(messages)), model="m")

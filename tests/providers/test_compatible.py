@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -31,7 +30,10 @@ from aguila.providers import Prompt, openai, openai_chat
 from aguila.providers._encrypted_values import pack
 from aguila.providers._response.reader import FINISH_REASON
 
-pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
+    pytest.mark.anyio,
+]
 
 Json = dict[str, Any]
 Start = Callable[..., tuple[Any, Recorded]]
@@ -48,7 +50,7 @@ def answer(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
     return sse([*[chunk(delta) for delta in deltas], chunk({}, finish)], done=True)
 
 
-def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
+async def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
     """What is read of an answer with these chunks, as the SDK makes objects of them."""
 
     async def stream() -> AsyncIterator[Any]:
@@ -58,7 +60,7 @@ def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
     async def collect() -> list[ChatUpdate]:
         return [update async for update in openai_chat.updates(stream(), model="m", **options)]
 
-    return asyncio.run(collect())
+    return await collect()
 
 
 # Usage
@@ -76,12 +78,12 @@ def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
         (9, None, 41, 9),
     ],
 )
-def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
+async def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
     completion: int, reasoning: int | None, total: int | None, output: int
 ) -> None:
     details = {"completion_tokens_details": {"reasoning_tokens": reasoning}}
     usage = {"prompt_tokens": 32, "completion_tokens": completion, "total_tokens": total, **details}
-    last = heard(chunk({"content": "ok"}, "stop"), {**HEAD, "choices": [], "usage": usage})[-1]
+    last = (await heard(chunk({"content": "ok"}, "stop"), {**HEAD, "choices": [], "usage": usage}))[-1]
     (told,) = [content.usage for content in last.contents if isinstance(content, UsageContent)]
     assert (told.input_tokens, told.output_tokens, told.total_tokens) == (32, output, 32 + output)
     assert told.reasoning_tokens == reasoning
@@ -119,8 +121,8 @@ def test_an_error_within_a_stream_has_the_code_of_its_status(answering: Start, e
     ("reason", "known"),
     [("eos", "stop"), ("eos_token", "stop"), ("stop_sequence", "stop"), ("model_length", "length")],
 )
-def test_other_words_for_the_same_end_are_known(reason: str, known: str) -> None:
-    assert heard(chunk({"content": "ok"}, reason))[-1].additional_properties[FINISH_REASON] == known
+async def test_other_words_for_the_same_end_are_known(reason: str, known: str) -> None:
+    assert (await heard(chunk({"content": "ok"}, reason)))[-1].additional_properties[FINISH_REASON] == known
 
 
 def test_an_answer_of_gemini_that_could_be_continued_was_cut_off(answering: Start) -> None:
@@ -216,10 +218,10 @@ def piece(arguments: str, **members: Any) -> Json:
     return {"tool_calls": [{**members, "function": {**name, "arguments": arguments}}]}
 
 
-def calls_of(*deltas: Json) -> list[tuple[str, str]]:
+async def calls_of(*deltas: Json) -> list[tuple[str, str]]:
     """The calls that are read of deltas: names and arguments."""
     made: dict[str, tuple[str, str]] = {}
-    for update in heard(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
+    for update in await heard(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
         for content in update.contents:
             if isinstance(content, FunctionCallContent):
                 _, before = made.get(content.call_id, ("", ""))
@@ -237,8 +239,8 @@ def calls_of(*deltas: Json) -> list[tuple[str, str]]:
         [piece('{"x"', index=0), piece("{}", index=1, name="g"), piece(":1}", index=0, name="f")],
     ],
 )
-def test_pieces_of_calls_without_a_place_belong_to_the_last_call_p21(deltas: list[Json]) -> None:
-    assert sorted(calls_of(*deltas)) == [("f", '{"x":1}'), ("g", "{}")]
+async def test_pieces_of_calls_without_a_place_belong_to_the_last_call_p21(deltas: list[Json]) -> None:
+    assert sorted(await calls_of(*deltas)) == [("f", '{"x":1}'), ("g", "{}")]
 
 
 def test_a_call_as_it_was_before_there_could_be_several_is_made(answering: Start) -> None:
@@ -250,8 +252,8 @@ def test_a_call_as_it_was_before_there_could_be_several_is_made(answering: Start
     assert recorded.requests[1]["messages"][2]["content"] == "seen"
 
 
-def test_a_call_without_a_name_is_left_out_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
-    assert calls_of(piece('{"x":1}', index=0, id="a")) == []
+async def test_a_call_without_a_name_is_left_out_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+    assert await calls_of(piece('{"x":1}', index=0, id="a")) == []
     assert "it has no name" in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +47,8 @@ from aguila.codec.notices import Notice
 from aguila.protocol import Context, Tool
 from aguila.providers import Prompt, anthropic, gemini, openai, openai_chat, openai_responses
 from aguila.providers._encrypted_values import pack
+
+pytestmark = pytest.mark.anyio
 
 
 def wire_client(provider: str, url: str) -> Any:
@@ -356,7 +357,7 @@ def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> N
 
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_the_official_sdk_sends_of_any_history_the_rules_accept(provider: str) -> None:
+async def test_what_the_official_sdk_sends_of_any_history_the_rules_accept(provider: str) -> None:
     """The same, as it arrives: the SDK's own conversion is between."""
     check = PROVIDERS[provider][1]
     made: list[Prompt] = []
@@ -374,7 +375,7 @@ def test_what_the_official_sdk_sends_of_any_history_the_rules_accept(provider: s
 
     collect()
     with Recorded([stream(provider, text="Hi")] * len(made)) as recorded:
-        asyncio.run(ask(provider, recorded.url, made))
+        await ask(provider, recorded.url, made)
     assert len(recorded.requests) == len(made)
     for body in recorded.requests:
         assert check(from_gemini_wire(body) if provider == "gemini" else body) == []

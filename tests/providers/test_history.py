@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -21,7 +20,10 @@ from aguila.providers._request.history import restore_message
 from aguila.providers._response.citations import Citation, split_by_citations
 from aguila.testing import client_for
 
-pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
+    pytest.mark.anyio,
+]
 
 Json = dict[str, Any]
 Start = Callable[..., tuple[Any, Recorded]]
@@ -462,22 +464,19 @@ def told(provider: str, sent: Json) -> list[str]:
 
 @pytest.mark.parametrize("kept_by", ["client", "server"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_the_user_says_along_with_an_answer_is_shown_to_the_model_in_that_run_and_later_p8(
+async def test_what_the_user_says_along_with_an_answer_is_shown_to_the_model_in_that_run_and_later_p8(
     modelled: Start, provider: str, kept_by: str
 ) -> None:
     rounds: list[Json] = [{"calls": [(f"c{n}", "pay", {"amount": n})]} for n in (1, 2)]
     agent, recorded = modelled(provider, *rounds, {"text": "Well."}, {"text": "Bye."}, tools=[pay])
 
-    async def go() -> None:
-        async with client_for(App(agent, history=kept_by)) as client:
-            thread = client.thread()
-            await thread.run("Hi")
-            for words in ("Hurry.", "Thanks."):
-                answers = {one.id: {"approved": True} for one in thread.interrupts}
-                await thread.resume(answers, content=words)
-            await thread.run("Go on")
-
-    asyncio.run(go())
+    async with client_for(App(agent, history=kept_by)) as client:
+        thread = client.thread()
+        await thread.run("Hi")
+        for words in ("Hurry.", "Thanks."):
+            answers = {one.id: {"approved": True} for one in thread.interrupts}
+            await thread.resume(answers, content=words)
+        await thread.run("Go on")
     assert [told(provider, sent) for sent in recorded.requests] == [
         ["Hi"],
         ["Hi", "paid 1", "Hurry."],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,8 @@ from provider_checkers import check_responses
 
 from aguila.chat import TextContent
 from aguila.providers import openai_responses
+
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 Start = Callable[..., tuple[Any, Recorded]]
@@ -72,14 +73,15 @@ def test_a_phase_that_is_not_known_is_not_sent(answering: Start) -> None:
     assert assistant(recorded)[1] == [("Hm.", None)]
 
 
-def test_updates_name_the_message_that_they_are_of() -> None:
+async def test_updates_name_the_message_that_they_are_of() -> None:
     async def stream() -> AsyncIterator[Any]:
         for number in (1, 1, 2):
             where = {"item_id": f"msg_{number}", "output_index": number, "content_index": 0}
             yield SimpleNamespace(type="response.output_text.delta", delta="x", **where)
 
-    async def named() -> list[str | None]:
-        heard = openai_responses.updates(stream(), model="m")
-        return [one.message_id async for one in heard if any(isinstance(each, TextContent) for each in one.contents)]
-
-    assert asyncio.run(named()) == ["msg_1", "msg_1", "msg_2"]
+    heard = openai_responses.updates(stream(), model="m")
+    assert [one.message_id async for one in heard if any(isinstance(each, TextContent) for each in one.contents)] == [
+        "msg_1",
+        "msg_1",
+        "msg_2",
+    ]

@@ -51,6 +51,8 @@ from aguila.providers._request.prompt import ProviderView
 from aguila.providers._request.schema import gemini_schema, standard_schema
 from aguila.providers._response.errors import make_failure
 
+pytestmark = pytest.mark.anyio
+
 REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "openai chat": openai_chat.request,
     "openai responses": openai_responses.request,
@@ -250,21 +252,21 @@ def chunks(*deltas: dict[str, Any]) -> AsyncIterator[Any]:
     return iterate()
 
 
-def heard(source: AsyncIterator[ChatUpdate]) -> list[Content]:
+async def heard(source: AsyncIterator[ChatUpdate]) -> list[Content]:
     async def collect() -> list[Content]:
         return [content async for update in source for content in update.contents]
 
-    return asyncio.run(collect())
+    return await collect()
 
 
-def test_servers_that_give_calls_no_id_or_no_place_are_understood_p21() -> None:
+async def test_servers_that_give_calls_no_id_or_no_place_are_understood_p21() -> None:
     pieces = [
         {"content": ""},
         {"tool_calls": [{"id": "", "function": {"name": "f", "arguments": '{"a"'}, "index": 0}]},
         {"tool_calls": [{"id": None, "function": {"name": None, "arguments": ":1}"}, "index": 0}]},
         {"tool_calls": [{"id": "c9", "function": {"name": "g", "arguments": "{}"}, "index": 0}]},
     ]
-    found = heard(openai_chat.updates(chunks(*pieces), model="m"))
+    found = await heard(openai_chat.updates(chunks(*pieces), model="m"))
     texts: dict[str, str] = {}
     for content in found:
         assert isinstance(content, FunctionCallContent)
@@ -277,12 +279,12 @@ def test_an_error_of_something_else_is_no_providers_failure() -> None:
     assert make_failure(ValueError("x")) is None
 
 
-def test_a_failing_stream_of_responses_fails_the_run_in_our_words() -> None:
+async def test_a_failing_stream_of_responses_fails_the_run_in_our_words() -> None:
     async def failing() -> AsyncIterator[Any]:
         yield SimpleNamespace(type="error", code="rate_limit_exceeded", message="secret")
 
     with pytest.raises(RunFailed) as caught:
-        heard(openai_responses.updates(failing(), model="m"))
+        await heard(openai_responses.updates(failing(), model="m"))
     assert caught.value.code == "provider_rate_limit"
     assert "secret" not in caught.value.message
 
@@ -337,7 +339,7 @@ def test_a_tool_that_is_given_the_run_must_be_async() -> None:
     assert list(FunctionTool(fine).declaration.parameters["properties"]) == ["city"]
 
 
-def test_what_a_tool_raises_stays_here_but_a_tool_error_is_told() -> None:
+async def test_what_a_tool_raises_stays_here_but_a_tool_error_is_told() -> None:
     def leaks() -> None:
         raise RuntimeError("password")
 
@@ -345,9 +347,9 @@ def test_what_a_tool_raises_stays_here_but_a_tool_error_is_told() -> None:
         raise ToolError("Ask for another city.")
 
     run: Any = None
-    assert asyncio.run(call_function(FunctionTool(leaks), {}, run)).error == "The tool failed."
-    assert asyncio.run(call_function(FunctionTool(tells), {}, run)).error == "Ask for another city."
-    assert "do not fit" in str(asyncio.run(call_function(FunctionTool(leaks), {"a": 1}, run)).error)
+    assert (await call_function(FunctionTool(leaks), {}, run)).error == "The tool failed."
+    assert (await call_function(FunctionTool(tells), {}, run)).error == "Ask for another city."
+    assert "do not fit" in str((await call_function(FunctionTool(leaks), {"a": 1}, run)).error)
 
 
 def test_a_front_end_cannot_take_a_tool_of_the_agent_over() -> None:

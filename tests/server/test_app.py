@@ -23,6 +23,8 @@ from aguila import App
 from aguila.server import Limits, Rejected
 from aguila.store import MemoryStore
 
+pytestmark = pytest.mark.anyio
+
 
 async def agent(run: Any) -> Any:
     yield "Hello"
@@ -97,17 +99,14 @@ def test_it_starts_with_the_first_request_if_there_is_no_lifespan() -> None:
         assert server.events()[-1]["type"] == "RUN_FINISHED"
 
 
-def test_an_app_can_be_used_as_a_context_and_again_after_it_was_closed(tmp_path: Path) -> None:
-    async def scenario() -> list[int]:
-        app = App(agent, store=tmp_path / "threads.db")
-        counts: list[int] = []
-        for name in ("a", "b"):
-            async with app:
-                await post(app, name)
-                counts.append(len(await app.store.runs("anonymous", "thread")))
-        return counts
-
-    assert asyncio.run(scenario()) == [1, 2]
+async def test_an_app_can_be_used_as_a_context_and_again_after_it_was_closed(tmp_path: Path) -> None:
+    app = App(agent, store=tmp_path / "threads.db")
+    counts: list[int] = []
+    for name in ("a", "b"):
+        async with app:
+            await post(app, name)
+            counts.append(len(await app.store.runs("anonymous", "thread")))
+    assert counts == [1, 2]
 
 
 async def post(app: App, run_id: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[dict[str, Any]]:
@@ -143,7 +142,7 @@ def test_the_memory_store_is_announced_once_and_only_as_a_default(caplog: pytest
         assert caplog.records == []
 
 
-def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
+async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "no" / "such" / "folder" / "threads.db"
@@ -162,7 +161,7 @@ def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
         await app({"type": "lifespan"}, receive, send)
         return sent
 
-    assert asyncio.run(scenario()) == [
+    assert await scenario() == [
         {
             "type": "lifespan.startup.failed",
             "message": f"the app cannot start: {path} cannot be used as a store: there is no folder {path.parent}",
@@ -177,20 +176,17 @@ def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
         App(agent, **option)
 
 
-def test_a_websocket_is_turned_away() -> None:
-    async def scenario() -> list[Any]:
-        sent: list[Any] = []
+async def test_a_websocket_is_turned_away() -> None:
+    sent: list[Any] = []
 
-        async def receive() -> Any:
-            return {"type": "websocket.connect"}
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
 
-        async def send(message: Any) -> None:
-            sent.append(message)
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        await App(agent)({"type": "websocket", "path": "/"}, receive, send)
-        return sent
-
-    assert asyncio.run(scenario()) == [{"type": "websocket.close", "code": 1008}]
+    await App(agent)({"type": "websocket", "path": "/"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> None:
@@ -381,6 +377,7 @@ def test_an_app_that_was_never_closed_goes_on_in_the_next_event_loop(is_durable:
         await app.close()
 
     for number in range(3):
+        # asyncio.run closes its loop, as this test needs.
         assert b"RUN_FINISHED" in asyncio.run(post(f"run-{number}"))
     asyncio.run(close())
     gc.collect()
@@ -393,9 +390,9 @@ async def _of_both(first: App, second: App) -> None:
         await first.store.check()
 
 
-def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
+async def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
     store = MemoryStore()
-    asyncio.run(_of_both(App(agent, store=store), App(agent, store=store)))
+    await _of_both(App(agent, store=store), App(agent, store=store))
 
 
 # Options

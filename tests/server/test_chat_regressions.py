@@ -6,7 +6,6 @@ a chat client or hand-made requests talk to it.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -66,12 +65,14 @@ from aguila.protocol import (
     UserMessage,
 )
 
+pytestmark = pytest.mark.anyio
+
 PNG = b"\x89PNG\r\n\x1a\n"
 B64 = base64.b64encode(PNG).decode()
 RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", '{"a":1}', '"quoted"']
 
 
-def post(agent: Any, *bodies: dict[str, Any], **app: Any) -> list[tuple[int, list[dict[str, Any]]]]:
+async def post(agent: Any, *bodies: dict[str, Any], **app: Any) -> list[tuple[int, list[dict[str, Any]]]]:
     """Status and events of each request, sent one after the other to one app, as they are."""
 
     async def main() -> list[tuple[int, list[dict[str, Any]]]]:
@@ -89,7 +90,7 @@ def post(agent: Any, *bodies: dict[str, Any], **app: Any) -> list[tuple[int, lis
         await inner.close()
         return answers
 
-    return asyncio.run(main())
+    return await main()
 
 
 def body(messages: list[Any], run_id: str = "r1", **more: Any) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def types(events: list[dict[str, Any]]) -> list[str]:
 # 3475
 
 
-def test_3475_server_and_client_use_one_key_and_one_thread() -> None:
+async def test_3475_server_and_client_use_one_key_and_one_thread() -> None:
     seen: list[str] = []
 
     async def agent(run: Any) -> Any:
@@ -129,7 +130,7 @@ def test_3475_server_and_client_use_one_key_and_one_thread() -> None:
                 assert "agui_thread_id" not in update.additional_properties
         assert b"agui_thread_id" not in b"".join([one.body for one in tap.sent])
 
-    chat(agent, turns)
+    await chat(agent, turns)
     assert seen == ["T", "T"]
 
 
@@ -137,21 +138,21 @@ def test_3475_server_and_client_use_one_key_and_one_thread() -> None:
 
 
 @pytest.mark.parametrize("content", ['{"status":"success","value":42}', "plain", "", "[1,2]"])
-def test_3365_a_tool_message_keeps_its_id(content: str) -> None:
+async def test_3365_a_tool_message_keeps_its_id(content: str) -> None:
     seen: list[ChatMessage] = []
     call = {"id": "call_abc", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"id": "a", "role": "assistant", "toolCalls": [call]},
         {"id": "msg1", "role": "tool", "toolCallId": "call_abc", "content": content},
     ]
-    [(status, _)] = post(reading(seen), body(messages))
+    [(status, _)] = await post(reading(seen), body(messages))
     assert status == 200
     assert (seen[1].role, seen[1].message_id) == ("tool", "msg1")
     assert seen[1].contents == [FunctionResultContent("call_abc", content)]
 
 
 @pytest.mark.parametrize("content", RESULTS)
-def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> None:
+async def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> None:
     """Emitted by the agent, read by the client, sent back as history, read by the agent, emitted again."""
 
     async def agent(run: Any) -> Any:
@@ -174,13 +175,13 @@ def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str) -> No
         found = [event["content"] for event in tap.events if event["type"] == "TOOL_CALL_RESULT"]
         assert found == [content, content]
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
 # 2637
 
 
-def test_2637_a_call_without_a_message_id_has_no_parent_and_no_null_is_written() -> None:
+async def test_2637_a_call_without_a_message_id_has_no_parent_and_no_null_is_written() -> None:
     async def agent(run: Any) -> Any:
         yield ChatUpdate(contents=[ReasoningContent("a", "sig")])
         yield ChatUpdate(contents=[FunctionCallContent("c", "f", "{}")])
@@ -195,7 +196,7 @@ def test_2637_a_call_without_a_message_id_has_no_parent_and_no_null_is_written()
         assert [json.loads(line)["type"] for line in tap.lines if b"null" in line] == ["CUSTOM", "STATE_SNAPSHOT"]
         assert b"null" not in tap.sent[0].body
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
 # 2699
@@ -231,9 +232,9 @@ THANKS = UserMessage(id="u", content="thanks")
     ],
     ids=["parallel", "sequential", "a call without a result", "a result without a call"],
 )
-def test_2699_what_reaches_a_provider_is_paired(messages: list[Message], expected: list[Any]) -> None:
+async def test_2699_what_reaches_a_provider_is_paired(messages: list[Message], expected: list[Any]) -> None:
     seen: list[ChatMessage] = []
-    post(reading(seen), body(history(messages)))
+    await post(reading(seen), body(history(messages)))
     assert len(seen) == len(messages)
     assert shape(list(provider_history(seen).messages)) == expected
 
@@ -280,7 +281,7 @@ def as_content(event: Event) -> ChatUpdate:
 
 @pytest.mark.parametrize("events", EVENTS, ids=lambda events: str(events[0].type))
 @pytest.mark.parametrize("style", [directly, as_raw, as_content])
-def test_2558_every_event_reaches_the_client_whichever_way_it_is_yielded(events: list[Event], style: Any) -> None:
+async def test_2558_every_event_reaches_the_client_whichever_way_it_is_yielded(events: list[Event], style: Any) -> None:
     async def agent(run: Any) -> Any:
         for event in events:
             yield style(event)
@@ -292,10 +293,10 @@ def test_2558_every_event_reaches_the_client_whichever_way_it_is_yielded(events:
         assert types(tap.events)[-1] == "RUN_FINISHED"
         assert [update.raw_representation for update in updates][1:-1] == events
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_2558_the_three_styles_may_be_mixed_with_text() -> None:
+async def test_2558_the_three_styles_may_be_mixed_with_text() -> None:
     async def agent_of(style: Any, run: Any) -> Any:
         yield ChatUpdate(contents=[TextContent("a")], message_id="m")
         yield style(CustomEvent(name="beside", value=1))
@@ -310,7 +311,7 @@ def test_2558_the_three_styles_may_be_mixed_with_text() -> None:
             async for value in agent_of(style, run):
                 yield value
 
-        [(_, events)] = post(agent, body([]))
+        [(_, events)] = await post(agent, body([]))
         found.append([json.dumps(event) for event in events])
     assert found[0] == found[1] == found[2]
 
@@ -318,7 +319,7 @@ def test_2558_the_three_styles_may_be_mixed_with_text() -> None:
 # 2619
 
 
-def test_2619_reasoning_comes_first_under_an_id_of_its_own_and_is_no_error_in_turn_two() -> None:
+async def test_2619_reasoning_comes_first_under_an_id_of_its_own_and_is_no_error_in_turn_two() -> None:
     async def agent(run: Any) -> Any:
         await run.chat_messages()
         number = len(run.messages)
@@ -349,7 +350,7 @@ def test_2619_reasoning_comes_first_under_an_id_of_its_own_and_is_no_error_in_tu
         [sent] = [message for message in tap.inputs[1]["messages"] if message["role"] == "reasoning"]
         assert (sent["content"], sent["encryptedValue"]) == ("ab", "sig")
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
 # 2510
@@ -365,7 +366,7 @@ SEVEN: list[Message] = [
 ]
 
 
-def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles() -> None:
+async def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles() -> None:
     async def agent(run: Any) -> Any:
         yield event_content.create(MessagesSnapshotEvent(messages=SEVEN))
 
@@ -373,10 +374,10 @@ def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_roles(
         updates = [update async for update in client.get_streaming_response("x")]
         assert updates[1].raw_representation.messages == SEVEN
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_called() -> None:
+async def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_called() -> None:
     calls: list[str] = []
 
     async def agent(run: Any) -> Any:
@@ -384,7 +385,7 @@ def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_c
         run.state["n"] = 1
         yield TextContent("hello")
 
-    answers = post(
+    answers = await post(
         agent,
         body([{"id": "u", "role": "user", "content": "hi"}], "r1", protocolVersion="1.1"),
         body([], "r2", protocolVersion="1.1"),
@@ -398,18 +399,15 @@ def test_2510_a_known_thread_without_messages_is_hydrated_and_the_agent_is_not_c
     assert [message["role"] for message in events[2]["messages"]] == ["user", "assistant"]
 
 
-def test_2619_thinking_events_of_an_older_server_are_reasoning_with_one_warning() -> None:
+async def test_2619_thinking_events_of_an_older_server_are_reasoning_with_one_warning() -> None:
     thinking = ["THINKING_START", "THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END", "THINKING_END"]
     events: list[dict[str, Any]] = [{"type": type_} for type_ in thinking]
     events.insert(2, {"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "x"})
     notices: list[Notice] = []
 
-    async def main(url: str) -> list[Any]:
-        async with ChatClient(url, warn=notices.append) as client:
-            return [update async for update in client.get_streaming_response("?")]
-
     with ScriptedServer(run_of(*events)) as server:
-        updates = asyncio.run(main(server.url))
+        async with ChatClient(server.url, warn=notices.append) as client:
+            updates = [update async for update in client.get_streaming_response("?")]
     found: list[Any] = [update.raw_representation for update in updates if update.raw_representation is not None]
     reasoning = [event for event in found if event.type.startswith("REASONING")]
     assert [event.type for event in reasoning] == [
@@ -432,9 +430,9 @@ def multimodal(part: dict[str, Any]) -> dict[str, Any]:
     return {"threadId": "t", "runId": "r", "messages": [{"id": "m1", "role": "user", "content": [text, part]}]}
 
 
-def only_image(part: dict[str, Any]) -> Content:
+async def only_image(part: dict[str, Any]) -> Content:
     seen: list[ChatMessage] = []
-    [(status, events)] = post(reading(seen), multimodal(part))
+    [(status, events)] = await post(reading(seen), multimodal(part))
     assert status == 200
     assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
     [message] = seen
@@ -443,36 +441,38 @@ def only_image(part: dict[str, Any]) -> Content:
     return image
 
 
-def test_3729_a_multimodal_array_is_text_then_bytes_with_type_and_name() -> None:
-    image = only_image({"type": "binary", "mimeType": "image/png", "filename": "pixel.png", "data": B64})
+async def test_3729_a_multimodal_array_is_text_then_bytes_with_type_and_name() -> None:
+    image = await only_image({"type": "binary", "mimeType": "image/png", "filename": "pixel.png", "data": B64})
     assert isinstance(image, DataContent)
     assert (image.data, image.media_type, image.additional_properties["filename"]) == (PNG, "image/png", "pixel.png")
 
 
-def test_3729_the_same_with_an_address_and_with_an_id(caplog: pytest.LogCaptureFixture) -> None:
-    image = only_image({"type": "binary", "mimeType": "image/png", "url": "https://example.org/x.png"})
+async def test_3729_the_same_with_an_address_and_with_an_id(caplog: pytest.LogCaptureFixture) -> None:
+    image = await only_image({"type": "binary", "mimeType": "image/png", "url": "https://example.org/x.png"})
     assert isinstance(image, UriContent)
     assert image.uri == "https://example.org/x.png"
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        image = only_image({"type": "binary", "mimeType": "image/png", "id": "up-1"})
+        image = await only_image({"type": "binary", "mimeType": "image/png", "id": "up-1"})
     assert isinstance(image, HostedFileContent)
     assert (image.file_id, image.additional_properties["ag_ui_requires_resolution"]) == ("up-1", True)
 
 
 @pytest.mark.parametrize("kind", ["image", "document"])
-def test_3729_the_same_with_canonical_parts(kind: str) -> None:
-    image = only_image({"type": kind, "source": {"type": "data", "value": B64, "mimeType": "image/png"}})
+async def test_3729_the_same_with_canonical_parts(kind: str) -> None:
+    image = await only_image({"type": kind, "source": {"type": "data", "value": B64, "mimeType": "image/png"}})
     assert isinstance(image, DataContent)
     assert image.data == PNG
 
 
-def test_3729_plain_text_still_works() -> None:
+async def test_3729_plain_text_still_works() -> None:
     seen: list[ChatMessage] = []
-    post(reading(seen), {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]})
+    await post(
+        reading(seen), {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
+    )
     assert seen[0].contents == [TextContent("hi")]
 
 
-def test_3729_an_upload_is_resolved() -> None:
+async def test_3729_an_upload_is_resolved() -> None:
     async def agent(run: Any) -> Any:
         [message] = await run.chat_messages()
         image = message.contents[0]
@@ -483,14 +483,14 @@ def test_3729_an_upload_is_resolved() -> None:
         hosted = HostedFileContent(part.source.value, additional_properties={"ag_ui_provider": "aguila"})
         assert (await client.get_response(ChatMessage("user", [hosted]))).text == "image/png 8 pixel.png"
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_4761_a_user_message_without_content_is_refused_before_the_agent_runs() -> None:
+async def test_4761_a_user_message_without_content_is_refused_before_the_agent_runs() -> None:
     async def agent(run: Any) -> None:
         raise AssertionError("not to be called")
 
-    [(status, _)] = post(agent, body([{"id": "m", "role": "user"}]))
+    [(status, _)] = await post(agent, body([{"id": "m", "role": "user"}]))
     assert status == 422
 
 
@@ -498,11 +498,11 @@ def never(run: Any) -> None:
     raise AssertionError("not to be called")
 
 
-def test_4761_what_is_of_another_role_is_never_read_as_a_users_and_a_users_is_sent_as_user() -> None:
+async def test_4761_what_is_of_another_role_is_never_read_as_a_users_and_a_users_is_sent_as_user() -> None:
     seen: list[ChatMessage] = []
     notices: list[Notice] = []
     users = {"id": "m", "role": "user", "content": "y"}
-    post(reading(seen), body([{"id": "h", "role": "human", "content": "x"}, users]), warn=notices.append)
+    await post(reading(seen), body([{"id": "h", "role": "human", "content": "x"}, users]), warn=notices.append)
     assert [(message.role, message.message_id) for message in seen] == [("user", "m")]
     assert ("PROC-3", "/messages/0") in [(notice.rule, notice.path) for notice in notices]
 
@@ -510,19 +510,19 @@ def test_4761_what_is_of_another_role_is_never_read_as_a_users_and_a_users_is_se
         await client.get_response(ChatMessage("user", "x", message_id="m"))
         assert [(sent["role"], sent["id"]) for sent in tap.inputs[0]["messages"]] == [("user", "m")]
 
-    chat(lambda run: None, turns)
+    await chat(lambda run: None, turns)
 
 
-def test_4761_user_content_that_cannot_be_expressed_is_an_error_that_names_it_and_nothing_is_sent() -> None:
+async def test_4761_user_content_that_cannot_be_expressed_is_an_error_that_names_it_and_nothing_is_sent() -> None:
     async def turns(client: Any, tap: Any) -> None:
         with pytest.raises(EncodeError, match="FunctionCallContent"):
             await client.get_response(ChatMessage("user", [FunctionCallContent("c", "f")]))
         assert tap.sent == []
 
-    chat(never, turns)
+    await chat(never, turns)
 
 
-def test_4761_a_file_of_unknown_type_is_sent_without_a_mime_type(caplog: pytest.LogCaptureFixture) -> None:
+async def test_4761_a_file_of_unknown_type_is_sent_without_a_mime_type(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[ChatMessage] = []
 
     async def turns(client: Any, tap: Any) -> None:
@@ -531,38 +531,38 @@ def test_4761_a_file_of_unknown_type_is_sent_without_a_mime_type(caplog: pytest.
         [sent] = tap.inputs[0]["messages"]
         assert sent["content"] == [{"type": "document", "source": {"type": "file", "value": "file-1"}}]
 
-    chat(reading(seen), turns)
+    await chat(reading(seen), turns)
     [content] = seen[0].contents
     assert isinstance(content, HostedFileContent)
     assert (content.file_id, content.media_type) == ("file-1", None)
 
 
-def test_4761_binary_that_refers_to_nothing_is_refused_before_the_agent_runs() -> None:
-    [(status, _)] = post(never, multimodal({"type": "binary", "mimeType": "image/png"}))
+async def test_4761_binary_that_refers_to_nothing_is_refused_before_the_agent_runs() -> None:
+    [(status, _)] = await post(never, multimodal({"type": "binary", "mimeType": "image/png"}))
     assert status == 422
 
 
-def test_4761_binary_data_without_a_media_type_is_bytes_of_no_known_type() -> None:
-    image = only_image({"type": "binary", "data": B64})
+async def test_4761_binary_data_without_a_media_type_is_bytes_of_no_known_type() -> None:
+    image = await only_image({"type": "binary", "data": B64})
     assert isinstance(image, DataContent)
     assert (image.data, image.media_type) == (PNG, "application/octet-stream")
 
 
-def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_sent_back_in_lower_case() -> None:
+async def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_sent_back_in_lower_case() -> None:
     notices: list[Notice] = []
 
     async def agent(run: Any) -> Any:
         yield MessagesSnapshotEvent(messages=run.messages)
 
     parts = [{"type": "Text", "text": "a"}, {"type": "text", "text": "b"}]
-    [(status, events)] = post(agent, body([{"id": "m", "role": "user", "content": parts}]), warn=notices.append)
+    [(status, events)] = await post(agent, body([{"id": "m", "role": "user", "content": parts}]), warn=notices.append)
     assert status == 200
     [snapshot] = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
     assert [part["type"] for part in snapshot["messages"][0]["content"]] == ["text", "text"]
     assert [notice.path for notice in notices] == ["/messages/0/content/0/type"]
 
 
-def test_4761_a_name_goes_there_and_back() -> None:
+async def test_4761_a_name_goes_there_and_back() -> None:
     seen: list[ChatMessage] = []
     messages = [
         ChatMessage("user", "hi", author_name="Ada"),
@@ -573,11 +573,11 @@ def test_4761_a_name_goes_there_and_back() -> None:
         await client.get_response(messages)
         assert [message["name"] for message in tap.inputs[0]["messages"]] == ["Ada", "Bob"]
 
-    chat(reading(seen), turns)
+    await chat(reading(seen), turns)
     assert [message.author_name for message in seen] == ["Ada", "Bob"]
 
 
-def test_4761_h_agents_that_stream_and_agents_that_do_not_see_the_same_messages() -> None:
+async def test_4761_h_agents_that_stream_and_agents_that_do_not_see_the_same_messages() -> None:
     seen: list[list[ChatMessage]] = []
 
     async def streams(run: Any) -> Any:
@@ -610,7 +610,7 @@ def test_4761_h_agents_that_stream_and_agents_that_do_not_see_the_same_messages(
         answers.append((whole.text, text, tap.inputs[0]["messages"] == tap.inputs[1]["messages"]))
 
     for agent in (streams, returns, in_a_thread, returns_in_a_thread):
-        chat(agent, turns)
+        await chat(agent, turns)
     assert all(one == conversation for one in seen)
     assert len(seen) == 8
     assert answers == [("x", "x", True)] * 4
@@ -619,7 +619,7 @@ def test_4761_h_agents_that_stream_and_agents_that_do_not_see_the_same_messages(
 # The neighbours
 
 
-def test_3433_text_without_an_id_gets_one_stable_id_per_message() -> None:
+async def test_3433_text_without_an_id_gets_one_stable_id_per_message() -> None:
     async def agent(run: Any) -> Any:
         yield ChatUpdate(contents=[TextContent("a")])
         yield ChatUpdate(contents=[TextContent("b")])
@@ -627,24 +627,24 @@ def test_3433_text_without_an_id_gets_one_stable_id_per_message() -> None:
         yield ChatMessage("tool", [FunctionResultContent("c", "r")])
         yield ChatUpdate(contents=[TextContent("d")])
 
-    [(_, events)] = post(agent, body([]))
+    [(_, events)] = await post(agent, body([]))
     ids = [event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_3962_and_6015_parallel_results_and_calls_share_no_id() -> None:
+async def test_3962_and_6015_parallel_results_and_calls_share_no_id() -> None:
     async def agent(run: Any) -> Any:
         calls: list[Content] = [FunctionCallContent(f"c{n}", "f", "{}") for n in range(3)]
         yield ChatUpdate(contents=calls)
         results: list[Content] = [FunctionResultContent(f"c{n}", "r") for n in range(3)]
         yield ChatMessage("tool", results, message_id="p")
 
-    [(_, events)] = post(agent, body([]))
+    [(_, events)] = await post(agent, body([]))
     assert len({event["messageId"] for event in events if event["type"] == "TOOL_CALL_RESULT"}) == 3
     assert not any("parentMessageId" in event for event in events)
 
 
-def test_4869_and_7629_every_turn_sends_all_and_the_thread_is_easy_to_read() -> None:
+async def test_4869_and_7629_every_turn_sends_all_and_the_thread_is_easy_to_read() -> None:
     seen: list[ChatMessage] = []
 
     async def turns(client: Any, tap: Any) -> None:
@@ -654,11 +654,11 @@ def test_4869_and_7629_every_turn_sends_all_and_the_thread_is_easy_to_read() -> 
         assert response.thread_id == options.thread_id == "T"
         assert len(tap.inputs[0]["messages"]) == 3
 
-    chat(reading(seen), turns)
+    await chat(reading(seen), turns)
     assert len(seen) == 3
 
 
-def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing(
+async def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def agent(run: Any) -> Any:
@@ -666,15 +666,17 @@ def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing
         raise RuntimeError("secret")
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        [(_, events)] = post(agent, body([]))
+        [(_, events)] = await post(agent, body([]))
     assert types(events) == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
     assert "secret" not in json.dumps(events)
 
 
-def test_2290_and_8462_reasoning_and_activity_in_the_history_are_no_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_2290_and_8462_reasoning_and_activity_in_the_history_are_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     seen: list[ChatMessage] = []
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        [(status, events)] = post(
+        [(status, events)] = await post(
             reading(seen), body(history(SEVEN), protocolVersion="1.1"), allow_system_messages=True
         )
     assert (status, events[-1]["type"]) == (200, "RUN_FINISHED")
@@ -682,7 +684,7 @@ def test_2290_and_8462_reasoning_and_activity_in_the_history_are_no_error(caplog
 
 
 @pytest.mark.parametrize("media_type", ["image/png", "audio/wav", "video/mp4", "application/pdf"])
-def test_2447_canonical_media_go_there_and_back(media_type: str) -> None:
+async def test_2447_canonical_media_go_there_and_back(media_type: str) -> None:
     async def agent(run: Any) -> Any:
         [message] = await run.chat_messages()
         yield ChatUpdate(contents=[FunctionCallContent("c", "f", "{}")])
@@ -696,25 +698,25 @@ def test_2447_canonical_media_go_there_and_back(media_type: str) -> None:
         expected = "document" if kind == "application" else kind
         assert tap.inputs[0]["messages"][0]["content"][0]["type"] == expected
 
-    chat(agent, turns)
+    await chat(agent, turns)
 
 
-def test_880_a_run_that_is_aborted_has_a_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_880_a_run_that_is_aborted_has_a_message(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         yield TextContent("x")
         raise SystemExit
 
     with caplog.at_level(logging.CRITICAL, "aguila"):
-        [(_, events)] = post(agent, body([]))
+        [(_, events)] = await post(agent, body([]))
     assert events[-1]["type"] == "RUN_ERROR"
     assert events[-1]["message"]
 
 
-def test_7429_ids_of_a_provider_never_replace_those_of_the_request() -> None:
+async def test_7429_ids_of_a_provider_never_replace_those_of_the_request() -> None:
     async def agent(run: Any) -> Any:
         named = {"ag_ui_thread_id": "theirs", "ag_ui_run_id": "theirs"}
         yield ChatUpdate(contents=[TextContent("x")], message_id="theirs", additional_properties=named)
 
-    [(_, events)] = post(agent, body([]))
+    [(_, events)] = await post(agent, body([]))
     assert (events[0]["threadId"], events[0]["runId"]) == ("t1", "r1")
     assert (events[-1]["threadId"], events[-1]["runId"]) == ("t1", "r1")

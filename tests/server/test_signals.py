@@ -18,6 +18,8 @@ from serving import Background, server_process, types, until
 from aguila import App
 from aguila.store import SQLiteStore
 
+pytestmark = pytest.mark.anyio
+
 SITE = """
 import asyncio
 from fastapi import FastAPI
@@ -53,7 +55,7 @@ app.mount_on(mounted, "/agent")
     ],
     ids=["mounted without a lifespan", "with a lifespan", "without a lifespan", "with the loop of asyncio"],
 )
-def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
+async def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
     tmp_path: Path, target: str, path: str, options: tuple[str, ...]
 ) -> None:
     store = tmp_path / "threads.db"
@@ -80,7 +82,7 @@ def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
         output = server.output()
         assert server.process.returncode in (0, -signal.SIGTERM)
         assert "Traceback" not in output
-    assert asyncio.run(outcomes(store)) == {
+    assert await outcomes(store) == {
         "unwatched short": "success",
         "unwatched long": "cancelled",
         "watched short": "success",
@@ -118,7 +120,7 @@ def test_a_viewer_of_another_process_s_run_does_not_keep_this_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("run_id", ["long", "stubborn"])
-def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_path: Path, run_id: str) -> None:
+async def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_path: Path, run_id: str) -> None:
     store = tmp_path / "threads.db"
     patient = SITE.format(store=store).replace("drain=1.0", "drain=3600, cancel_grace=3600")
     stubborn = """
@@ -138,7 +140,7 @@ def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_path: Pat
             assert types(stream.rest()) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
         assert "Traceback" not in server.output()
         assert server.process.returncode in (0, -signal.SIGTERM)
-    assert asyncio.run(outcomes(store)) == {"thread": "cancelled"}
+    assert await outcomes(store) == {"thread": "cancelled"}
 
 
 # The handlers, in this process
@@ -195,7 +197,6 @@ async def ticks(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.anyio
 async def test_the_handler_before_gets_sigterm_when_all_apps_are_drained(host: Host) -> None:
     one, two = await started(), await started()
     signal.raise_signal(signal.SIGTERM)
@@ -213,7 +214,6 @@ async def test_the_handler_before_gets_sigterm_when_all_apps_are_drained(host: H
     await two.app.close()
 
 
-@pytest.mark.anyio
 async def test_a_second_sigterm_is_passed_on_at_once_and_only_that(host: Host) -> None:
     one = await started()
     signal.raise_signal(signal.SIGTERM)
@@ -238,7 +238,6 @@ class Uvicorn(Host):
         self(number, frame)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_stuck", [True, False])
 @pytest.mark.parametrize(("told", "once", "twice"), [(None, 1, 5), (30, 1, 5), (0, 0, 0)])
 async def test_a_server_waits_only_a_moment_for_a_stream_that_is_stuck(
@@ -264,7 +263,6 @@ async def test_a_server_waits_only_a_moment_for_a_stream_that_is_stuck(
     signal.signal(signal.SIGTERM, host)
 
 
-@pytest.mark.anyio
 async def test_sigint_is_passed_on_at_once_and_runs_are_drained(host: Host) -> None:
     one = await started()
     signal.raise_signal(signal.SIGINT)
@@ -276,7 +274,6 @@ async def test_sigint_is_passed_on_at_once_and_runs_are_drained(host: Host) -> N
     assert host.heard == [signal.SIGINT]
 
 
-@pytest.mark.anyio
 async def test_an_app_can_leave_the_signals_to_its_host(host: Host) -> None:
     one = await started(handle_signals=False)
     assert signal.getsignal(signal.SIGTERM) is host
@@ -290,7 +287,6 @@ async def test_an_app_can_leave_the_signals_to_its_host(host: Host) -> None:
     await one.app.close()
 
 
-@pytest.mark.anyio
 async def test_who_hears_signals_in_front_of_us_is_left_alone(host: Host) -> None:
     one = await started()
     ours = signal.getsignal(signal.SIGTERM)
@@ -311,7 +307,6 @@ async def test_who_hears_signals_in_front_of_us_is_left_alone(host: Host) -> Non
     signal.signal(signal.SIGTERM, host)
 
 
-@pytest.mark.anyio
 async def test_a_server_that_comes_after_the_app_is_heard_by_its_lifespan(host: Host) -> None:
     """``async with app: await uvicorn.Server(...).serve()``: the server's handlers are newer than the app."""
     one = await started()
@@ -355,10 +350,11 @@ def test_an_app_whose_loop_is_gone_holds_nothing_up(host: Host) -> None:
     async def scenario() -> None:
         await app.start()
 
+    # asyncio.run closes its loop, as this test needs.
     asyncio.run(scenario())
     signal.raise_signal(signal.SIGTERM)
     assert host.heard == [signal.SIGTERM]
-    app._signals.uninstall()  # type: ignore[union-attr]
+    app._signals.uninstall()  # type: ignore[union-attr]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

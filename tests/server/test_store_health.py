@@ -20,6 +20,8 @@ from aguila.server.runs.run_task import LiveRun
 from aguila.server.store_health import StoreHealth
 from aguila.store import MemoryStore
 
+pytestmark = pytest.mark.anyio
+
 
 class Stuck(MemoryStore):
     """A store that can be made to hang, or to fail."""
@@ -264,7 +266,6 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
         assert server.get("/healthz").status_code == 503
 
 
-@pytest.mark.anyio
 async def test_a_store_that_does_not_close_keeps_nobody(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +281,6 @@ async def test_a_store_that_does_not_close_keeps_nobody(
     ]
 
 
-@pytest.mark.anyio
 async def test_an_app_that_cannot_start_leaves_its_store_closed() -> None:
     class Counted(Stuck):
         opened = 0

@@ -10,13 +10,14 @@ from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import MemoryStore, RunEnd, Store
 from aguila.store.memory import threads
 
+pytestmark = pytest.mark.anyio
+
 
 class TestMemoryStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
         return MemoryStore(clock=clock)
 
 
-@pytest.mark.anyio
 class TestBounds:
     async def test_the_thread_idle_for_longest_is_removed_for_a_new_one(self):
         store = MemoryStore(max_threads=3)

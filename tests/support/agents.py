@@ -236,6 +236,6 @@ def _is_as_written(last: Any, ending: Ending) -> bool:
     return ending.interrupts == []
 
 
-def run_agent(agent: Any, **options: Any) -> Outcome:
-    """One run of an agent, outside of any event loop."""
-    return asyncio.run(Thread(**options).run(agent))
+async def run_agent(agent: Any, **options: Any) -> Outcome:
+    """Run an agent once, in a thread of its own."""
+    return await Thread(**options).run(agent)

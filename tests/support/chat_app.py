@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -67,11 +66,7 @@ async def chatting(agent: Any, app: dict[str, Any] | None = None, **options: Any
         yield ChatClient(client), tap
 
 
-def chat(agent: Any, turns: Callable[[Any, Tap], Awaitable[Any]], **options: Any) -> Any:
-    """What the turns give, with a client and a tap."""
-
-    async def main() -> Any:
-        async with chatting(agent, **options) as (client, tap):
-            return await turns(client, tap)
-
-    return asyncio.run(main())
+async def chat(agent: Any, turns: Callable[[Any, Tap], Awaitable[Any]], **options: Any) -> Any:
+    """Return the result of ``turns``, called with a client and the tap between it and the agent."""
+    async with chatting(agent, **options) as (client, tap):
+        return await turns(client, tap)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -15,7 +14,7 @@ def run_input(*messages: Message, **members: Any) -> RunAgentInput:
     return RunAgentInput(thread_id="thread", run_id="run", messages=list(messages), **members)
 
 
-def stream(
+async def stream(
     updates: Iterable[Any] | AsyncIterator[Any],
     input: RunAgentInput | None = None,
     *,
@@ -24,12 +23,8 @@ def stream(
 ) -> list[Event]:
     """The events of some updates, verified with the producer's duties. New ids are new-0, new-1 and so on."""
     ids = iter(f"{prefix}-{n}" for n in range(1000))
-
-    async def collect() -> list[Event]:
-        events = as_event_stream(updates, input or run_input(), new_id=lambda: next(ids), **options)
-        return [event async for event in events]
-
-    events = asyncio.run(collect())
+    source = as_event_stream(updates, input or run_input(), new_id=lambda: next(ids), **options)
+    events = [event async for event in source]
     verify_as_producer(events)
     return events
 
@@ -41,11 +36,8 @@ def verify_as_producer(events: list[Event]) -> None:
     verifier.close()
 
 
-def updates_of(events: Iterable[Any], **options: Any) -> list[ChatUpdate]:
-    async def collect() -> list[ChatUpdate]:
-        return [update async for update in as_chat_updates(events, **options)]
-
-    return asyncio.run(collect())
+async def updates_of(events: Iterable[Any], **options: Any) -> list[ChatUpdate]:
+    return [update async for update in as_chat_updates(events, **options)]
 
 
 def said(*contents: Any, role: str = "assistant", message_id: str | None = None, **properties: Any) -> ChatUpdate:

@@ -52,14 +52,10 @@ def report(what: str, **counts: object) -> None:
     print(f"{what}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
 
 
-def go(work: Coroutine[Any, Any, T], seconds: float = 600 if LONG else 120) -> T:
-    """Run an asynchronous test; one that hangs fails."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(seconds):
-            return await work
-
-    return asyncio.run(bounded())
+async def within_deadline(work: Coroutine[Any, Any, T], seconds: float = 600 if LONG else 120) -> T:
+    """Run a coroutine; raise TimeoutError if it hangs."""
+    async with asyncio.timeout(seconds):
+        return await work
 
 
 # Servers

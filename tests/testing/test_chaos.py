@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,6 +13,8 @@ from aguila.client.transports.threaded import ThreadedTransport
 from aguila.errors import StreamTruncated, TransportFailed
 from aguila.testing import Call, Chaos, ScriptedAgent, client_for
 from aguila.testing.chaos import Faults, _Mangler
+
+pytestmark = pytest.mark.anyio
 
 PATIENT = Reconnect(attempts=20, initial=0.0001, longest=0.001)
 BODY = bytes(range(256)) * 8
@@ -66,38 +67,38 @@ async def pieces_of(chaos: Chaos, size: int = 4096) -> tuple[list[bytes], str | 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_same_seed_does_the_same_thing(seed: int) -> None:
-    first, again = (asyncio.run(pieces_of(Chaos(seed))) for _ in range(2))
+async def test_the_same_seed_does_the_same_thing(seed: int) -> None:
+    first, again = [await pieces_of(Chaos(seed)) for _ in range(2)]
     assert first == again
     assert BODY.startswith(b"".join(first[0]))
 
 
-def test_other_seeds_and_other_requests_meet_other_fates() -> None:
-    assert len({tuple(asyncio.run(pieces_of(Chaos(seed, cuts=0)))[0]) for seed in range(8)}) == 8
+async def test_other_seeds_and_other_requests_meet_other_fates() -> None:
+    assert len({tuple((await pieces_of(Chaos(seed, cuts=0)))[0]) for seed in range(8)}) == 8
     chaos = Chaos(1, cuts=100, chance=0.7)
     assert len({chaos.next().cut_at for _ in range(40)}) > 15
 
 
-def test_all_bytes_arrive_in_small_pieces_if_nothing_is_cut() -> None:
-    pieces, problem = asyncio.run(pieces_of(Chaos(3, cuts=0)))
+async def test_all_bytes_arrive_in_small_pieces_if_nothing_is_cut() -> None:
+    pieces, problem = await pieces_of(Chaos(3, cuts=0))
     assert (b"".join(pieces), problem) == (BODY, None)
     assert max(map(len, pieces)) <= 64
     assert len(pieces) > len(BODY) / 64
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 4096])
-def test_where_it_cuts_does_not_depend_on_how_the_bytes_came(size: int) -> None:
+async def test_where_it_cuts_does_not_depend_on_how_the_bytes_came(size: int) -> None:
     chaos = Chaos(5, cuts=1, chance=1.0, within=900)
     expected = chaos.next().cut_at
     assert expected is not None
     assert expected >= 0
-    pieces, problem = asyncio.run(pieces_of(Chaos(5, cuts=1, chance=1.0, within=900), size))
+    pieces, problem = await pieces_of(Chaos(5, cuts=1, chance=1.0, within=900), size)
     assert len(b"".join(pieces)) == expected
     assert problem == f"chaos: cut after {expected} bytes"
 
 
-def test_without_splitting_pieces_come_as_they_are() -> None:
-    pieces, _ = asyncio.run(pieces_of(Chaos(3, cuts=0, split=False), 100))
+async def test_without_splitting_pieces_come_as_they_are() -> None:
+    pieces, _ = await pieces_of(Chaos(3, cuts=0, split=False), 100)
     assert {len(piece) for piece in pieces[:-1]} == {100}
 
 
@@ -108,19 +109,16 @@ def test_no_more_is_cut_than_was_allowed_and_what_was_done_is_kept() -> None:
     assert [fate.cut_at is not None for fate in fates] == [True] * 4 + [False] * 6
 
 
-def test_a_lost_request_is_never_sent_and_a_lost_answer_is_hung_up_on() -> None:
-    async def main() -> None:
-        for cut_at, closed in ((-1, 0), (-2, 1)):
-            chaos, inner = Chaos(0), Fixed(10)
-            chaos.next = lambda cut_at=cut_at: Faults(cut_at=cut_at)  # type: ignore[method-assign]
-            with pytest.raises(TransportFailed, match="lost"):
-                await chaos.wrap(inner).send(REQUEST)
-            assert inner.closed == closed
-
-    asyncio.run(main())
+async def test_a_lost_request_is_never_sent_and_a_lost_answer_is_hung_up_on() -> None:
+    for cut_at, closed in ((-1, 0), (-2, 1)):
+        chaos, inner = Chaos(0), Fixed(10)
+        chaos.next = lambda cut_at=cut_at: Faults(cut_at=cut_at)  # type: ignore[method-assign]
+        with pytest.raises(TransportFailed, match="lost"):
+            await chaos.wrap(inner).send(REQUEST)
+        assert inner.closed == closed
 
 
-def test_delays_are_drawn_from_the_seed_and_waited_for() -> None:
+async def test_delays_are_drawn_from_the_seed_and_waited_for() -> None:
     async def paused(seed: int) -> list[float]:
         waited: list[float] = []
 
@@ -130,7 +128,7 @@ def test_delays_are_drawn_from_the_seed_and_waited_for() -> None:
         await pieces_of(Chaos(seed, cuts=0, delay=0.5, sleep=sleep))
         return waited
 
-    first, again = asyncio.run(paused(1)), asyncio.run(paused(1))
+    first, again = await paused(1), await paused(1)
     assert first == again
     assert len(first) > 30
     assert all(0 <= pause <= 0.5 for pause in first)
@@ -147,34 +145,28 @@ def test_a_mangler_gives_every_byte_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_client_that_reconnects_sees_the_same_conversation_whatever_is_cut(seed: int) -> None:
-    async def main() -> None:
-        chaos = Chaos(seed, cuts=0)
-        async with client_for(ScriptedAgent("Warm up.", SCRIPT), wrap=chaos.wrap, reconnect=PATIENT) as client:
-            thread = client.thread("t")
-            # A client learns from its first answer that the server gives ids; only then can it come back.
-            await thread.run("hello")
-            chaos.allow(6, chance=0.8, within=1500)
-            result = await thread.run("go")
-            assert result.text == "and its end."
-            assert [m.role for m in result.messages] == ["user", "assistant", "tool", "assistant"] or [
-                m.role for m in result.messages
-            ] == ["user", "assistant", "assistant", "tool", "assistant"]
-            assert "".join(m.content or "" for m in result.messages if m.role == "assistant") == (
-                "A long answer, " * 20 + "and its end."
-            )
-
-    asyncio.run(main())
+async def test_a_client_that_reconnects_sees_the_same_conversation_whatever_is_cut(seed: int) -> None:
+    chaos = Chaos(seed, cuts=0)
+    async with client_for(ScriptedAgent("Warm up.", SCRIPT), wrap=chaos.wrap, reconnect=PATIENT) as client:
+        thread = client.thread("t")
+        # A client learns from its first answer that the server gives ids; only then can it come back.
+        await thread.run("hello")
+        chaos.allow(6, chance=0.8, within=1500)
+        result = await thread.run("go")
+        assert result.text == "and its end."
+        assert [m.role for m in result.messages] == ["user", "assistant", "tool", "assistant"] or [
+            m.role for m in result.messages
+        ] == ["user", "assistant", "assistant", "tool", "assistant"]
+        assert "".join(m.content or "" for m in result.messages if m.role == "assistant") == (
+            "A long answer, " * 20 + "and its end."
+        )
 
 
-def test_without_reconnecting_a_cut_is_a_truncated_stream() -> None:
-    async def main() -> None:
-        chaos = Chaos(5, cuts=1, chance=1.0, within=900)
-        async with client_for(ScriptedAgent(SCRIPT), wrap=chaos.wrap, reconnect=None) as client:
-            with pytest.raises(StreamTruncated, match="chaos: cut after"):
-                await client.thread().run("go")
-
-    asyncio.run(main())
+async def test_without_reconnecting_a_cut_is_a_truncated_stream() -> None:
+    chaos = Chaos(5, cuts=1, chance=1.0, within=900)
+    async with client_for(ScriptedAgent(SCRIPT), wrap=chaos.wrap, reconnect=None) as client:
+        with pytest.raises(StreamTruncated, match="chaos: cut after"):
+            await client.thread().run("go")
 
 
 def test_the_sync_twin_cuts_at_the_same_byte() -> None:

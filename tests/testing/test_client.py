@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +11,8 @@ import pytest
 
 from aguila import App
 from aguila.testing.client import client_for, is_asgi, sync_client_for
+
+pytestmark = pytest.mark.anyio
 
 
 async def agent(run: Any) -> Any:
@@ -38,12 +39,9 @@ async def with_more(run: Any, tone: str = "kind") -> str:
 async def asgi(scope: Any, receive: Any, send: Any) -> None: ...
 
 
-def test_an_agent_is_called_without_a_socket() -> None:
-    async def main() -> str:
-        async with client_for(agent) as client:
-            return (await client.thread().run("Ada")).text
-
-    assert asyncio.run(main()) == "Hello, Ada"
+async def test_an_agent_is_called_without_a_socket() -> None:
+    async with client_for(agent) as client:
+        assert (await client.thread().run("Ada")).text == "Hello, Ada"
 
 
 def test_the_sync_client_does_the_same() -> None:

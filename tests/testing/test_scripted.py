@@ -12,6 +12,8 @@ from aguila.errors import RunFailed
 from aguila.protocol import AssistantMessage, CustomEvent, ToolMessage
 from aguila.testing import Approve, Ask, Call, ScriptedAgent, Wait, client_for, sync_client_for
 
+pytestmark = pytest.mark.anyio
+
 COLOUR = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
 
@@ -98,15 +100,12 @@ def test_an_exception_fails_the_run_with_its_text() -> None:
         assert [m.content for m in thread.messages if isinstance(m, AssistantMessage)] == ["Oh."]
 
 
-def test_it_waits_for_the_test() -> None:
-    async def main() -> None:
-        gate = asyncio.Event()
-        async with client_for(ScriptedAgent(["Before.", Wait(gate), "After.", Wait(0)])) as client:
-            thread = client.thread()
-            async for event in thread.run("go"):
-                if event.type == "TEXT_MESSAGE_CONTENT" and event.delta == "Before.":
-                    assert thread.messages[-1].content == "Before."
-                    gate.set()
-            assert thread.messages[-1].content == "After."
-
-    asyncio.run(main())
+async def test_it_waits_for_the_test() -> None:
+    gate = asyncio.Event()
+    async with client_for(ScriptedAgent(["Before.", Wait(gate), "After.", Wait(0)])) as client:
+        thread = client.thread()
+        async for event in thread.run("go"):
+            if event.type == "TEXT_MESSAGE_CONTENT" and event.delta == "Before.":
+                assert thread.messages[-1].content == "Before."
+                gate.set()
+        assert thread.messages[-1].content == "After."

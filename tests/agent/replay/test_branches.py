@@ -14,6 +14,8 @@ from agents import Outcome, Shelf, Thread, until
 from aguila.agent import Interrupt
 from aguila.protocol import ResumeEntry, SubagentStartedEvent, ToolCallResultEvent, ToolCallStartEvent
 
+pytestmark = pytest.mark.anyio
+
 
 class AtOnce(Shelf):
     """Services that do not suspend, as those of a store in memory."""
@@ -53,7 +55,7 @@ async def both(one: Any, two: Any) -> None:
         group.create_task(two)
 
 
-def test_each_call_is_answered_under_the_id_it_was_shown_with(thread: Thread) -> None:
+async def test_each_call_is_answered_under_the_id_it_was_shown_with(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def branch(number: int) -> None:
             call = await run.tool_call("tool", {"n": number})
@@ -61,14 +63,14 @@ def test_each_call_is_answered_under_the_id_it_was_shown_with(thread: Thread) ->
 
         await both(branch(1), branch(2))
 
-    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    first, second = await chain(thread, agent, ["A", "B"])
     results = [(event.tool_call_id, event.content) for event in second.of(ToolCallResultEvent)]
     shown = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
     assert results == list(zip(shown, ["A", "B"], strict=True))
     assert second.of(ToolCallStartEvent) == []
 
 
-def test_each_subagent_and_text_goes_on_under_its_own_id(thread: Thread) -> None:
+async def test_each_subagent_and_text_goes_on_under_its_own_id(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def branch(number: int) -> None:
             async with run.subagent(f"sub {number}") as sub, sub.text() as text:
@@ -78,14 +80,14 @@ def test_each_subagent_and_text_goes_on_under_its_own_id(thread: Thread) -> None
         await both(branch(1), branch(2))
         await run.say("done")
 
-    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    first, second = await chain(thread, agent, ["A", "B"])
     subs = [event.subagent_run_id for event in first.of(SubagentStartedEvent)]
     assert [interrupt.subagent_run_id for interrupt in first.ending.interrupts] == subs
     assert [event.subagent_run_id for event in second.of(SubagentStartedEvent)] == subs
     assert said(thread) == ["question 1, A", "question 2, B", "done"]
 
 
-def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread) -> None:
+async def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread) -> None:
     first_to_come = iter([1, 2])
 
     async def agent(run: Any) -> None:
@@ -107,13 +109,13 @@ def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread
             if isinstance(result, BaseException):
                 raise result
 
-    first, _ = asyncio.run(chain(thread, agent, ["A", "B"]))
+    first, _ = await chain(thread, agent, ["A", "B"])
     assert asked(first) == ["1?", "2?"]
     assert said(thread) == ["question 1, A", "question 2, B"]
 
 
 @pytest.mark.parametrize("how", ["plain", "wait_for", "task"])
-def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(thread: Thread, how: str) -> None:
+async def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(thread: Thread, how: str) -> None:
     async def agent(run: Any) -> Any:
         async def ask(number: int) -> Any:
             question = run.ask(f"{number}?")
@@ -133,12 +135,12 @@ def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(th
                 raise result
         await run.say("all")
 
-    first, _ = asyncio.run(chain(thread, agent, ["A", "B"]))
+    first, _ = await chain(thread, agent, ["A", "B"])
     assert asked(first) == ["1?", "3?"]
     assert said(thread) == ["branch 1 got A", "branch 3 got B", "all"]
 
 
-def test_questions_without_keys_find_their_answers_in_every_branch(thread: Thread) -> None:
+async def test_questions_without_keys_find_their_answers_in_every_branch(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def interview(who: str) -> None:
             async with run.step(who):
@@ -150,12 +152,12 @@ def test_questions_without_keys_find_their_answers_in_every_branch(thread: Threa
             if isinstance(result, BaseException):
                 raise result
 
-    outcomes = asyncio.run(chain(thread, agent, ["Ada", "Bob"], [36, 40]))
+    outcomes = await chain(thread, agent, ["Ada", "Bob"], [36, 40])
     assert [asked(each) for each in outcomes] == [["A: name?", "B: name?"], ["A: age?", "B: age?"], []]
     assert said(thread) == ["A is Ada, 36", "B is Bob, 40"]
 
 
-def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: Thread) -> None:
+async def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def asks() -> None:
             await run.say("asker")
@@ -171,11 +173,11 @@ def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: 
         await both(run.branch("asks", asks), run.branch("talks", talks))
         await run.say("done")
 
-    asyncio.run(chain(thread, agent, ["A"]))
+    await chain(thread, agent, ["A"])
     assert sorted(said(thread)) == ["A", "asker", "done", "one two three four", "talked"]
 
 
-def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_twice(thread: Thread) -> None:
+async def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_twice(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def early() -> None:
             await run.say(f"early {await run.ask('1?')}")
@@ -193,11 +195,11 @@ def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_tw
         await early()
         await asyncio.gather(run.branch("slow", slow), run.branch("late", late))
 
-    asyncio.run(chain(thread, agent, ["A"], ["B"]))
+    await chain(thread, agent, ["A"], ["B"])
     assert sorted(said(thread)) == ["early A", "late", "late B", "slow 0", "slow 10", "slow 20"]
 
 
-def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(thread: Thread) -> None:
+async def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(thread: Thread) -> None:
     """It swallows the question: a replay says something else there, and that is heard."""
 
     async def agent(run: Any) -> None:
@@ -205,12 +207,14 @@ def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(
         (answer,) = await asyncio.gather(asyncio.create_task(run.ask("?")), return_exceptions=True)
         await run.say("nothing" if isinstance(answer, BaseException) else answer)
 
-    asyncio.run(chain(thread, agent, ["A"]))
+    await chain(thread, agent, ["A"])
     assert said(thread) == ["begin", "nothing", "A"]
 
 
 @pytest.mark.parametrize("key", [None, "name"])
-def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(thread: Thread, key: str | None) -> None:
+async def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(
+    thread: Thread, key: str | None
+) -> None:
     async def agent(run: Any) -> None:
         async with run.text() as text:
 
@@ -224,7 +228,7 @@ def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(thread
             name = await asyncio.wait_for(helper(), 60)
             await text.write(f"Hello {name}")
 
-    first, second = asyncio.run(chain(thread, agent, ["Ann"]))
+    first, second = await chain(thread, agent, ["Ann"])
     assert (asked(first), asked(second)) == (["Your name?"], [])
     assert said(thread) == ["I need your name. Hello Ann", "Ann"]
     shown = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
@@ -232,7 +236,7 @@ def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(thread
     assert second.of(ToolCallStartEvent) == []
 
 
-def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     thread = Thread()
 
     async def agent(run: Any) -> None:
@@ -241,7 +245,7 @@ def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: pytest.
 
         await both(run.ask("Really?"), fails())
 
-    (first,) = asyncio.run(chain(thread, agent))
+    (first,) = await chain(thread, agent)
     assert asked(first) == ["Really?"]
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("it broke",)]  # type: ignore[index, union-attr]
 
@@ -328,37 +332,37 @@ def asks_in_threads(run: Any) -> None:
         asks_in_threads,
     ],
 )
-def test_a_question_of_an_unnamed_task_beside_others_says_how_to_name_it(
+async def test_a_question_of_an_unnamed_task_beside_others_says_how_to_name_it(
     agent: Any, thread: Thread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refused = asyncio.run(thread.run(agent))
+    refused = await thread.run(agent)
     assert refused.ending.outcome == "error"
     assert "run.branch('a name', function, ...)" in caplog.text
     assert "pass key=" in caplog.text
 
 
-def test_a_question_with_a_key_needs_no_name(thread: Thread) -> None:
+async def test_a_question_with_a_key_needs_no_name(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def branch(number: int) -> None:
             await run.say(str(await run.ask("Go on?", key=str(number))))
 
         await both(branch(1), branch(2))
 
-    asyncio.run(chain(thread, agent, ["A", "B"]))
+    await chain(thread, agent, ["A", "B"])
     assert said(thread) == ["A", "B"]
 
 
-def test_branches_that_are_active_at_once_have_different_names(
+async def test_branches_that_are_active_at_once_have_different_names(
     thread: Thread, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def agent(run: Any) -> None:
         await both(run.branch("one", run.ask, "1?"), run.branch("one", run.ask, "2?"))
 
-    assert asyncio.run(thread.run(agent)).ending.outcome == "error"
+    assert (await thread.run(agent)).ending.outcome == "error"
     assert "run.branch('one') is already active here" in caplog.text
 
 
-def test_a_name_may_be_used_again_when_its_branch_has_ended(thread: Thread) -> None:
+async def test_a_name_may_be_used_again_when_its_branch_has_ended(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         for round_ in range(2):
 
@@ -372,20 +376,20 @@ def test_a_name_may_be_used_again_when_its_branch_has_ended(thread: Thread) -> N
             await run.say(await run.ask("Well?"))
         await run.say("end")
 
-    asyncio.run(chain(thread, agent, ["A", "B"], ["C", "D"], ["E"]))
+    await chain(thread, agent, ["A", "B"], ["C", "D"], ["E"])
     assert said(thread) == ["0 a A", "0 b B", "1 a C", "1 b D", "E", "end"]
 
 
 @pytest.mark.parametrize("name", ["", 7, None])
-def test_a_branch_needs_a_name_that_is_text(name: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_branch_needs_a_name_that_is_text(name: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         run.branch(name)
 
-    assert asyncio.run(Thread().run(agent)).ending.outcome == "error"
+    assert (await Thread().run(agent)).ending.outcome == "error"
     assert "the name of a branch is text" in caplog.text
 
 
-def test_a_branch_takes_a_function_rather_than_a_coroutine(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_branch_takes_a_function_rather_than_a_coroutine(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         question = run.ask("?")
         try:
@@ -393,21 +397,21 @@ def test_a_branch_takes_a_function_rather_than_a_coroutine(caplog: pytest.LogCap
         finally:
             question.close()
 
-    assert asyncio.run(Thread().run(agent)).ending.outcome == "error"
+    assert (await Thread().run(agent)).ending.outcome == "error"
     assert "takes a function and its arguments" in caplog.text
 
 
-def test_a_branch_gives_what_its_function_gives(thread: Thread) -> None:
+async def test_a_branch_gives_what_its_function_gives(thread: Thread) -> None:
     async def agent(run: Any) -> Any:
         async def double(number: int, *, and_then: int) -> int:
             return number * 2 + and_then
 
         return await run.branch("double", double, 4, and_then=1)
 
-    assert asyncio.run(thread.run(agent)).last.result == 9
+    assert (await thread.run(agent)).last.result == 9
 
 
-def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thread: Thread) -> None:
+async def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         answer = "nothing"
         try:
@@ -418,11 +422,11 @@ def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thread: T
             pass
         await run.say(answer)
 
-    asyncio.run(chain(thread, agent, ["A"]))
+    await chain(thread, agent, ["A"])
     assert said(thread) == ["begin", "nothing", "A"]
 
 
-def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
+async def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
     async def agent(run: Any) -> Any:
         yield "one "
         async with run.branch("asks"):
@@ -430,11 +434,11 @@ def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: Thread
             yield await run.ask("?")
         yield " end"
 
-    asyncio.run(chain(thread, agent, ["A"]))
+    await chain(thread, agent, ["A"])
     assert said(thread) == ["one two A end"]
 
 
-def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
+async def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
     def agent(run: Any) -> Any:
         yield "one "
         with run.branch("asks"):
@@ -442,20 +446,20 @@ def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_branch(th
             yield run.ask("?")
         yield " end"
 
-    asyncio.run(chain(thread, agent, ["A"]))
+    await chain(thread, agent, ["A"])
     assert said(thread) == ["one two A end"]
 
 
-def test_the_same_question_in_one_task_after_another_has_an_answer_each(thread: Thread) -> None:
+async def test_the_same_question_in_one_task_after_another_has_an_answer_each(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         for _ in range(3):
             await run.say(await asyncio.create_task(run.ask("Next?")))
 
-    asyncio.run(chain(thread, agent, ["A"], ["B"], ["C"]))
+    await chain(thread, agent, ["A"], ["B"], ["C"])
     assert said(thread) == ["A", "B", "C"]
 
 
-def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> None:
+async def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> None:
     async def agent(run: Any) -> None:
         async def quick() -> None:
             await run.say(await run.ask("1?"))
@@ -473,12 +477,14 @@ def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> N
             if isinstance(result, BaseException):
                 raise result
 
-    _, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    _, second = await chain(thread, agent, ["A", "B"])
     assert [kind for kind in second.types if kind.startswith("STATE")] == []
     assert len(thread.conversation.state) == 10
 
 
-def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_where_they_are(thread: Thread) -> None:
+async def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_where_they_are(
+    thread: Thread,
+) -> None:
     runs: list[str] = []
     is_stuck = asyncio.Event()
 
@@ -501,20 +507,17 @@ def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branches_wh
 
         await both(run.branch("asks", asks), run.branch("talks", talks))
 
-    async def main() -> None:
-        first = await thread.run(agent)
-        entry = ResumeEntry(interrupt_id=first.ending.interrupts[0].id, status="resolved", payload="A")
-        task = asyncio.create_task(thread.resume_some(agent, [entry]))
-        await until(is_stuck.is_set)
-        task.cancel()
-        assert (await task).ending.outcome == "cancelled"
-        assert (await thread.resume_some(agent, [entry])).ending.outcome == "success"
-
-    asyncio.run(main())
+    first = await thread.run(agent)
+    entry = ResumeEntry(interrupt_id=first.ending.interrupts[0].id, status="resolved", payload="A")
+    task = asyncio.create_task(thread.resume_some(agent, [entry]))
+    await until(is_stuck.is_set)
+    task.cancel()
+    assert (await task).ending.outcome == "cancelled"
+    assert (await thread.resume_some(agent, [entry])).ending.outcome == "success"
     assert sorted(said(thread)) == ["A", "one", "three", "two"]
 
 
-def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
+async def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
     def agent(run: Any) -> None:
         first_asked = threading.Event()
 
@@ -536,14 +539,14 @@ def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
             jobs = [pool.submit(run.branch, "one", one), pool.submit(run.branch, "two", two)]
         run.say(f"all {[job.result() for job in jobs]}")
 
-    first, second = asyncio.run(chain(thread, agent, ["A", "B"]))
+    first, second = await chain(thread, agent, ["A", "B"])
     (shown,) = first.of(ToolCallStartEvent)
     (result,) = second.of(ToolCallResultEvent)
     assert result.tool_call_id == shown.tool_call_id
     assert said(thread) == ["two is here", "B", "all ['A', 'B']"]
 
 
-def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
+async def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
     """Which worker does which job is another matter in every run."""
     workers = iter([1, 3])
 
@@ -559,11 +562,11 @@ def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
             each.result()
 
     thread = Thread()
-    asyncio.run(chain(thread, agent, ["A", "B", "C"]))
+    await chain(thread, agent, ["A", "B", "C"])
     assert sorted(said(thread)) == ["0 asks, A", "1 asks, B", "2 asks, C"]
 
 
-def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> None:
+async def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> None:
     told: list[BaseException] = []
     is_over, is_told = threading.Event(), threading.Event()
 
@@ -580,7 +583,7 @@ def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> 
         run.say("done")
 
     thread = Thread()
-    asyncio.run(thread.run(agent))
+    await thread.run(agent)
     is_over.set()
     assert is_told.wait(10)
     assert [type(error) for error in told] == [asyncio.CancelledError]
@@ -603,8 +606,8 @@ def nests_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [nests, nests_in_a_task, nests_in_a_thread])
-def test_once_within_itself_is_an_error(agent: Any, caplog: pytest.LogCaptureFixture) -> None:
-    outcome = asyncio.run(Thread().run(agent))
+async def test_once_within_itself_is_an_error(agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    outcome = await Thread().run(agent)
     assert outcome.ending.outcome == "error"
     assert "within its own effect" in caplog.text
 
@@ -633,6 +636,6 @@ def tells_again_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [tells_again, tells_again_in_a_thread])
-def test_what_is_told_again_in_a_replay_is_not_heard(thread: Thread, agent: Any) -> None:
-    asyncio.run(chain(thread, agent, ["A"]))
+async def test_what_is_told_again_in_a_replay_is_not_heard(thread: Thread, agent: Any) -> None:
+    await chain(thread, agent, ["A"])
     assert said(thread) == ["told", "end"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pydantic
@@ -16,6 +15,8 @@ from aguila.client.tools import check_tools, plan_call
 from aguila.errors import EncodeError
 from aguila.protocol import FunctionCall, ImagePart, TextPart, Tool, ToolCall, ToolCallResultEvent, UrlSource
 from aguila.providers._agent.loop import make_agent
+
+pytestmark = pytest.mark.anyio
 
 
 class Place(pydantic.BaseModel):
@@ -67,12 +68,12 @@ def test_its_schema_comes_from_the_signature_with_models_of_pydantic() -> None:
     assert weather.bind('{"place": {"city": "Rome"}}') == {"place": Place(city="Rome")}
 
 
-def test_the_same_object_works_in_a_client_an_agent_and_a_provider() -> None:
+async def test_the_same_object_works_in_a_client_an_agent_and_a_provider() -> None:
     planned = plan_call(Toolbox([weather]), call_of("weather", '{"place": {"city": "Rome"}}'), "m")
     assert planned.problem is None
     assert planned.answer(weather(**planned.arguments)).content == '{"city":"Rome","days":1}'
 
-    result = asyncio.run(call_function(weather, {"place": {"city": "Rome"}}, None))  # type: ignore[arg-type]
+    result = await call_function(weather, {"place": {"city": "Rome"}}, None)  # type: ignore[arg-type]
     assert result.content == '{"city":"Rome","days":1}'
 
     model: Any = None
@@ -81,7 +82,7 @@ def test_the_same_object_works_in_a_client_an_agent_and_a_provider() -> None:
     async def agent(run: Any) -> None:
         await run.call_tool(weather, {"place": {"city": "Rome"}})
 
-    outcome = asyncio.run(Thread().run(agent))
+    outcome = await Thread().run(agent)
     assert [event.content for event in outcome.of(ToolCallResultEvent)] == ['{"city":"Rome","days":1}']
 
 
@@ -127,10 +128,10 @@ def test_an_agent_of_a_provider_needs_functions() -> None:
         make_agent(model, tools=[declared], instructions=None, max_rounds=1)
 
 
-def test_arguments_are_held_to_a_given_schema_in_an_agent_too() -> None:
+async def test_arguments_are_held_to_a_given_schema_in_an_agent_too() -> None:
     strict = tool(name="f", parameters={"type": "object", "properties": {"n": {"type": "integer"}}})(lambda n: n)
-    assert "do not fit" in str(asyncio.run(call_function(strict, {"n": "x"}, None)).error)  # type: ignore[arg-type]
-    assert asyncio.run(call_function(strict, {"n": 5}, None)).content == "5"  # type: ignore[arg-type]
+    assert "do not fit" in str((await call_function(strict, {"n": "x"}, None)).error)  # type: ignore[arg-type]
+    assert (await call_function(strict, {"n": 5}, None)).content == "5"  # type: ignore[arg-type]
 
 
 PICTURE = ImagePart(source=UrlSource(value="https://example.com/a.png"))

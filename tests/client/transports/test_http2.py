@@ -44,7 +44,10 @@ def certificate(tmp_path_factory):
     return folder / "cert.pem", folder / "key.pem"
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*TCPServer:pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*TCPServer:pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.anyio,
+]
 
 
 class Hypercorn:
@@ -135,7 +138,7 @@ def test_a_run_over_http_2_is_read_event_by_event(twin, certificate, trusted):
         assert set(server.versions) == {"2"}
 
 
-def test_runs_at_the_same_time_share_a_connection(certificate, trusted):
+async def test_runs_at_the_same_time_share_a_connection(certificate, trusted):
     here: list[str] = []
     full = Gate()
 
@@ -147,19 +150,15 @@ def test_runs_at_the_same_time_share_a_connection(certificate, trusted):
         yield f"for {run.thread_id}"
 
     with Hypercorn(App(agent), certificate) as server:
-
-        async def main():
-            async with AsyncClient(server.url, options=trusted) as client:
-                while not server.versions:
-                    try:
-                        await client.capabilities()
-                    except TransportFailed:
-                        await asyncio.sleep(0.01)
-                threads = [client.thread(f"t{i}") for i in range(10)]
-                results = await asyncio.gather(*(thread.run("x") for thread in threads))
-                assert [result.text for result in results] == [f"for t{i}" for i in range(10)]
-
-        asyncio.run(main())
+        async with AsyncClient(server.url, options=trusted) as client:
+            while not server.versions:
+                try:
+                    await client.capabilities()
+                except TransportFailed:
+                    await asyncio.sleep(0.01)
+            threads = [client.thread(f"t{i}") for i in range(10)]
+            results = await asyncio.gather(*(thread.run("x") for thread in threads))
+            assert [result.text for result in results] == [f"for t{i}" for i in range(10)]
         assert len(server.peers) == 1
 
 

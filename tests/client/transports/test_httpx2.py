@@ -1,6 +1,5 @@
 """The httpx2 transport: bodies from any httpx2 transport, limits for single reads, closing from another thread."""
 
-import asyncio
 import threading
 
 import httpx2
@@ -12,6 +11,8 @@ from aguila import AsyncClient, Client
 from aguila.client.transports.base import Request, Timeouts
 from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
 from aguila.errors import TransportFailed
+
+pytestmark = pytest.mark.anyio
 
 STREAM = frames([run_started_json(), *text_message_json("m", "Hello"), run_finished_json()])
 PIECE = frame(run_started_json())
@@ -29,20 +30,16 @@ class Whole(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         yield STREAM
 
 
-def test_an_answer_of_another_transport_is_read_the_public_way():
+async def test_an_answer_of_another_transport_is_read_the_public_way():
     transport = httpx2.MockTransport(
         lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Whole())
     )
     with Client("http://x", transport=HTTPX2Transport(httpx2.Client(transport=transport))) as client:
         assert client.thread().run("x").result().text == "Hello"
 
-    async def main():
-        async with AsyncClient(
-            "http://x", transport=AsyncHTTPX2Transport(httpx2.AsyncClient(transport=transport))
-        ) as client:
-            return (await client.thread().run("x")).text
-
-    assert asyncio.run(main()) == "Hello"
+    asynchronous = AsyncHTTPX2Transport(httpx2.AsyncClient(transport=transport))
+    async with AsyncClient("http://x", transport=asynchronous) as client:
+        assert (await client.thread().run("x")).text == "Hello"
 
 
 @pytest.mark.parametrize("idle", [None, 600.0])

@@ -24,6 +24,8 @@ from aguila.codec import decode_event
 from aguila.codec.formats import FORMATS
 from aguila.errors import AguilaError, HTTPRejected, StreamTruncated, TransportFailed
 
+pytestmark = pytest.mark.anyio
+
 
 async def echo(run):
     run.state["n"] = run.state.get("n", 0) + 1
@@ -64,14 +66,11 @@ def scripted_app(*pieces, status=200, content_type=b"text/event-stream", more=No
     return app, seen
 
 
-def test_the_scope_is_that_of_a_server():
+async def test_the_scope_is_that_of_a_server():
     app, seen = scripted_app(frames([run_started_json(), run_finished_json()]))
 
-    async def main():
-        async with AsyncClient("http://host:81/a%20b/?q=1", transport=ASGITransport(app)) as client:
-            await client.thread().run("x", headers={"X-A": "b"})
-
-    asyncio.run(main())
+    async with AsyncClient("http://host:81/a%20b/?q=1", transport=ASGITransport(app)) as client:
+        await client.thread().run("x", headers={"X-A": "b"})
     scope = seen[0]
     assert (scope["method"], scope["path"], scope["raw_path"]) == ("POST", "/a b/", b"/a%20b/")
     assert (scope["query_string"], scope["server"]) == (b"q=1", ("host", 81))
@@ -100,7 +99,7 @@ def test_an_app_that_fails_cuts_its_answer(twin):
         twin.result(twin.over(lambda: ASGITransport(silent)).thread().run("x"))
 
 
-def test_an_app_waits_for_a_slow_reader():
+async def test_an_app_waits_for_a_slow_reader():
     sent = []
     body = frames([run_started_json()])
     delta = frames([{"type": "CUSTOM", "name": "x", "value": 1}])
@@ -113,20 +112,17 @@ def test_an_app_waits_for_a_slow_reader():
 
     app, _ = scripted_app(body, more=many)
 
-    async def main():
-        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
-            read = 0
-            async for _ in client.thread().run("x"):
-                for _ in range(20):
-                    await asyncio.sleep(0)
-                read += 1
-                assert len(sent) <= read + 1, "nothing gathers between the two"
-            assert read == 52
-
-    asyncio.run(main())
+    async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+        read = 0
+        async for _ in client.thread().run("x"):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            read += 1
+            assert len(sent) <= read + 1, "nothing gathers between the two"
+        assert read == 52
 
 
-def test_leaving_the_loop_is_a_disconnect_for_the_app():
+async def test_leaving_the_loop_is_a_disconnect_for_the_app():
     gone = []
 
     async def listens(receive, send):
@@ -134,17 +130,14 @@ def test_leaving_the_loop_is_a_disconnect_for_the_app():
 
     app, _ = scripted_app(frames([run_started_json()]), more=listens)
 
-    async def main():
-        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
-            async with client.thread().run("x") as run:
-                async for _ in run:
-                    break
-            assert gone == [{"type": "http.disconnect"}]
-
-    asyncio.run(main())
+    async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+        async with client.thread().run("x") as run:
+            async for _ in run:
+                break
+        assert gone == [{"type": "http.disconnect"}]
 
 
-def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
+async def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
     monkeypatch.setattr("aguila.client.transports.asgi._DISCONNECT_SECONDS", 0.01)
     ended = []
 
@@ -156,17 +149,14 @@ def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
 
     app, _ = scripted_app(frames([run_started_json()]), more=deaf)
 
-    async def main():
-        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
-            async with client.thread().run("x") as run:
-                async for _ in run:
-                    break
-            assert ended == [True]
-
-    asyncio.run(main())
+    async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+        async with client.thread().run("x") as run:
+            async for _ in run:
+                break
+        assert ended == [True]
 
 
-def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
+async def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
     stages = []
 
     async def app(scope, receive, send):
@@ -174,12 +164,9 @@ def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
         stages.append((await receive())["type"])
         await send({"type": "lifespan.startup.failed", "message": "no disk"})
 
-    async def main():
-        async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
-            with pytest.raises(TransportFailed, match="no disk"):
-                await client.thread().run("x")
-
-    asyncio.run(main())
+    async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+        with pytest.raises(TransportFailed, match="no disk"):
+            await client.thread().run("x")
     assert stages == ["lifespan.startup"]
 
 
@@ -240,16 +227,12 @@ def test_idle_streams_are_given_up_over_any_async_transport(twin):
 # httpx2
 
 
-def test_a_client_of_ones_own_is_used_and_not_closed():
+async def test_a_client_of_ones_own_is_used_and_not_closed():
     with ScriptedServer(run_of(), run_of()) as server:
-
-        async def main():
-            async with httpx2.AsyncClient(headers={"X-Mine": "1"}) as own:
-                async with AsyncClient(server.url, transport=AsyncHTTPX2Transport(own)) as client:
-                    await client.thread().run("x")
-                assert not own.is_closed
-
-        asyncio.run(main())
+        async with httpx2.AsyncClient(headers={"X-Mine": "1"}) as own:
+            async with AsyncClient(server.url, transport=AsyncHTTPX2Transport(own)) as client:
+                await client.thread().run("x")
+            assert not own.is_closed
         with httpx2.Client(headers={"X-Mine": "2"}) as own:
             with Client(server.url, transport=HTTPX2Transport(own)) as client:
                 client.thread().run("x").result()

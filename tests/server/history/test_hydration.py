@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -346,7 +345,7 @@ def check_same(joined: Conversation, logged: Conversation) -> None:
         assert joined.interrupts == logged.interrupts
 
 
-def check_every_cut(seed: int, size: int, **options: Any) -> None:
+async def check_every_cut(seed: int, size: int, **options: Any) -> None:
     past, run = random_runs(random.Random(seed), size, **options)
 
     async def check() -> None:
@@ -376,36 +375,33 @@ def check_every_cut(seed: int, size: int, **options: Any) -> None:
                 assert view.pending_tool_calls == logged.pending_tool_calls
                 assert view.interrupts == logged.interrupts
 
-    asyncio.run(check())
+    await check()
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.integers(5, 70))
-def test_whoever_joins_after_any_event_ends_up_with_the_conversation_of_the_log(seed: int, size: int) -> None:
-    check_every_cut(seed, size, collisions=False)
+async def test_whoever_joins_after_any_event_ends_up_with_the_conversation_of_the_log(seed: int, size: int) -> None:
+    await check_every_cut(seed, size, collisions=False)
 
 
-def test_so_it_is_for_a_call_that_was_answered_before_it_was_made() -> None:
-    check_every_cut(409, 46, collisions=False)
+async def test_so_it_is_for_a_call_that_was_answered_before_it_was_made() -> None:
+    await check_every_cut(409, 46, collisions=False)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(5, 70))
-def test_so_it_is_without_snapshots_of_the_agents_own(seed: int, size: int) -> None:
-    check_every_cut(seed, size, collisions=False, without={"messages_snapshot"})
+async def test_so_it_is_without_snapshots_of_the_agents_own(seed: int, size: int) -> None:
+    await check_every_cut(seed, size, collisions=False, without={"messages_snapshot"})
 
 
-def test_an_interrupt_outcome_is_the_last_word_also_for_who_joined_in_the_middle() -> None:
-    async def check() -> None:
-        store = MemoryStore()
-        await store.open()
-        lease = await begin(store, request("r1"))
-        joined = await newcomer(store)
-        outcome = RunFinishedInterruptOutcome(interrupts=[asking("i1")])
-        await append(store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
-        stream = [*joined.events, *await log_after(store, joined.after)]
-        assert reduce(stream).interrupts == [asking("i1")]
-        assert StateSnapshotEvent(snapshot={}) in stream
-        assert AssistantMessage not in {type(message) for message in reduce(stream).messages}
-
-    asyncio.run(check())
+async def test_an_interrupt_outcome_is_the_last_word_also_for_who_joined_in_the_middle() -> None:
+    store = MemoryStore()
+    await store.open()
+    lease = await begin(store, request("r1"))
+    joined = await newcomer(store)
+    outcome = RunFinishedInterruptOutcome(interrupts=[asking("i1")])
+    await append(store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
+    stream = [*joined.events, *await log_after(store, joined.after)]
+    assert reduce(stream).interrupts == [asking("i1")]
+    assert StateSnapshotEvent(snapshot={}) in stream
+    assert AssistantMessage not in {type(message) for message in reduce(stream).messages}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -369,35 +368,32 @@ class Play:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 14))
-def test_every_view_is_what_a_list_made_anew_each_time_says(seed: int, runs: int) -> None:
-    async def check() -> None:
-        play, model, store = Play(seed), Model(), MemoryStore()
-        await store.open()
-        notices: list[Any] = []
-        warm = Projections(store, warn=notices.append)
-        latest: str | None = None
-        for number in range(runs):
-            run_id = f"r{number}"
-            parent = play.rng.choice(list(model.ends)) if model.ends and play.rng.random() < 0.25 else None
-            base = model.ends.get(parent or latest or "", [])
-            sent = play.sends([message for message, _ in base])
-            sent = decode(encode(request(run_id, *sent)), RunAgentInput).messages  # as it is read
-            events, made = play.says()
-            await write(store, request(run_id, *sent, parent_run_id=parent), events)
-            before = parent or latest
-            kept = model.keep_results(before, sent)
-            model.ends[run_id] = [*model.begin(base, kept), *((one, run_id) for one in made)]
-            own = {one.tool_call_id: one for one in made if isinstance(one, ToolMessage)}
-            model.results[run_id] = {**model.results.get(before or "", {}), **own}
-            latest = run_id
-            if play.rng.random() < 0.5:
-                assert await _view(warm) == [message for message, _ in model.ends[run_id]]
-        for reader in (warm, Projections(store, warn=notices.append)):
-            for run_id, end in model.ends.items():
-                assert await _view(reader, run_id) == [message for message, _ in end]
-        assert {notice.rule for notice in notices} <= {"client-history"}
-
-    asyncio.run(check())
+async def test_every_view_is_what_a_list_made_anew_each_time_says(seed: int, runs: int) -> None:
+    play, model, store = Play(seed), Model(), MemoryStore()
+    await store.open()
+    notices: list[Any] = []
+    warm = Projections(store, warn=notices.append)
+    latest: str | None = None
+    for number in range(runs):
+        run_id = f"r{number}"
+        parent = play.rng.choice(list(model.ends)) if model.ends and play.rng.random() < 0.25 else None
+        base = model.ends.get(parent or latest or "", [])
+        sent = play.sends([message for message, _ in base])
+        sent = decode(encode(request(run_id, *sent)), RunAgentInput).messages  # as it is read
+        events, made = play.says()
+        await write(store, request(run_id, *sent, parent_run_id=parent), events)
+        before = parent or latest
+        kept = model.keep_results(before, sent)
+        model.ends[run_id] = [*model.begin(base, kept), *((one, run_id) for one in made)]
+        own = {one.tool_call_id: one for one in made if isinstance(one, ToolMessage)}
+        model.results[run_id] = {**model.results.get(before or "", {}), **own}
+        latest = run_id
+        if play.rng.random() < 0.5:
+            assert await _view(warm) == [message for message, _ in model.ends[run_id]]
+    for reader in (warm, Projections(store, warn=notices.append)):
+        for run_id, end in model.ends.items():
+            assert await _view(reader, run_id) == [message for message, _ in end]
+    assert {notice.rule for notice in notices} <= {"client-history"}
 
 
 async def _view(reader: Projections, run_id: str | None = None) -> list[Message]:

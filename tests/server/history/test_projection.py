@@ -313,37 +313,34 @@ def one_end_per_run(log: list[Event]) -> list[Event]:
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), st.integers(10, 150), st.integers(1, 3))
-def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int, views: int) -> None:
+async def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, size: int, views: int) -> None:
     rng = random.Random(seed)
     log = one_end_per_run(list(expand_chunks(random_stream(rng, size))))
 
-    async def check() -> None:
-        store = MemoryStore()
-        await store.open()
-        projections = Projections(store, history="server", warn=ignore)
-        shown: list[Event] = []
-        # Read now and then while the log grows, and by a reader that has seen nothing yet.
-        starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
-        cuts = sorted({*rng.sample(starts, min(views, len(starts))), len(log)} - {0})
-        before = 0
-        for cut in cuts:
-            shown += await record(store, log[before:cut], rng)
-            before = cut
-            lineage = Lineage(shown, warn=ignore)
-            for reader in (projections, Projections(store, history="server", warn=ignore)):
-                for run in rng.sample(lineage.runs, len(lineage.runs)):
-                    expected = lineage.reduce_along(run.run_id, warn=ignore)
-                    assert (await reader.load(SCOPE, THREAD, run.run_id)).conversation == expected
-                latest = await reader.load(SCOPE, THREAD)
-                assert latest.tip == lineage.latest
-                assert latest.last == await store.last(SCOPE, THREAD)
-
-    asyncio.run(check())
+    store = MemoryStore()
+    await store.open()
+    projections = Projections(store, history="server", warn=ignore)
+    shown: list[Event] = []
+    # Read now and then while the log grows, and by a reader that has seen nothing yet.
+    starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
+    cuts = sorted({*rng.sample(starts, min(views, len(starts))), len(log)} - {0})
+    before = 0
+    for cut in cuts:
+        shown += await record(store, log[before:cut], rng)
+        before = cut
+        lineage = Lineage(shown, warn=ignore)
+        for reader in (projections, Projections(store, history="server", warn=ignore)):
+            for run in rng.sample(lineage.runs, len(lineage.runs)):
+                expected = lineage.reduce_along(run.run_id, warn=ignore)
+                assert (await reader.load(SCOPE, THREAD, run.run_id)).conversation == expected
+            latest = await reader.load(SCOPE, THREAD)
+            assert latest.tip == lineage.latest
+            assert latest.last == await store.last(SCOPE, THREAD)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(10, 150))
-def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the_end_see_the_same(
+async def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the_end_see_the_same(
     seed: int, size: int
 ) -> None:
     rng = random.Random(seed)
@@ -368,7 +365,7 @@ def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the_end_s
             for run_id in rng.sample(list(views), len(views)):
                 assert (await reader.load(SCOPE, THREAD, run_id)).conversation == views[run_id]
 
-    asyncio.run(check())
+    await check()
 
 
 class _Counting(MemoryStore):

@@ -16,7 +16,7 @@ from aguila.server.errors import Rejected
 from aguila.server.http import body_limits
 from aguila.server.http.body_limits import BodyBudget, Reservation
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
 async def settle() -> None:
@@ -24,7 +24,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@anyio
 async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> None:
     budget = BodyBudget(100)
     order: list[str] = []
@@ -46,7 +45,6 @@ async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> 
     assert not budget.has_waiting
 
 
-@anyio
 async def test_one_that_is_larger_than_all_goes_alone() -> None:
     budget = BodyBudget(100)
     await budget.acquire(1)
@@ -62,7 +60,6 @@ async def test_one_that_is_larger_than_all_goes_alone() -> None:
     await small
 
 
-@anyio
 async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() -> None:
     budget = BodyBudget(100)
     await budget.acquire(50)
@@ -74,7 +71,6 @@ async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() ->
     assert not budget.has_waiting
 
 
-@anyio
 async def test_whoever_goes_away_as_it_is_let_in_gives_its_share_back() -> None:
     budget = BodyBudget(100)
     await budget.acquire(100)
@@ -87,7 +83,6 @@ async def test_whoever_goes_away_as_it_is_let_in_gives_its_share_back() -> None:
     await asyncio.wait_for(budget.acquire(100), 5)
 
 
-@anyio
 async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_run_ends() -> None:
     budget = BodyBudget(100)
     with Reservation(budget) as reservation:
@@ -106,7 +101,6 @@ async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_ru
     await asyncio.wait_for(waiting, 5)
 
 
-@anyio
 async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "MAX_HOLD", 0.001)
     budget = BodyBudget(100)
@@ -117,7 +111,6 @@ async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytes
     await asyncio.wait_for(budget.acquire(100), 5)
 
 
-@anyio
 async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "_GRACE", 0.001)
     budget = BodyBudget(100)

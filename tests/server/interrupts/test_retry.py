@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from contextlib import closing
@@ -21,6 +20,9 @@ from aguila.server.history.projection import Projections
 from aguila.server.interrupts.plan import FailedAttempts
 from aguila.server.interrupts.retry import retract_attempts
 from aguila.store import MemoryStore, SQLiteStore, Store
+
+pytestmark = pytest.mark.anyio
+
 
 Events = list[dict[str, Any]]
 
@@ -250,7 +252,7 @@ def test_of_racing_retries_one_runs_and_the_others_are_refused(store: Any, count
     assert agent.paid == [5]
 
 
-def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_not_call_the_agent() -> None:
+async def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_not_call_the_agent() -> None:
     async def test(store: Store) -> None:
         await write(store, request("r1", user("u1")), outcome=[asking("int_1")])
         for run_id in ("r2", "r3"):
@@ -264,13 +266,10 @@ def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_n
             await retract_attempts(attempts, Projections(store), SCOPE, THREAD, "r4")
         assert caught.value.code == "interrupt_taken"
 
-    async def with_store() -> None:
-        store = MemoryStore()
-        await store.open()
-        await test(store)
-        await store.close()
-
-    asyncio.run(with_store())
+    store = MemoryStore()
+    await store.open()
+    await test(store)
+    await store.close()
 
 
 def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,18 +290,15 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
         assert server.events(run_id="r4", resume=approves(question))[-1]["outcome"]["type"] == "success"
 
 
-def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
-    async def test() -> None:
-        store = MemoryStore()
-        await store.open()
-        await write(store, request("r1", user("u1")), text_message("a1", "hm"), outcome=[asking("int_1")])
-        await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
-        await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
-        back, snapshot = await retract_attempts(
-            FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
-        )
-        assert snapshot is None
-        assert back.grown == frozenset()
-        await store.close()
-
-    asyncio.run(test())
+async def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
+    store = MemoryStore()
+    await store.open()
+    await write(store, request("r1", user("u1")), text_message("a1", "hm"), outcome=[asking("int_1")])
+    await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
+    await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
+    back, snapshot = await retract_attempts(
+        FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
+    )
+    assert snapshot is None
+    assert back.grown == frozenset()
+    await store.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import importlib
 import random
@@ -34,6 +33,8 @@ from aguila.protocol import (
 )
 from aguila.server import Limits
 from aguila.server.runs.event_encoding import is_large_event
+
+pytestmark = pytest.mark.anyio
 
 IMAGE = random.Random(1).randbytes(3_000_000)
 TEXT = base64.b64encode(IMAGE).decode()
@@ -256,12 +257,9 @@ def test_a_state_with_a_large_string_in_it_counts_in_full():
         assert server.events(state={"image": TEXT[:2_000_000]})[-1]["type"] == "RUN_FINISHED"
 
 
-def test_the_interpreter_is_handed_over_as_before_when_the_work_is_done():
+async def test_the_interpreter_is_handed_over_as_before_when_the_work_is_done():
     before = sys.getswitchinterval()
 
-    async def work() -> None:
-        for _ in range(100):
-            assert await offload(sys.getswitchinterval) < before
-
-    asyncio.run(work())
+    for _ in range(100):
+        assert await offload(sys.getswitchinterval) < before
     assert sys.getswitchinterval() == before

@@ -15,6 +15,8 @@ from aguila.server.runs.event_encoding import encode_checked, encode_deltas_chec
 from aguila.server.runs.run_task import MAX_UNSTORED, LiveRun
 from aguila.store import Lease, Store
 
+pytestmark = pytest.mark.anyio
+
 LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")
 
 TEXTS = ["a", "", "two\nlines", '"quoted"', "\\", "\u2028", "é", "🦅", "\x00\x1f", "half \ud83e", "x" * 512]
@@ -52,7 +54,7 @@ def test_deltas_checked_together_are_what_each_would_be_alone(texts: list[str]) 
     assert encode_deltas_checked(deltas) == [encode_checked(delta) for delta in deltas]
 
 
-def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_were_checked() -> None:
+async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_were_checked() -> None:
     events = [
         text("short"),
         text("l" * 2000),
@@ -64,19 +66,16 @@ def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_
         text("last"),
     ]
 
-    async def main() -> list[bytes]:
-        log = Log()
-        log.is_held.set()
-        live = live_run(log)
-        for event in events[:3]:
-            live.put([event])
-        live.put(events[3:5])
-        for event in events[5:]:
-            live.put([event])
-        await appended(log, len(events))
-        return log.lines
-
-    assert asyncio.run(main()) == [encode_checked(event) for event in events]
+    log = Log()
+    log.is_held.set()
+    live = live_run(log)
+    for event in events[:3]:
+        live.put([event])
+    live.put(events[3:5])
+    for event in events[5:]:
+        live.put([event])
+    await appended(log, len(events))
+    assert log.lines == [encode_checked(event) for event in events]
 
 
 @pytest.mark.parametrize(
@@ -91,37 +90,31 @@ def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_
         TextMessageContentEvent(message_id=5, delta="a"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_is_kept(event: Event) -> None:
-    async def main() -> list[bytes]:
-        log = Log()
-        log.is_held.set()
-        live = live_run(log)
-        live.put([text("before")])
-        with pytest.raises(AguilaError):
-            live.put([event])
-        live.put([text("after")])
-        await appended(log, 2)
-        return log.lines
-
-    assert asyncio.run(main()) == [encode_checked(text("before")), encode_checked(text("after"))]
+async def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_is_kept(event: Event) -> None:
+    log = Log()
+    log.is_held.set()
+    live = live_run(log)
+    live.put([text("before")])
+    with pytest.raises(AguilaError):
+        live.put([event])
+    live.put([text("after")])
+    await appended(log, 2)
+    assert log.lines == [encode_checked(text("before")), encode_checked(text("after"))]
 
 
-def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
-    async def main() -> None:
-        log = Log()
-        live = live_run(log)
-        for count in range(MAX_UNSTORED):
-            assert not live.is_full
-            assert count < MAX_UNSTORED
-            live.put([text(".")])
-            await asyncio.sleep(0)  # some are being appended by now, and count as well
-        assert live.is_full
-        waiting = asyncio.create_task(live.room())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        log.is_held.set()
-        await asyncio.wait_for(waiting, 5)
+async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
+    log = Log()
+    live = live_run(log)
+    for count in range(MAX_UNSTORED):
         assert not live.is_full
-        await appended(log, MAX_UNSTORED)
-
-    asyncio.run(main())
+        assert count < MAX_UNSTORED
+        live.put([text(".")])
+        await asyncio.sleep(0)  # some are being appended by now, and count as well
+    assert live.is_full
+    waiting = asyncio.create_task(live.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    log.is_held.set()
+    await asyncio.wait_for(waiting, 5)
+    assert not live.is_full
+    await appended(log, MAX_UNSTORED)

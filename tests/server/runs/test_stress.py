@@ -13,6 +13,8 @@ from serving import check_valid, run_input, serving, until
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
 
+pytestmark = pytest.mark.anyio
+
 THREADS = 6
 CLIENTS = 24
 ACTIONS = 12
@@ -34,10 +36,12 @@ async def chatty(run: Any) -> Any:
 
 @pytest.mark.parametrize("busy", ["auto", "reject", "replace", "queue"])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_whatever_clients_do_each_run_has_one_end_and_each_log_is_valid(kind: str, busy: Any, tmp_path: Any) -> None:
+async def test_whatever_clients_do_each_run_has_one_end_and_each_log_is_valid(
+    kind: str, busy: Any, tmp_path: Any
+) -> None:
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "threads.db")
     with serving(App(chatty, store=store, busy=busy, allow_anonymous=True, drain=0.5)) as server:
-        statuses = asyncio.run(swarm(server.url))
+        statuses = await swarm(server.url)
         assert 200 in statuses
         assert statuses <= {200, 202, 404, 409}
         for name in [one["threadId"] for one in server.get("/threads").json()["threads"]]:

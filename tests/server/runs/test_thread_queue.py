@@ -16,6 +16,8 @@ from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.runs.thread_queue import ThreadQueues
 from aguila.store import MemoryStore, SQLiteStore
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
@@ -83,37 +85,34 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
         assert agent.calls == ["run", "second", "third"]
 
 
-def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
-    async def main() -> list[str]:
-        queues, order = ThreadQueues(), list[str]()
-        gate = asyncio.Event()
+async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
+    queues, order = ThreadQueues(), list[str]()
+    gate = asyncio.Event()
 
-        async def start(asked: StartRequest) -> StartResult:
-            if asked.input.run_id == "first":
-                await gate.wait()
-            order.append(asked.input.run_id)
-            await asyncio.sleep(0)
-            return StartResult()
+    async def start(asked: StartRequest) -> StartResult:
+        if asked.input.run_id == "first":
+            await gate.wait()
+        order.append(asked.input.run_id)
+        await asyncio.sleep(0)
+        return StartResult()
 
-        async def around(starting: Any) -> StartResult:
-            return await starting
+    async def around(starting: Any) -> StartResult:
+        return await starting
 
-        def take(run_id: str) -> asyncio.Task[StartResult]:
-            asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
-            return asyncio.create_task(queues.start_in_turn(asked, around, start))
+    def take(run_id: str) -> asyncio.Task[StartResult]:
+        asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
+        return asyncio.create_task(queues.start_in_turn(asked, around, start))
 
-        tasks = [take("first"), take("second"), take("third")]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        gate.set()
-        for number in range(20):
-            tasks.append(take(f"late {number:02}"))
-            await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        assert not queues.is_busy("a", "t")
-        return order
-
-    assert asyncio.run(main()) == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
+    tasks = [take("first"), take("second"), take("third")]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gate.set()
+    for number in range(20):
+        tasks.append(take(f"late {number:02}"))
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert not queues.is_busy("a", "t")
+    assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
 
 
 def test_who_comes_back_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:

@@ -18,10 +18,9 @@ from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import SQLiteStore
 from aguila.store.sqlite import large_values, writer
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
-@anyio
 async def test_a_locked_file_is_unavailable_and_then_works_again(store: SQLiteStore, path: Path):
     lease = await start(store)
     other = sqlite3.connect(path, isolation_level=None)
@@ -57,7 +56,6 @@ class FakeTime:
             assert self.may_continue.wait(DEADLINE)
 
 
-@anyio
 async def test_each_job_waits_for_a_locked_file_for_its_own_time(path: Path, monkeypatch: pytest.MonkeyPatch):
     store = SQLiteStore(path, busy_seconds=0.5)
     await store.open()
@@ -80,7 +78,6 @@ async def test_each_job_waits_for_a_locked_file_for_its_own_time(path: Path, mon
     await store.close()
 
 
-@anyio
 async def test_waiting_for_our_own_jobs_does_not_count_as_waiting_for_the_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -105,7 +102,6 @@ async def test_waiting_for_our_own_jobs_does_not_count_as_waiting_for_the_lock(
     await store.close()
 
 
-@anyio
 async def test_wrote_at_advances_during_a_large_write(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch):
     opened_at = store.wrote_at
     assert opened_at > 0
@@ -121,7 +117,6 @@ async def test_wrote_at_advances_during_a_large_write(store: SQLiteStore, monkey
     assert seen == sorted(set(seen))
 
 
-@anyio
 async def test_large_jobs_are_split_over_transactions(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch):
     counts: list[int] = []
     run_jobs = writer.Writer.run_jobs
@@ -138,7 +133,6 @@ async def test_large_jobs_are_split_over_transactions(store: SQLiteStore, monkey
     assert counts == [1, 2, 3, 2]
 
 
-@anyio
 async def test_a_file_that_is_locked_while_it_is_opened(path: Path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -152,7 +146,6 @@ async def test_a_file_that_is_locked_while_it_is_opened(path: Path):
     await store.close()
 
 
-@anyio
 async def test_a_full_disk_is_unavailable_and_then_works_again(path: Path):
     store = SQLiteStore(path, max_bytes=1_000_000)
     await store.open()
@@ -172,7 +165,6 @@ async def test_a_full_disk_is_unavailable_and_then_works_again(path: Path):
     await store.close()
 
 
-@anyio
 async def test_a_check_fails_if_no_run_fits_within_max_bytes(path: Path):
     store = SQLiteStore(path, max_bytes=1_000_000)
     await store.open()
@@ -190,7 +182,6 @@ async def test_a_check_fails_if_no_run_fits_within_max_bytes(path: Path):
     await store.close()
 
 
-@anyio
 async def test_a_check_fails_on_a_full_disk(path: Path):
     store = SQLiteStore(path)
     await store.open()
@@ -210,7 +201,6 @@ async def test_a_check_fails_on_a_full_disk(path: Path):
     await store.close()
 
 
-@anyio
 async def test_only_the_write_that_does_not_fit_fails(path: Path):
     store = SQLiteStore(path, max_bytes=1_000_000)
     await store.open()
@@ -227,7 +217,6 @@ async def test_only_the_write_that_does_not_fit_fails(path: Path):
     await store.close()
 
 
-@anyio
 async def test_a_failing_job_does_not_affect_others(store: SQLiteStore):
     lease = await start(store)
 
@@ -252,7 +241,6 @@ async def test_a_failing_job_does_not_affect_others(store: SQLiteStore):
     assert await engine_of(store).read(lambda db: db.execute("SELECT count(*) FROM checks").fetchone()[0]) == 0
 
 
-@anyio
 async def test_after_a_disk_error_the_store_connects_again(store: SQLiteStore):
     lease = await start(store)
 

@@ -11,10 +11,9 @@ from sqlite_support import BlockedWriter, engine_of
 from aguila.store import SQLiteStore
 from aguila.store.sqlite import queries
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
-@anyio
 async def test_jobs_queued_during_a_commit_share_the_next_transaction(store: SQLiteStore):
     leases = [await start(store, f"t{i}") for i in range(20)]
     statements: list[str] = []
@@ -27,7 +26,6 @@ async def test_jobs_queued_during_a_commit_share_the_next_transaction(store: SQL
     assert [statement for statement in statements if statement.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
 
 
-@anyio
 async def test_following_a_run_of_this_process_does_not_read_the_file(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ):
@@ -43,7 +41,6 @@ async def test_following_a_run_of_this_process_does_not_read_the_file(
     assert await asyncio.gather(*tails) == [lines("started", *range(100), "finished")] * 5
 
 
-@anyio
 async def test_the_ring_is_bounded_and_released(store: SQLiteStore):
     feed = engine_of(store).feed
     lease = await start(store)

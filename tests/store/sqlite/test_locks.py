@@ -12,10 +12,9 @@ from aguila.errors import StaleLease
 from aguila.store import SQLiteStore
 from aguila.store.sqlite import locks
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
-@anyio
 async def test_an_owner_is_dead_when_its_store_is_closed(store: SQLiteStore, path: Path):
     other = SQLiteStore(path)
     await other.open()
@@ -42,7 +41,6 @@ async def test_an_owner_is_dead_when_its_store_is_closed(store: SQLiteStore, pat
     await finish(store, taken)
 
 
-@anyio
 async def test_an_owner_with_two_stores_is_alive_until_both_are_closed(store: SQLiteStore, path: Path):
     stores = [SQLiteStore(path), SQLiteStore(path)]
     for number, each in enumerate(stores):
@@ -54,7 +52,6 @@ async def test_an_owner_with_two_stores_is_alive_until_both_are_closed(store: SQ
     assert {run.thread_id for run in await store.expired()} == {"t0", "t1"}
 
 
-@anyio
 async def test_a_closed_store_has_no_viewers_but_had_some(store: SQLiteStore, path: Path):
     lease = await start(store)
     other = SQLiteStore(path)
@@ -68,7 +65,6 @@ async def test_a_closed_store_has_no_viewers_but_had_some(store: SQLiteStore, pa
     assert await store.watched(lease)
 
 
-@anyio
 @pytest.mark.parametrize("refused", ["_lock_shared", "_is_locked"])
 async def test_without_locks_only_the_lease_decides(path: Path, monkeypatch: pytest.MonkeyPatch, refused: str):
     def refuse(file: int, at: int) -> None:
@@ -93,7 +89,6 @@ async def test_without_locks_only_the_lease_decides(path: Path, monkeypatch: pyt
     await store.close()
 
 
-@anyio
 async def test_a_deleted_lock_file_makes_no_owner_dead(store: SQLiteStore, path: Path):
     lease = await start(store)
     path.with_name("threads.db-lock").unlink()

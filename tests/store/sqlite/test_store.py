@@ -15,7 +15,7 @@ from aguila.store import Retention, SQLiteStore, Store
 from aguila.store.sqlite import checkpoint
 from aguila.store.sqlite.connection import Synchronous
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
 class TestSQLiteStore(StoreContract):
@@ -23,7 +23,6 @@ class TestSQLiteStore(StoreContract):
         return SQLiteStore(tmp_path / "threads.db", clock=clock)
 
 
-@anyio
 async def test_a_file_that_is_opened_again_has_everything(path: Path):
     store = SQLiteStore(path)
     await store.open()
@@ -49,16 +48,16 @@ async def test_a_file_that_is_opened_again_has_everything(path: Path):
     assert beside == {"threads.db-lock": 0}  # nothing else is left
 
 
-def test_a_file_that_is_not_a_database_is_refused_and_not_changed(path: Path):
+async def test_a_file_that_is_not_a_database_is_refused_and_not_changed(path: Path):
     path.write_bytes(b"something else entirely, longer than a header\n" * 50)
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="not a database"):
-        asyncio.run(SQLiteStore(path).open())
+        await SQLiteStore(path).open()
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("made", ["a folder", "no database", "in no folder"])
-def test_the_error_names_the_file_and_the_reason(tmp_path: Path, made: str, caplog: pytest.LogCaptureFixture):
+async def test_the_error_names_the_file_and_the_reason(tmp_path: Path, made: str, caplog: pytest.LogCaptureFixture):
     path, reason = {
         "a folder": (tmp_path, "it is a folder"),
         "no database": (tmp_path / "x", "SQLite: file is not a database (SQLITE_NOTADB)"),
@@ -66,12 +65,11 @@ def test_the_error_names_the_file_and_the_reason(tmp_path: Path, made: str, capl
     }[made]
     (tmp_path / "x").write_text("something else entirely" * 99)
     with pytest.raises(StoreUnavailable) as error:
-        asyncio.run(SQLiteStore(path).open())
+        await SQLiteStore(path).open()
     assert str(error.value) == f"{path} cannot be used as a store: {reason}"
     assert caplog.records == []
 
 
-@anyio
 async def test_a_store_in_a_missing_folder_opens_once_the_folder_exists(tmp_path: Path):
     store = SQLiteStore(tmp_path / "missing" / "threads.db")
     with pytest.raises(StoreUnavailable):
@@ -89,7 +87,6 @@ def test_settings_are_checked_at_once(path: Path):
         SQLiteStore(path, synchronous="OFF")  # type: ignore[arg-type]
 
 
-@anyio
 @pytest.mark.parametrize(("setting", "value"), [("NORMAL", 1), ("FULL", 2)])
 async def test_synchronous_sets_the_pragma(path: Path, setting: Synchronous, value: int):
     store = SQLiteStore(path, synchronous=setting)
@@ -99,7 +96,6 @@ async def test_synchronous_sets_the_pragma(path: Path, setting: Synchronous, val
     await store.close()
 
 
-@anyio
 async def test_a_deleted_thread_leaves_no_id_behind(path: Path):
     store = SQLiteStore(path)
     await store.open()
@@ -116,7 +112,6 @@ async def test_a_deleted_thread_leaves_no_id_behind(path: Path):
     await store.close()
 
 
-@anyio
 async def test_free_pages_are_returned_to_the_file_system(store: SQLiteStore, path: Path):
     await store.put_blob("a", b"x" * 8_000_000, media_type="text/plain", thread_id="t")
     await complete(store, "t", "r")
@@ -127,7 +122,6 @@ async def test_free_pages_are_returned_to_the_file_system(store: SQLiteStore, pa
     assert await store.prune(Retention(max_threads=0)) == 1
 
 
-@anyio
 async def test_the_write_ahead_log_starts_over_under_load(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ):

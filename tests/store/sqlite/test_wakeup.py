@@ -15,10 +15,9 @@ from aguila.store import SQLiteStore
 from aguila.store.sqlite import locks
 from aguila.store.sqlite.wakeup import Listener, Sender
 
-anyio = pytest.mark.anyio
+pytestmark = pytest.mark.anyio
 
 
-@anyio
 async def test_lost_wake_ups_are_made_up_for_by_polling(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -40,7 +39,6 @@ async def test_lost_wake_ups_are_made_up_for_by_polling(
     await other.close()
 
 
-@anyio
 @pytest.mark.parametrize("is_lost", [False, True], ids=["by datagram", "by polling"])
 async def test_two_stores_agree_on_an_unwatched_cancel_request(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
@@ -82,13 +80,13 @@ def assert_free(port: int) -> None:
 
 def test_the_socket_for_wake_ups_is_closed_when_the_event_loop_was_closed_before_the_store(path: Path):
     store = SQLiteStore(path)
+    # asyncio.run closes its loop, as this test needs.
     asyncio.run(store.open())  # not closed, as when an application is stopped
     port = port_of(path)
     asyncio.run(store.close())
     assert_free(port)
 
 
-@anyio
 async def test_the_socket_for_wake_ups_is_closed_when_closing_is_cancelled(path: Path):
     store = SQLiteStore(path, busy_seconds=0.05)
     await store.open()
@@ -105,7 +103,6 @@ async def test_the_socket_for_wake_ups_is_closed_when_closing_is_cancelled(path:
     blocker.close()
 
 
-@anyio
 async def test_the_socket_for_wake_ups_is_closed_when_the_store_cannot_be_opened(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -121,7 +118,6 @@ async def test_the_socket_for_wake_ups_is_closed_when_the_store_cannot_be_opened
     assert_free(ports[0])
 
 
-@anyio
 async def test_without_a_socket_the_store_polls(path: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
@@ -139,7 +135,6 @@ async def test_without_a_socket_the_store_polls(path: Path, monkeypatch: pytest.
         await each.close()
 
 
-@anyio
 async def test_without_waiting_readers_there_is_no_polling(store: SQLiteStore):
     lease = await start(store)
     waiter = asyncio.create_task(store.cancel_requested(lease))
@@ -148,7 +143,6 @@ async def test_without_waiting_readers_there_is_no_polling(store: SQLiteStore):
     await wait_until(lambda: not engine_of(store).is_polling)
 
 
-@anyio
 async def test_a_dead_viewer_counts_from_when_its_death_was_found(path: Path):
     clock = Clock()
     store, other = SQLiteStore(path, clock=clock), SQLiteStore(path, clock=clock)
@@ -163,7 +157,6 @@ async def test_a_dead_viewer_counts_from_when_its_death_was_found(path: Path):
     await store.close()
 
 
-@anyio
 async def test_a_dead_peer_is_removed(store: SQLiteStore):
     gone = Listener(lambda _: None)
     gone.open()
@@ -180,7 +173,6 @@ async def test_a_dead_peer_is_removed(store: SQLiteStore):
     assert len(peers) == 1  # this store
 
 
-@anyio
 async def test_datagrams_without_our_token_are_ignored(store: SQLiteStore):
     looked: list[object] = []
     listener = Listener(looked.append)
@@ -199,7 +191,6 @@ async def test_datagrams_without_our_token_are_ignored(store: SQLiteStore):
     assert looked == [[("a", "t")]]
 
 
-@anyio
 async def test_a_change_of_more_threads_than_fit_a_datagram_wakes_all(store: SQLiteStore, path: Path):
     other = SQLiteStore(path, poll_seconds=1000)  # no polling: only a wake-up reaches it
     await other.open()
