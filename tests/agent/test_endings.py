@@ -8,7 +8,8 @@ import threading
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread, run_agent, until
+from agents import Outcome, Thread, run_agent
+from waiting import DEADLINE, let_tasks_run, wait_until_async
 
 from aguila import protocol
 from aguila.agent import Interrupt
@@ -449,7 +450,7 @@ async def cancel(agent: Any, started: Any, **options: Any) -> tuple[Thread, Outc
     thread = Thread()
     thread.grace = options.get("grace", 5.0)
     task = asyncio.create_task(thread.run(agent))
-    await until(started)
+    await wait_until_async(started)
     task.cancel()
     return thread, await task
 
@@ -517,7 +518,7 @@ async def test_a_thread_that_hangs_is_left_behind() -> None:
     def agent(run: Any) -> str:
         run.say("a")
         hanging.set()
-        release.wait(10)
+        release.wait(DEADLINE)
         return "too late"
 
     _, outcome = await cancel(agent, hanging.is_set, grace=0.01)
@@ -581,7 +582,7 @@ async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_not_he
 
     thread, outcome = await cancel(agent, lambda: sent, grace=0.01)
     size = len(outcome.events)
-    await until(lambda: ended)
+    await wait_until_async(lambda: ended)
     assert len(thread.log) == size
     assert outcome.ending.outcome == "cancelled"
 
@@ -599,8 +600,7 @@ async def test_an_agent_that_swallows_everything_for_ever_does_not_stop_the_loop
                 pass
 
     _, outcome = await cancel(agent, lambda: sent, grace=0.01)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await let_tasks_run()
     stop = True
     assert outcome.ending.outcome == "cancelled"
 
@@ -620,9 +620,9 @@ async def test_cancelling_twice_does_not_wait_for_the_agent() -> None:
     thread = Thread()
     thread.grace = 1000.0
     task = asyncio.create_task(thread.run(agent))
-    await until(lambda: started)
+    await wait_until_async(lambda: started)
     task.cancel()
-    await until(lambda: swallowed)
+    await wait_until_async(lambda: swallowed)
     task.cancel()
     outcome = await task
     assert task.cancelling() == 0
@@ -638,7 +638,7 @@ async def test_a_run_cancelled_when_its_agent_was_done_is_what_it_was() -> None:
         return "done"
 
     task = asyncio.create_task(Thread().run(agent))
-    await until(lambda: done is not None and done.done())
+    await wait_until_async(lambda: done is not None and done.done())
     assert not task.done()
     task.cancel()
     assert (await task).ending.outcome == "success"
@@ -650,8 +650,7 @@ async def test_what_an_agent_leaves_running_is_not_heard_after_the_end() -> None
     async def agent(run: Any) -> None:
         async def linger() -> None:
             await asyncio.sleep(0)
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await let_tasks_run(10)
             await run.say("too late")
 
         tasks.append(asyncio.create_task(linger()))

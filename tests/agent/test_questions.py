@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from agents import Thread, run_agent
+from waiting import let_tasks_run
 
 from aguila import protocol
 from aguila.agent import Interrupt, InterruptCancelled, ProposedCall, Question
@@ -418,12 +419,10 @@ async def test_questions_of_parallel_branches_are_asked_together_and_each_branch
     def agent_with(pauses: dict[str, int]) -> Any:
         async def branch(run: Any, name: str) -> Any:
             await run.say(f"{name} begins")
-            for _ in range(pauses[name]):
-                await asyncio.sleep(0)
+            await let_tasks_run(pauses[name])
             answer = await run.ask(f"{name}?", key=name)
             await run.say(f"{name} ends")
-            for _ in range(pauses["end"]):
-                await asyncio.sleep(0)
+            await let_tasks_run(pauses["end"])
             return answer
 
         async def agent(run: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from agents import Thread, run_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import let_tasks_run
 
 from aguila.errors import IllegalStep, PatchError
 from aguila.protocol import (
@@ -251,8 +252,7 @@ async def test_whatever_runs_side_by_side_the_stream_is_legal(seed: int) -> None
     rng = random.Random(seed)
 
     async def pause() -> None:
-        for _ in range(rng.randrange(3)):
-            await asyncio.sleep(0)
+        await let_tasks_run(rng.randrange(3))
 
     async def work(run: Any, at: Any, depth: int) -> None:
         await pause()

@@ -9,7 +9,8 @@ import threading
 from typing import Any
 
 import pytest
-from agents import ListSink, Thread, run_agent, until
+from agents import ListSink, Thread, run_agent
+from waiting import let_tasks_run, wait_until_async
 
 from aguila.protocol import (
     CustomEvent,
@@ -286,9 +287,8 @@ async def test_a_generator_in_a_thread_waits_when_it_is_too_far_ahead() -> None:
     thread.new_sink = Stuck
     task = asyncio.create_task(thread.run(agent))
     await full.wait()
-    await until(lambda: produced >= 64)
-    for _ in range(1000):  # it could go on now, and must not
-        await asyncio.sleep(0)
+    await wait_until_async(lambda: produced >= 64)
+    await let_tasks_run(1000)  # the agent could produce more now, and must not
     standing = produced
     stop.set()
     release.set()

@@ -6,9 +6,10 @@ import copy
 from typing import Any
 
 import pytest
-from agents import ListSink, Outcome, Thread, run_agent, until
+from agents import ListSink, Outcome, Thread, run_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import wait_until_async
 
 from aguila.agent import output as output_module
 from aguila.agent import state as shared_state
@@ -237,7 +238,7 @@ async def test_changes_are_sent_while_the_agent_waits_for_something_else() -> No
     async def agent(run: Any) -> None:
         for n in range(1, 4):
             run.state["n"] = n
-            await until(lambda n=n: states(sink)[-1:] == [n])
+            await wait_until_async(lambda n=n: states(sink)[-1:] == [n])
 
     outcome = await thread.run(agent)
     assert outcome.ending.outcome == "success"
@@ -348,7 +349,7 @@ async def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_i
 
     async def agent(run: Any) -> None:
         run.state["n"] = object()
-        await until(lambda: sampled)
+        await wait_until_async(lambda: sampled)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output_module.OutputMapper, "sample_state", sample)

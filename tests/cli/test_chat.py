@@ -16,8 +16,8 @@ from commands import Command, aguila_serve
 from every_event import aguila, every_event
 from rich.console import Console
 from scripted import Answer, ScriptedServer, frames
-from serving import until
 from terminal import Terminal
+from waiting import wait_until
 
 from aguila.cli.chat import ask_for
 from aguila.cli.transcript import Transcript, harmless, short
@@ -132,7 +132,7 @@ def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: 
         screen.press(b"\x03")
         screen.expect("cancelled")
         screen.expect("> ")
-        until(lambda: [run["status"] for run in demo.get("/threads/stopped").json()["runs"]] == ["cancelled"])
+        wait_until(lambda: [run["status"] for run in demo.get("/threads/stopped").json()["runs"]] == ["cancelled"])
         screen.type("help")
         screen.expect("- approval: ")
         screen.expect("> ")
@@ -161,7 +161,7 @@ def test_a_run_that_is_on_is_joined(demo: Command, tmp_path: Path) -> None:
         assert shown.split("\n")[1].split() == [str(number) for number in range(1, 12)]
         screen.press(b"\x03")
         screen.expect("cancelled")
-    until(lambda: demo.status_of("joined", "r") == "cancelled")
+    wait_until(lambda: demo.status_of("joined", "r") == "cancelled")
 
 
 ASKS_AND_FAILS = """

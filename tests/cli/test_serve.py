@@ -20,8 +20,9 @@ import pydantic.fields  # noqa: F401 - typer imports it on first use, which fail
 import pytest
 import uvicorn
 from commands import Command, aguila_serve
-from serving import REPOSITORY, check_valid, text_of, types, until
+from serving import REPOSITORY, check_valid, text_of, types
 from typer.testing import CliRunner
+from waiting import DEADLINE, wait_until
 
 from aguila.cli import serve
 from aguila.cli.commands import commands
@@ -368,7 +369,7 @@ def test_a_run_is_two_lines_of_the_log(folder: Path) -> None:
     with aguila_serve(folder, "mine:agent") as server:
         before = len(server.log.splitlines())
         server.events(thread_id="t", run_id="r")
-        started, ended = until(lambda: server.log.splitlines()[before:][1:] and server.log.splitlines()[before:])
+        started, ended = wait_until(lambda: server.log.splitlines()[before:][1:] and server.log.splitlines()[before:])
         assert started.endswith("INFO run started thread=t run=r")
         assert " INFO run ended thread=t run=r outcome=success ms=" in ended
 
@@ -377,7 +378,7 @@ def test_logs_can_be_json(folder: Path) -> None:
     with aguila_serve(folder, "aguila.cli.demo:agent", "--json-logs") as server:
         before = len(server.log.splitlines())
         *_, last = server.events(thread_id="t", run_id="r", messages=asking("error"))
-        lines = until(lambda: server.log.splitlines()[before:][2:] and server.log.splitlines()[before:])
+        lines = wait_until(lambda: server.log.splitlines()[before:][2:] and server.log.splitlines()[before:])
         started, failed, ended = [json.loads(line) for line in lines]
         assert (started["message"], started["thread"], started["run"]) == ("run started", "t", "r")
         reference = last["message"].removeprefix("The agent failed. Reference: ")
@@ -397,7 +398,7 @@ def test_told_to_stop_it_lets_runs_finish_for_a_while_then_cancels_them(folder: 
             *_, end, last = stream.rest()
         assert end["type"] == "TEXT_MESSAGE_END"
         assert last["outcome"] == {"type": "cancelled"}
-        assert server.process.wait(20) in (0, -signal.SIGTERM)
+        assert server.process.wait(DEADLINE) in (0, -signal.SIGTERM)
         assert "INFO shutting down; runs in progress have 0.3 seconds to finish" in server.log
         assert "Traceback" not in server.log
     with aguila_serve(folder) as server:
@@ -423,7 +424,7 @@ def test_with_reload_changed_code_is_served(folder: Path) -> None:
         (folder / "mine.py").write_text(AGENT.replace("Hello from here", "Hello from the new one"))
         stamp = (folder / "mine.py").stat().st_mtime + 5  # the old one may be of the same moment
         os.utime(folder / "mine.py", (stamp, stamp))
-        until(lambda: _says(server, "Hello from the new one"))
+        wait_until(lambda: _says(server, "Hello from the new one"))
 
 
 def _says(server: Command, words: str) -> bool:
@@ -535,10 +536,10 @@ def test_with_reload_a_syntax_error_is_shown_and_the_next_version_is_served(fold
 
     with aguila_serve(folder, "mine:agent", "--reload") as server:
         write("def agent(run:\n", 5)
-        until(lambda: "SyntaxError" in server.log)
+        wait_until(lambda: "SyntaxError" in server.log)
         assert "Traceback" not in server.log
         write(AGENT.replace("Hello from here", "Mended"), 10)
-        until(lambda: _says(server, "Mended"))
+        wait_until(lambda: _says(server, "Mended"))
 
 
 def test_help_is_readable_at_110_columns(monkeypatch: pytest.MonkeyPatch) -> None:

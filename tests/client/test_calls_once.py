@@ -8,6 +8,7 @@ import pytest
 from builders import run_started_json, text_message_json, tool_call_json
 from scripted import Answer, ScriptedServer, frames, run_of
 from twins import SyncTwin
+from waiting import DEADLINE
 
 from aguila.client import AsyncClient, Client, tool
 from aguila.errors import RunFailed, StreamTruncated
@@ -34,7 +35,7 @@ class Pay:
 
     def function(self):
         self.begun.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(DEADLINE)
         self.made.append("paid")
         self.has_ended.set()
         return "paid"
@@ -55,14 +56,14 @@ async def test_a_function_that_goes_on_in_its_thread_after_the_run_was_left_is_a
     async with AsyncClient(server.url, tools=[tool(name="pay", parameters={})(pick)]) as client:
         thread = client.thread()
         first = asyncio.ensure_future(thread.run("x").result())
-        await asyncio.to_thread(pay.begun.wait, 10)
+        await asyncio.to_thread(pay.begun.wait, DEADLINE)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         assert [c.id for c in thread.pending_tool_calls] == ["c1"]
         if when == "before the next run":
             pay.may_end.set()
-            await asyncio.to_thread(pay.has_ended.wait, 10)
+            await asyncio.to_thread(pay.has_ended.wait, DEADLINE)
         second = asyncio.ensure_future(thread.run("go on").result())
         await asyncio.sleep(0)
         pay.may_end.set()
@@ -76,7 +77,7 @@ def test_after_ctrl_c_the_calls_beside_it_go_on_and_are_answered_by_the_next_run
     pay = Pay()
 
     def stop():
-        assert pay.begun.wait(10)
+        assert pay.begun.wait(DEADLINE)
         raise KeyboardInterrupt
 
     calls = [*tool_call_json("c1", "stop", {}), *tool_call_json("c2", "pay", {})]

@@ -6,6 +6,7 @@ import threading
 import pytest
 from builders import run_started_json, text_message_json
 from scripted import Answer, ScriptedServer, frames, run_of
+from waiting import DEADLINE
 
 from aguila.client import AsyncClient, Client
 from aguila.errors import IllegalStep, StreamTruncated
@@ -26,7 +27,7 @@ async def test_the_next_run_may_follow_at_once_in_the_same_task():
             async for _ in thread.run("x"):
                 break
             assert (await thread.run("y")).text == "ok"
-        assert server.requests[0].closed.wait(10)
+        assert server.requests[0].closed.wait(DEADLINE)
 
 
 async def test_a_run_is_closed_by_its_with_block():
@@ -35,7 +36,7 @@ async def test_a_run_is_closed_by_its_with_block():
             async with client.thread().run("x") as run:
                 events = run.__aiter__()
                 assert (await events.__anext__()).type == "RUN_STARTED"
-            assert server.requests[0].closed.wait(10)
+            assert server.requests[0].closed.wait(DEADLINE)
             with pytest.raises(StreamTruncated):
                 await run
             await events.aclose()
@@ -43,7 +44,7 @@ async def test_a_run_is_closed_by_its_with_block():
             with client.thread().run("x") as run:
                 events = iter(run)
                 next(events)
-            assert server.requests[1].closed.wait(10)
+            assert server.requests[1].closed.wait(DEADLINE)
             with pytest.raises(StreamTruncated):
                 run.result()
 
@@ -65,7 +66,7 @@ async def test_cancelling_the_task_hangs_up_and_stays_a_cancellation():
                 await task
             assert task.cancelled()
             assert [run.outcome for run in thread.runs] == [None], "cut off, and nothing else"
-        assert server.requests[0].closed.wait(10)
+        assert server.requests[0].closed.wait(DEADLINE)
 
 
 async def test_a_timeout_around_a_run_is_the_callers_own():

@@ -9,6 +9,7 @@ from itertools import chain, repeat, takewhile
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json, tool_call_json
 from scripted import SSE, Answer, ScriptedServer, frame, frames, run_of
+from waiting import DEADLINE
 
 from aguila.client import Timeouts
 from aguila.codec.protobuf import ProtobufEncoder
@@ -447,7 +448,7 @@ def test_leaving_the_loop_hangs_up_at_once(twin):
         gc.collect()
         twin.wait(None)
         twin.result(thread.run("and on"))
-        assert server.requests[0].closed.wait(10)
+        assert server.requests[0].closed.wait(DEADLINE)
         assert not server.requests[1].headers.get("last-event-id")
         with pytest.raises(StreamTruncated):
             twin.result(run)
@@ -513,7 +514,7 @@ def test_a_stream_left_open_after_its_run_is_waited_for_as_long_as_the_limit_say
         limits = Timeouts(linger=0.05)
         result = twin.result(twin.client(server.url, timeouts=limits).thread().run("Hi"))
         assert result.outcome == "success"
-        assert server.requests[0].closed.wait(10), "it is the client that hangs up"
+        assert server.requests[0].closed.wait(DEADLINE), "it is the client that hangs up"
 
 
 def test_a_late_failure_is_waited_for_as_long_as_the_limit_says_life15(twin):
@@ -538,7 +539,7 @@ def test_comments_do_not_hold_a_run_that_is_over_in1(twin):
     def pings(asked):
         run, thread = asked.json["runId"], asked.json["threadId"]
         late = frame({"type": "RUN_ERROR", "message": "somebody was still listening"})
-        end = time.monotonic() + 3
+        end = time.monotonic() + DEADLINE
         comments = takewhile(lambda _: time.monotonic() < end, repeat(b": ping\n\n"))
         return Answer(
             chain([frames([run_started_json(run, thread), run_finished_json(run, thread)])], comments, [late])

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from serving import Gate, serving
+from waiting import DEADLINE
 
 from aguila import App, AsyncClient, Client
 from aguila.client import GIVE_UP, approve, part
@@ -197,7 +198,7 @@ def test_cancelling_stops_the_run_on_the_server(twin):
 
         twin.events(thread.run("x"), cancel)
         assert thread.runs[-1].outcome == "cancelled"
-        assert agent.cancelled.wait(10)
+        assert agent.cancelled.wait(DEADLINE)
         assert twin.wait(thread.cancel()) is False, "cancelling again is no error"
 
 
@@ -210,7 +211,7 @@ def test_an_attached_run_is_cancelled_by_its_own_id(twin):
         other = client.thread("t")
         twin.events(other.attach(), is_start)
         assert twin.wait(other.cancel()) is True
-        assert agent.cancelled.wait(10)
+        assert agent.cancelled.wait(DEADLINE)
 
 
 def is_start(event):

@@ -11,6 +11,7 @@ import pytest
 from builders import text_message_json, tool_call_json
 from scripted import ScriptedServer, run_of
 from typing_checks import judged, revealed
+from waiting import DEADLINE
 
 from aguila.chat.tools import FunctionTool, Toolbox
 from aguila.client import ToolError, part, tool
@@ -176,7 +177,7 @@ def test_events_of_all_rounds_come_in_one_loop(twin):
 
 
 def test_parallel_calls_run_side_by_side_and_are_answered_in_order(twin):
-    meet = threading.Barrier(3, timeout=10)
+    meet = threading.Barrier(3, timeout=DEADLINE)
 
     def slow(n: int) -> int:
         meet.wait()

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread, until
+from agents import Outcome, Thread
+from waiting import wait_until_async
 
 from aguila.agent import BlockingRun, Run
 from aguila.agent.handles import ActivityHandle, ReasoningHandle, StepHandle, TextHandle, ToolCallHandle
@@ -181,7 +182,7 @@ async def test_an_agent_that_is_cancelled() -> None:
     new_sink = thread.new_sink
     thread.new_sink = lambda: sinks.append(new_sink()) or sinks[-1]
     task = asyncio.create_task(thread.run(agent_with("asyncio.sleep(3600)")))
-    await until(lambda: sinks and any(event.type == "TEXT_MESSAGE_END" for event in sinks[0].events))
+    await wait_until_async(lambda: sinks and any(event.type == "TEXT_MESSAGE_END" for event in sinks[0].events))
     task.cancel()
     await task
     assert thread.outcome is not None

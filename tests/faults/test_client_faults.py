@@ -19,7 +19,8 @@ from typing import Any
 
 from cutting import CuttingProxy
 from faults_kit import PATIENCE, Effects, Worker, events_of, report, scaled, terminal, workers
-from serving import check_valid, until
+from serving import check_valid
+from waiting import wait_until
 
 from aguila import AsyncClient, Client
 from aguila.client import Reconnect
@@ -236,7 +237,7 @@ def check_held(stage: Stage, caller: Caller, thread: Any, *, is_known_whole: boo
         assert not is_known_whole
         counts["never arrived"] += 1
         return
-    until(lambda: all(run["status"] != "running" for run in stage.worker.get(path).json()["runs"]), PATIENCE)
+    wait_until(lambda: all(run["status"] != "running" for run in stage.worker.get(path).json()["runs"]), PATIENCE)
     events = events_of(stage.worker.frames(thread.id))
     check_valid(events)
     assert len(terminal(events)) == len([event for event in events if event["type"] == "RUN_STARTED"])

@@ -22,7 +22,8 @@ import httpx2
 import pytest
 from commands import Command, aguila_serve
 from faults_kit import PATIENCE, terminal
-from serving import Background, Peer, Server, check_valid, free_port, run_input, serving, until
+from serving import Background, Peer, Server, check_valid, free_port, run_input, serving
+from waiting import wait_until
 
 from aguila import App
 
@@ -190,7 +191,7 @@ def test_a_store_that_comes_back_in_time_gets_the_end(folder: Path) -> None:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             with held(folder):
                 server.process.send_signal(signal.SIGTERM)
-                until(lambda: server.get("/healthz").status_code == 503)
+                wait_until(lambda: server.get("/healthz").status_code == 503)
         assert unstored(ended(server)) == []
     with opened(folder) as server:
         assert server.status_of("waits", "waits") == "cancelled"
@@ -203,7 +204,7 @@ def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> 
         stream.read_until("TEXT_MESSAGE_CONTENT")
         with held(folder):
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: server.get("/healthz").status_code == 503)
+            wait_until(lambda: server.get("/healthz").status_code == 503)
             server.process.send_signal(signal.SIGTERM)
             assert terminal(stream.rest()) == []
             assert unstored(ended(server)) == [run_id]
@@ -226,7 +227,7 @@ def test_a_viewer_that_does_not_read_does_not_keep_the_process(
             assert reader.has_read.wait(PATIENCE)
         server.process.send_signal(signal.SIGTERM)
         if signals == 2:
-            until(lambda: server.post("/agent", json=run_input("new", "short")).status_code == 503)
+            wait_until(lambda: server.post("/agent", json=run_input("new", "short")).status_code == 503)
             server.process.send_signal(signal.SIGTERM)
         assert unstored(ended(server)) == []
         for one in reading:
@@ -284,7 +285,7 @@ def test_told_while_a_locked_store_is_being_opened_it_ends(folder: Path) -> None
         subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server,
     ):
         try:
-            until(lambda: has_opened(server))
+            wait_until(lambda: has_opened(server))
             server.send_signal(signal.SIGTERM)
             output = server.communicate(timeout=PATIENCE)[0].decode()
         finally:
@@ -298,9 +299,9 @@ def test_told_while_the_first_request_opens_the_store_it_begins_no_run(folder: P
     (folder / "site_to_stop.py").write_text(SITE.replace("store_patience=0.5)", "store_patience=20)", 1))
     with uvicorn_of(folder, "mounted") as server:
         with held(folder), Background(lambda: server.post("/agent", json=run_input("new", "waits"))) as request:
-            until(lambda: has_opened(server.process))
+            wait_until(lambda: has_opened(server.process))
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: "Shutting down" in server.log)
+            wait_until(lambda: "Shutting down" in server.log)
         answer = request.result()
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
         ended(server)

@@ -26,7 +26,8 @@ from faults_kit import (
     within_deadline,
     workers,
 )
-from serving import check_valid, until
+from serving import check_valid
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -181,7 +182,7 @@ async def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_r
 
             viewers = await within_deadline(sleep_through(owner, other, thread_ids))
             # The agents of the sleeper were told to stop, so it has noticed; what it meant to write is nowhere.
-            until(lambda ids=thread_ids: {*ids} <= {*stopped.lines()}, PATIENCE)
+            wait_until(lambda ids=thread_ids: {*ids} <= {*stopped.lines()}, PATIENCE)
             for thread_id in thread_ids:
                 log = owner.frames(thread_id)
                 assert log == other.frames(thread_id)

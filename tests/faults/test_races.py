@@ -111,7 +111,8 @@ async def test_a_run_id_posted_several_times_at_once_runs_once_and_all_see_it(tm
 async def test_cancelling_from_the_other_worker_ends_the_run_with_everything_closed(tmp_path: Path) -> None:
     rounds = scaled(8, 60)
     took: list[float] = []
-    with workers(tmp_path, 2) as both:
+    # With this lease no heartbeat comes before the deadline: the owner has to be woken by the request.
+    with workers(tmp_path, 2, lease=3600) as both:
 
         async def cancel(number: int, owner: Worker, other: Worker) -> None:
             thread_id = f"thread-{number}"
@@ -155,7 +156,6 @@ async def test_cancelling_from_the_other_worker_ends_the_run_with_everything_clo
         worst_ms=round(milliseconds[-1], 1),
     )
     assert len(took) == rounds
-    assert milliseconds[-1] < 2000  # not a measurement: a cancel that nobody hears would wait for the next heartbeat
 
 
 async def post(port: int, path: str) -> int:

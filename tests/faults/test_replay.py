@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from faults_kit import PATIENCE, Effects, Valve, Worker, act, report, scaled, workers
-from serving import Stream, check_valid, text_of, until
+from serving import Stream, check_valid, text_of
+from waiting import wait_until
 
 LEASE = {"lease": 0.5}
 
@@ -83,7 +84,7 @@ def test_a_question_that_was_changed_meanwhile_is_asked_again(tmp_path: Path) ->
 def stopped_at(worker: Worker, stream: Stream, folder: Path, effect: str, count: int) -> None:
     """Wait until an agent has left a mark, and kill its server there."""
     assert stream.status == 200, stream.response.read()
-    until(lambda: lines(folder, effect, "thread") == count, PATIENCE)
+    wait_until(lambda: lines(folder, effect, "thread") == count, PATIENCE)
     worker.kill()
 
 
@@ -101,7 +102,7 @@ def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> Non
         with running[0].stream("POST", "/", json=act("ask", "thread", "two", resume, valve=valve.name)) as stream:
             stopped_at(running[0], stream, tmp_path, "answered" if is_used else "began", 1 if is_used else 2)
         worker = restarted(tmp_path, running)
-        until(lambda: worker.status_of("thread", "two") == "error", PATIENCE)
+        wait_until(lambda: worker.status_of("thread", "two") == "error", PATIENCE)
         valve.open()
         still_open = [one["id"] for one in worker.get("/threads/thread").json()["interrupts"]]
         if is_used:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from faults_kit import PATIENCE, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
-from serving import check_valid, until
+from serving import check_valid
+from waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -66,8 +67,7 @@ async def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_
             first = stopped[0]
             lagging = [asyncio.create_task(first.post(worker.port, big("thread", size, valve=valve.name)))]
             valve.open_to(1)
-            while not first.frames:  # noqa: ASYNC110 - bounded by go()
-                await asyncio.sleep(0.001)
+            await wait_until_async(lambda: first.frames)
             lagging += [asyncio.create_task(viewer.follow(worker.port)) for viewer in [*stopped[1:], slow]]
             await follow_fast()
             assert not any(task.done() for task in lagging)
@@ -119,8 +119,7 @@ async def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Pat
                 asyncio.create_task(viewer.post(worker.port, act("recorded", viewer.thread_id, valve=valve.name)))
                 for viewer in viewers[:runs]
             ]
-            while not all(viewer.frames for viewer in viewers[:runs]):  # noqa: ASYNC110 - bounded by go()
-                await asyncio.sleep(0.001)
+            await wait_until_async(lambda: all(viewer.frames for viewer in viewers[:runs]))
             follows = [asyncio.create_task(viewer.follow(worker.port)) for viewer in viewers[runs:]]
             await all_there.wait()
             open_at_once = sum(not task.done() for task in [*posts, *follows])
@@ -137,7 +136,7 @@ async def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Pat
 
         open_at_once, memory = await within_deadline(test())
         # It is all over, and the server is as before.
-        until(lambda: _idle(worker), PATIENCE)
+        wait_until(lambda: _idle(worker), PATIENCE)
         assert worker.frames("thread-0")[-1][1].startswith(b'{"type":"RUN_FINISHED"')
     report("open streams", runs=runs, streams=open_at_once, kib_per_stream=memory // 1024 // count)
     assert open_at_once == count == scaled(200, 500)

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from faults_kit import PATIENCE, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline, workers
-from serving import check_valid, until
+from serving import check_valid
+from waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +73,7 @@ def works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> None:
 
 def closed_with_what_was_told(worker: Worker, viewer: Viewer) -> int:
     """The log goes on where the viewer was cut off, with the RUN_ERROR it was told; gives how long it is."""
-    until(lambda: worker.status_of(viewer.thread_id, "run") == "error", PATIENCE)
+    wait_until(lambda: worker.status_of(viewer.thread_id, "run") == "error", PATIENCE)
     log = worker.frames(viewer.thread_id)
     assert viewer.last_words is not None
     told = [data for _, data in viewer.frames if b'"RUN_ERROR"' in data] + viewer.last_words
@@ -93,12 +94,10 @@ async def told_of(worker: Worker, other: Worker, outage: Any, number: int, durin
         viewer.last_words = []
         body = act("talk", viewer.thread_id, count=1_000_000, pause=index * 0.002)
         tasks.append(asyncio.create_task(viewer.post(worker.port, body)))
-    while not all(viewer.last > 5 for viewer in viewers):  # noqa: ASYNC110 - bounded by go()
-        await asyncio.sleep(0.001)
+    await wait_until_async(lambda: all(viewer.last > 5 for viewer in viewers))
     elsewhere = [Viewer(viewer.thread_id) for viewer in viewers]
     following = [asyncio.create_task(viewer.follow(other.port)) for viewer in elsewhere]
-    while not all(viewer.last > 5 for viewer in elsewhere):  # noqa: ASYNC110 - bounded by go()
-        await asyncio.sleep(0.001)
+    await wait_until_async(lambda: all(viewer.last > 5 for viewer in elsewhere))
     await asyncio.to_thread(outage.begin)
     await asyncio.to_thread(during)
     answers = await asyncio.gather(*tasks)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from faults_kit import Effects, Valve, Worker, act, report, scaled, workers
-from serving import Background, Stream, until
+from serving import Background, Stream
+from waiting import wait_until
 
 FINISHED = {"type": "success"}
 
@@ -82,9 +83,9 @@ def test_on_disconnect_cancel_follows_a_viewer_to_the_other_worker(tmp_path: Pat
             viewer.next_event()
             first.close()
             begin(owner, "left", valve=valve.name)  # later, so that one was looked at before this one is cancelled
-            until(lambda: owner.status_of("left", "run") == "cancelled")
+            wait_until(lambda: owner.status_of("left", "run") == "cancelled")
             assert owner.status_of("moved", "run") == "running"
-        until(lambda: owner.status_of("moved", "run") == "cancelled")
+        wait_until(lambda: owner.status_of("moved", "run") == "cancelled")
 
 
 def test_an_owner_that_is_stopped_keeps_its_run(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_an_owner_that_is_stopped_keeps_its_run(tmp_path: Path) -> None:
         owner.wake()
         assert owner.status_of("thread", "run") == "running"  # the request was taken back
         valve.open()
-        until(lambda: other.status_of("thread", "run") == "success")
+        wait_until(lambda: other.status_of("thread", "run") == "success")
 
 
 def test_viewers_of_a_worker_that_died_do_not_count(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_busy_replace_reject_and_queue_hold_for_a_run_of_the_other_worker(tmp_pa
             valve.open()
             assert waiting.result() == FINISHED
         assert owner.status_of("queue", "run") == "success"
-        until(lambda: owner.status_of("reject", "run") == "success")
+        wait_until(lambda: owner.status_of("reject", "run") == "success")
     calls = Effects(tmp_path, "calls").lines()
     assert calls == ["replace run", "replace next", "reject run", "queue run", "queue next"]
 

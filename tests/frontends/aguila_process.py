@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from serving import free_port, until
+from serving import free_port
+from waiting import wait_until
 
 
 class AguilaProcess:
@@ -27,7 +28,7 @@ class AguilaProcess:
     def start(self) -> None:
         command = [sys.executable, "-m", "aguila", "serve", "--port", str(self.port), *self._options]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
-        until(self._answers)
+        wait_until(self._answers)
 
     def restart(self) -> None:
         """Kill the process and start it again with the same file and port."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cutting import CuttingProxy
 from front_ends import FrontEnd
 from playwright.sync_api import expect
-from serving import until
+from waiting import wait_until
 
 from aguila.cli.demo import png
 
@@ -77,7 +77,7 @@ def play_state(front: FrontEnd) -> None:
     front.rename_recipe("Stew")
     front.send("text please")
     front.sees(TEXT)
-    until(lambda: front.server.get(f"/threads/{front.thread_id}")["state"]["recipe"]["title"] == "Stew")
+    wait_until(lambda: front.server.get(f"/threads/{front.thread_id}")["state"]["recipe"]["title"] == "Stew")
 
 
 @scenario("interrupt, answered")
@@ -173,7 +173,7 @@ def play_stop(front: FrontEnd) -> None:
     front.send("slow please")
     front.sees("1 2 3")
     front.stop()
-    until(lambda: not front.server.is_running(front.thread_id))
+    wait_until(lambda: not front.server.is_running(front.thread_id))
     status = [run["status"] for run in front.server.get(f"/threads/{front.thread_id}")["runs"]]
     assert status == ["cancelled"], status
     front.is_idle()
@@ -202,7 +202,7 @@ def play_reload_running(front: FrontEnd) -> None:
     front.sees(counted(40))
     assert front.server.is_running(front.thread_id)
     front.stop()
-    until(lambda: not front.server.is_running(front.thread_id))
+    wait_until(lambda: not front.server.is_running(front.thread_id))
 
 
 @scenario("two cuts without loss")
@@ -217,7 +217,7 @@ def play_cuts(front: FrontEnd) -> None:
         front.sees(counted(60))
         assert proxy.cuts >= 2
         front.stop()
-        until(lambda: not front.server.is_running(front.thread_id))
+        wait_until(lambda: not front.server.is_running(front.thread_id))
 
 
 @scenario("server restart")
@@ -264,4 +264,4 @@ def play_delete(front: FrontEnd) -> None:
     expect(front.thread_row(name)).to_be_visible()
     front.delete_thread(name)
     expect(front.thread_row(name)).to_have_count(0)
-    until(lambda: all(found["threadId"] != front.thread_id for found in front.server.get("/threads")["threads"]))
+    wait_until(lambda: all(found["threadId"] != front.thread_id for found in front.server.get("/threads")["threads"]))

@@ -13,6 +13,7 @@ import pytest
 from agents import Shelf, Thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import let_tasks_run
 
 from aguila.protocol import ResumeEntry
 
@@ -63,8 +64,7 @@ class Player:
         return await out.ask(f"{place}?", key=place if keyed else None)
 
     async def pause(self, times: int) -> None:
-        for _ in range(times * self.pauses[self.at % len(self.pauses)]):
-            await asyncio.sleep(0)
+        await let_tasks_run(times * self.pauses[self.at % len(self.pauses)])
         self.at += 1
 
     async def one(self, run: Any, out: Any, op: Op, place: str) -> None:

@@ -14,7 +14,8 @@ import pydantic
 import pytest
 from model_server import Recorded, agent_for, stream
 from provider_checkers import check_gemini
-from serving import serving, until
+from serving import serving
+from waiting import wait_until
 
 from aguila import App
 from aguila.agent.tool_calls import ToolResult, call_function
@@ -386,7 +387,7 @@ def test_a_cancelled_run_lets_the_providers_stream_go() -> None:
         told.read_until("TEXT_MESSAGE_CONTENT")
         assert server.post("/threads/t/runs/r/cancel").status_code < 300
         assert told.rest()[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
-        until(lambda: closed)
+        wait_until(lambda: closed)
 
 
 def test_instructions_may_be_a_function_of_the_run() -> None:

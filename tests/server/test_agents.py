@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from serving import Held, run_input, serving, text_of, until
+from serving import Held, run_input, serving, text_of
+from waiting import wait_until
 
 from aguila import App
 from aguila.server import Principal
@@ -230,7 +231,7 @@ def test_whatever_runs_on_a_thread_is_cancelled_without_its_run_id(store: Any) -
             answer = server.post("/threads/thread/cancel")
             assert (answer.status_code, answer.json()["runId"]) == (202, "run")
             assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
-        until(lambda: server.status_of("thread", "run") == "cancelled")
+        wait_until(lambda: server.status_of("thread", "run") == "cancelled")
         answer = server.post("/threads/thread/cancel")
         assert (answer.status_code, answer.json()) == (
             200, {"threadId": "thread", "runId": None, "status": "idle", "cancelRequested": False},

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from serving import Held, run_input, serving, types, until
+from serving import Held, run_input, serving, types
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
+from waiting import wait_until
 
 from aguila import App
 from aguila.server import Limits, Rejected
@@ -195,7 +196,7 @@ def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> No
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         server.call(app.begin_drain)
-        until(lambda: server.get("/healthz").status_code == 503)
+        wait_until(lambda: server.get("/healthz").status_code == 503)
         answer = server.post("/", json=run_input("other", "other"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
         assert answer.headers["retry-after"] == "1"
@@ -211,7 +212,7 @@ def test_when_it_has_drained_no_stream_begins() -> None:
     with serving(app) as server:
         server.events()
         server.call(app.begin_drain)
-        until(lambda: server.get("/threads/thread/events").status_code == 503)
+        wait_until(lambda: server.get("/threads/thread/events").status_code == 503)
         answer = server.post("/connect", json=run_input())
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
         assert answer.headers["retry-after"] == "1"

@@ -6,7 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from serving import run_input, serving, until
+from serving import run_input, serving
+from waiting import wait_until
 
 from aguila import App
 from aguila.cli.logs import JSONFormatter, LineFormatter, log_config
@@ -38,7 +39,7 @@ def test_notices_name_the_run_wherever_they_are_made(kind: str, caplog: pytest.L
         serving(App(reads if kind == "async" else reads_in_a_thread, store=MemoryStore())) as server,
     ):
         server.post("/", json={**run_input("t", "r"), "unheardOf": 1})
-        until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
+        wait_until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
     request, read = [record for record in caplog.records if "rule" in vars(record).get("fields", {})]
     assert fields(request) == {**OF_RUN, "rule": "PROC-3", "path": "/unheardOf"}
     assert fields(read) == {**OF_RUN, "rule": "IN-8"}
@@ -77,7 +78,7 @@ def test_a_run_that_another_process_has_ended_is_told_once(caplog: pytest.LogCap
         serving(App(agent, store=Fenced())) as server,
         server.run(thread_id="t", run_id="r"),
     ):
-        until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
+        wait_until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in told] == [
         "the run was lost: run 'r' is closed or has another owner thread=t run=r"

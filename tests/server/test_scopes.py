@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Held, Peer, Server, run_input, serving, text_of, until
+from serving import Held, Peer, Server, run_input, serving, text_of
+from waiting import wait_until
 
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
@@ -171,4 +172,4 @@ def test_every_route_asks_who_is_there(both: Both, method: str, path: str) -> No
     answer = nobody.client.request(method, path, json=run_input() if method == "POST" else None)
     nobody.close()
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthenticated")
-    assert until(lambda: both.ada.get("/threads/old").status_code == 200)
+    assert wait_until(lambda: both.ada.get("/threads/old").status_code == 200)

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serving import Background, server_process, types, until
+from serving import Background, server_process, types
+from waiting import let_tasks_run, wait_until
 
 from aguila import App
 from aguila.store import SQLiteStore
@@ -135,7 +136,7 @@ async def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_pat
         with server.run(run_id=run_id) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             server.signal(signal.SIGTERM)
-            until(lambda: server.get("/healthz").status_code == 503)
+            wait_until(lambda: server.get("/healthz").status_code == 503)
             server.signal(signal.SIGTERM)
             assert types(stream.rest()) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
         assert "Traceback" not in server.output()
@@ -192,21 +193,16 @@ async def started(**options: Any) -> Draining:
     return draining
 
 
-async def ticks(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_the_handler_before_gets_sigterm_when_all_apps_are_drained(host: Host) -> None:
     one, two = await started(), await started()
     signal.raise_signal(signal.SIGTERM)
-    await ticks()
+    await let_tasks_run()
     assert (one.began, two.began, host.heard) == (True, True, [])
     one.may_end.set()
-    await ticks()
+    await let_tasks_run()
     assert host.heard == []
     two.may_end.set()
-    await ticks()
+    await let_tasks_run()
     assert host.heard == [signal.SIGTERM]
     await one.app.close()  # in the order they came, which is not the order of a stack
     signal.raise_signal(signal.SIGTERM)
@@ -217,13 +213,13 @@ async def test_the_handler_before_gets_sigterm_when_all_apps_are_drained(host: H
 async def test_a_second_sigterm_is_passed_on_at_once_and_only_that(host: Host) -> None:
     one = await started()
     signal.raise_signal(signal.SIGTERM)
-    await ticks()
+    await let_tasks_run()
     signal.raise_signal(signal.SIGTERM)
     assert host.heard == [signal.SIGTERM]
     one.may_end.set()
-    await ticks()
+    await let_tasks_run()
     await one.app.close()
-    await ticks()
+    await let_tasks_run()
     assert host.heard == [signal.SIGTERM]
 
 
@@ -249,13 +245,13 @@ async def test_a_server_waits_only_a_moment_for_a_stream_that_is_stuck(
         one = await started()
         one.app._service.is_stuck = is_stuck  # type: ignore[union-attr]
         signal.raise_signal(signal.SIGTERM)
-        await ticks()
+        await let_tasks_run()
         assert server.config.timeout_graceful_shutdown == told
         if is_stopping_now:
             signal.raise_signal(signal.SIGTERM)
             assert server.config.timeout_graceful_shutdown == twice
         one.may_end.set()
-        await ticks()
+        await let_tasks_run()
         if not is_stopping_now:
             assert server.config.timeout_graceful_shutdown == (once if is_stuck else told)
         assert server.heard == [signal.SIGTERM]
@@ -267,7 +263,7 @@ async def test_sigint_is_passed_on_at_once_and_runs_are_drained(host: Host) -> N
     one = await started()
     signal.raise_signal(signal.SIGINT)
     assert host.heard == [signal.SIGINT]
-    await ticks()
+    await let_tasks_run()
     assert one.began
     one.may_end.set()
     await one.app.close()
@@ -278,10 +274,10 @@ async def test_an_app_can_leave_the_signals_to_its_host(host: Host) -> None:
     one = await started(handle_signals=False)
     assert signal.getsignal(signal.SIGTERM) is host
     signal.raise_signal(signal.SIGTERM)
-    await ticks()
+    await let_tasks_run()
     assert (one.began, host.heard) == (False, [signal.SIGTERM])
     one.app.begin_drain()
-    await ticks()
+    await let_tasks_run()
     assert one.began
     one.may_end.set()
     await one.app.close()
@@ -320,12 +316,12 @@ async def test_a_server_that_comes_after_the_app_is_heard_by_its_lifespan(host: 
 
     lifespan = asyncio.create_task(one.app({"type": "lifespan"}, inbox.get, send))
     inbox.put_nowait({"type": "lifespan.startup"})
-    await ticks()
+    await let_tasks_run()
     signal.raise_signal(signal.SIGTERM)
-    await ticks()
+    await let_tasks_run()
     assert (one.began, server.heard) == (True, [])
     one.may_end.set()
-    await ticks()
+    await let_tasks_run()
     assert server.heard == [signal.SIGTERM]
     inbox.put_nowait({"type": "lifespan.shutdown"})
     await lifespan

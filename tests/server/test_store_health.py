@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from serving import Server, run_input, serving, until
+from serving import Server, run_input, serving
+from waiting import DEADLINE, wait_until
 
 from aguila import App
 from aguila.errors import StoreUnavailable
@@ -80,7 +81,7 @@ class Patience:
     def wait(self) -> None:
         """Return when it was lost often with everything that began before now."""
         self._since, self.lost = monotonic() + self._patience, 0
-        until(lambda: self.lost > 3)
+        wait_until(lambda: self.lost > 3)
 
 
 async def talks(run: Any) -> Any:
@@ -97,7 +98,7 @@ def test_viewers_are_told_while_the_store_hangs_and_the_log_agrees() -> None:
         told = stream.rest()[-1]  # while it hangs still
         assert (told["type"], told["code"]) == ("RUN_ERROR", "store_unavailable")
         store.hangs.clear()
-        until(lambda: server.status_of("thread", "run") == "error")
+        wait_until(lambda: server.status_of("thread", "run") == "error")
         with server.stream("GET", "/threads/thread/events") as log:
             assert log.rest()[-1] == told
 
@@ -130,7 +131,7 @@ def test_the_time_for_which_a_large_event_waits_to_be_encoded_is_not_the_stores(
 
     def others_are_encoded() -> None:
         began.set()
-        is_free.wait(20)
+        is_free.wait(DEADLINE)
 
     async def agent(run: Any) -> Any:
         busy = asyncio.create_task(offload(others_are_encoded))
@@ -138,7 +139,7 @@ def test_the_time_for_which_a_large_event_waits_to_be_encoded_is_not_the_stores(
         await busy
 
     with serving(App(agent, store_patience=0.1)) as server, server.run() as stream:
-        assert began.wait(20)
+        assert began.wait(DEADLINE)
         patience.wait()
         is_free.set()
         assert stream.rest()[-1]["type"] == "RUN_FINISHED"
@@ -173,8 +174,8 @@ def test_a_run_that_cannot_be_ended_keeps_nobody_waiting() -> None:
         stream.rest()
         assert app._service is not None
         (live,) = app._service.runs.live.values()
-        until(lambda: live.is_ending)
-        answer = server.post("/", json=run_input(run_id="next"), timeout=20)
+        wait_until(lambda: live.is_ending)
+        answer = server.post("/", json=run_input(run_id="next"), timeout=DEADLINE)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
         store.hangs.clear()
 
@@ -194,7 +195,7 @@ def test_an_outage_is_one_line_and_its_end_another_and_no_traceback(caplog: pyte
             for number in range(5):
                 assert refused(server, number) == (503, "store_unavailable", "1")
             store.fails.clear()
-            until(lambda: any("available again" in record.getMessage() for record in caplog.records))
+            wait_until(lambda: any("available again" in record.getMessage() for record in caplog.records))
     lines = [record.getMessage() for record in caplog.records if record.name == "aguila.server"]
     assert [line.partition(" after ")[0] for line in lines] == [
         "the store is unavailable: the disk is away",
@@ -228,10 +229,10 @@ def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCap
         store.is_locked.set()
         assert refused(server, 1)[0] == 503
         looked = store.checks
-        until(lambda: store.checks > looked + 2)  # by maintenance, which has nothing else to write
+        wait_until(lambda: store.checks > looked + 2)  # by maintenance, which has nothing else to write
         assert not any("available again" in record.getMessage() for record in caplog.records)
         store.is_locked.clear()
-        until(lambda: any("available again" in record.getMessage() for record in caplog.records))
+        wait_until(lambda: any("available again" in record.getMessage() for record in caplog.records))
     lines = [record.getMessage().partition(" after ")[0] for record in caplog.records if record.name == "aguila.server"]
     assert lines == ["the store is unavailable: locked", "the store is available again"]
 

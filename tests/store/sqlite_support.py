@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
 
 from contract.support import DEADLINE
 
@@ -39,11 +38,3 @@ class BlockedWriter:
     async def __aexit__(self, *_: object) -> None:
         self._released.set()
         await self._job
-
-
-async def wait_until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while True:
-            if is_true():
-                return
-            await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ the recorded effects and the session, and resumes by replay.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -99,13 +99,6 @@ class Outcome:
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let others run until something is so."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is waited for may happen in a thread
-            await asyncio.sleep(0)
 
 
 def check(events: Sequence[Event]) -> None:

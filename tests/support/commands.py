@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
-from serving import DEADLINE, REPOSITORY, Peer, free_port, until
+from serving import REPOSITORY, Peer, free_port
+from waiting import DEADLINE, wait_until
 
 
 class Command(Peer):
@@ -33,7 +34,7 @@ class Command(Peer):
         super().__init__(f"http://127.0.0.1:{port}")
         self._health = health
         try:
-            until(self._answers)
+            wait_until(self._answers)
         except BaseException:
             self.stop()
             raise

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from waiting import DEADLINE
+
 
 class CuttingProxy:
     """Forwards TCP to ``url``. ``budget`` is asked for every connection: how many bytes of the answer may pass before
@@ -31,13 +33,13 @@ class CuttingProxy:
 
     def __enter__(self) -> CuttingProxy:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(DEADLINE)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(DEADLINE)
 
     def lead_to(self, url: str) -> None:
         """Where connections go from now on."""
@@ -55,7 +57,7 @@ class CuttingProxy:
             done.set()
 
         self._loop.call_soon_threadsafe(cut)
-        assert done.wait(10)
+        assert done.wait(DEADLINE)
 
     def _main(self) -> None:
         self._loop.run_until_complete(self._serve())

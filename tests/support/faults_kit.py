@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from serving import REPOSITORY, Peer, run_input, until
+from serving import REPOSITORY, Peer, run_input
+from waiting import wait_until
 
 from aguila.codec.sse import SSEParser
 
 LONG = os.environ.get("AGUILA_FAULTS") == "long"
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 # What a server logs when it meets what it was not written for.
 _BUGS = (
@@ -78,7 +79,7 @@ class Worker(Peer):
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        until(self._is_up, PATIENCE)
+        wait_until(self._is_up, PATIENCE)
         self.port = int(self._port.read_text())
         super().__init__(f"http://127.0.0.1:{self.port}")
 
@@ -93,7 +94,7 @@ class Worker(Peer):
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
-        until(lambda: self._status()["State"].startswith("T"))
+        wait_until(lambda: self._status()["State"].startswith("T"))
 
     def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from serving import REPOSITORY, free_port, until
+from serving import REPOSITORY, free_port
+from waiting import wait_until
 
 MIB = 1 << 20
 SIZE = 20 * MIB
@@ -37,7 +38,7 @@ class Measured:
         self._log = (folder / "server.log").open("wb")
         self.process = subprocess.Popen([sys.executable, str(script)], env=environment, stderr=self._log)
         self.client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
-        until(self._answers)
+        wait_until(self._answers)
         self.post(request("warm", [b"x"], back=1))
         self.figures()
 

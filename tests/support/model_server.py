@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from node import FOLDER, node_path
+from waiting import DEADLINE
 
 from aguila.providers import anthropic, gemini, openai
 
@@ -120,7 +121,7 @@ def aimock(fixtures: list[Json]) -> Iterator[str]:
             yield url
         finally:
             process.stdin.close()
-            process.wait(10)
+            process.wait(DEADLINE)
 
 
 class Relay:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from builders import run_finished_json, run_started_json
+from waiting import DEADLINE
 
 SSE = "text/event-stream"
 
@@ -86,13 +87,13 @@ class ScriptedServer:
 
     def __enter__(self) -> ScriptedServer:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(DEADLINE)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(DEADLINE)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -160,7 +161,7 @@ class ScriptedServer:
             for piece in answer.pieces:
                 if isinstance(piece, threading.Event):
                     await writer.drain()
-                    waiting = asyncio.ensure_future(asyncio.to_thread(piece.wait, 20))
+                    waiting = asyncio.ensure_future(asyncio.to_thread(piece.wait, DEADLINE))
                     try:
                         await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
                     except asyncio.CancelledError:

@@ -1,6 +1,6 @@
 """Real servers for tests: uvicorn on a free port of the loopback, in a thread or in a process of its own.
 
-No test sleeps: ``until`` waits for a condition, a ``Gate`` holds an agent until the test opens it.
+No test sleeps: ``wait_until`` waits for a condition, a ``Gate`` holds an agent until the test opens it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,23 +21,13 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from waiting import DEADLINE, wait_until
 
 from aguila.codec import decode_event
 from aguila.codec.sse import Frame, SSEParser
 from aguila.stream import Verifier
 
-DEADLINE = 60.0
 REPOSITORY = Path(__file__).parents[2]
-
-
-def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
-    """What the condition gives as soon as that is true; fails if it is not in time."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        pause.wait(0.002)
-    return found
 
 
 class Gate:
@@ -172,7 +161,7 @@ class Server(Peer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        until(lambda: self._server.started or not self._thread.is_alive())
+        wait_until(lambda: self._server.started or not self._thread.is_alive())
         assert self._server.started, "the server did not start"
         port = self._server.servers[0].sockets[0].getsockname()[1]
         super().__init__(f"http://127.0.0.1:{port}")
@@ -232,7 +221,7 @@ class ServerProcess(Peer):
             stderr=subprocess.STDOUT,
         )
         super().__init__(f"http://127.0.0.1:{port}")
-        until(self._answers)
+        wait_until(self._answers)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.output()
@@ -317,7 +306,7 @@ class Background:
         self._future = self._pool.submit(function)
 
     def result(self) -> Any:
-        return self._future.result(20)
+        return self._future.result(DEADLINE)
 
     def __enter__(self) -> Background:
         return self

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from serving import DEADLINE
+from waiting import DEADLINE
 
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

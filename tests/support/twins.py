@@ -7,6 +7,8 @@ import inspect
 import threading
 from typing import Any
 
+from waiting import DEADLINE
+
 from aguila.client import AsyncClient, Client, Reconnect
 from aguila.client.transports.threaded import ThreadedTransport
 
@@ -115,17 +117,17 @@ def error_while_closing(twin: Any, client: Any, run: Any, is_waiting: threading.
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
-        assert is_waiting.wait(10)
+        assert is_waiting.wait(DEADLINE)
         client.close()
-        thread.join(10)
+        thread.join(DEADLINE)
         assert not thread.is_alive(), "it still waits"
         return found[0]
 
     async def main():
         following = asyncio.ensure_future(run.result())
-        assert await asyncio.to_thread(is_waiting.wait, 10)
+        assert await asyncio.to_thread(is_waiting.wait, DEADLINE)
         await client.close()
-        done, _ = await asyncio.wait({following}, timeout=10)
+        done, _ = await asyncio.wait({following}, timeout=DEADLINE)
         assert done, "it still waits"
         return following.exception()
 

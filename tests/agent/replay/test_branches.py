@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import Outcome, Shelf, Thread, until
+from agents import Outcome, Shelf, Thread
+from waiting import DEADLINE, let_tasks_run, wait_until_async
 
 from aguila.agent import Interrupt
 from aguila.protocol import ResumeEntry, SubagentStartedEvent, ToolCallResultEvent, ToolCallStartEvent
@@ -95,12 +96,10 @@ async def test_branches_that_come_in_another_order_are_still_themselves(thread: 
 
         async def branch(number: int) -> None:
             if number != first:
-                for _ in range(5):
-                    await asyncio.sleep(0)
+                await let_tasks_run(5)
             async with run.text() as text:
                 await text.write(f"question {number}, ")
-                for _ in range(20):
-                    await asyncio.sleep(0)
+                await let_tasks_run(20)
                 await text.write(await run.ask(f"{number}?"))
 
         named = (run.branch(str(number), branch, number) for number in (1, 2))
@@ -124,8 +123,7 @@ async def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_wa
             return await (asyncio.create_task(question) if how == "task" else question)
 
         async def branch(number: int) -> None:
-            for _ in range(10 * number):
-                await asyncio.sleep(0)
+            await let_tasks_run(10 * number)
             await run.say(f"branch {number} got {await ask(number)}")
 
         named = (run.branch(str(number), branch, number) for number in (1, 3))
@@ -310,7 +308,7 @@ def asks_in_threads(run: Any) -> None:
 
     def job(number: int) -> None:
         run.say(str(number))
-        barrier.wait(30)
+        barrier.wait(DEADLINE)
         run.ask("Go on?")
 
     with ThreadPoolExecutor(2) as pool:
@@ -510,7 +508,7 @@ async def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branc
     first = await thread.run(agent)
     entry = ResumeEntry(interrupt_id=first.ending.interrupts[0].id, status="resolved", payload="A")
     task = asyncio.create_task(thread.resume_some(agent, [entry]))
-    await until(is_stuck.is_set)
+    await wait_until_async(is_stuck.is_set)
     task.cancel()
     assert (await task).ending.outcome == "cancelled"
     assert (await thread.resume_some(agent, [entry])).ending.outcome == "success"
@@ -530,7 +528,7 @@ async def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> No
         def two() -> Any:
             run.say("two is here")
             call = run.tool_call("tool", {})
-            first_asked.wait(30)
+            first_asked.wait(DEADLINE)
             answer = run.ask("2?")
             call.result(answer)
             return answer
@@ -585,7 +583,7 @@ async def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over
     thread = Thread()
     await thread.run(agent)
     is_over.set()
-    assert is_told.wait(10)
+    assert is_told.wait(DEADLINE)
     assert [type(error) for error in told] == [asyncio.CancelledError]
     assert said(thread) == ["done"]
 

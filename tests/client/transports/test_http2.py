@@ -5,7 +5,7 @@ import datetime
 import gc
 import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from cryptography import x509
@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
-from serving import DEADLINE, Gate, free_port, until
+from serving import Gate, free_port
 from twins import error_while_closing
+from waiting import DEADLINE, wait_until
 
 from aguila import App, AsyncClient
 from aguila.client import Timeouts
@@ -107,7 +108,7 @@ def connected(twin, server, options, **rest):
         except TransportFailed:
             return False
 
-    until(answers)
+    wait_until(answers)
     try:
         yield client
     finally:
@@ -151,11 +152,10 @@ async def test_runs_at_the_same_time_share_a_connection(certificate, trusted):
 
     with Hypercorn(App(agent), certificate) as server:
         async with AsyncClient(server.url, options=trusted) as client:
-            while not server.versions:
-                try:
-                    await client.capabilities()
-                except TransportFailed:
-                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(DEADLINE):
+                while not server.versions:  # Hypercorn listens a moment later
+                    with suppress(TransportFailed):
+                        await client.capabilities()
             threads = [client.thread(f"t{i}") for i in range(10)]
             results = await asyncio.gather(*(thread.run("x") for thread in threads))
             assert [result.text for result in results] == [f"for t{i}" for i in range(10)]
@@ -182,7 +182,7 @@ def test_a_run_can_be_left_and_cancelled_and_the_next_one_begun(twin, certificat
             except StreamTruncated:
                 return None
 
-        assert until(next_run) == "one"
+        assert wait_until(next_run) == "one"
 
 
 def test_refusals_and_silence_over_http_2_are_what_they_are_otherwise(twin, certificate, trusted):

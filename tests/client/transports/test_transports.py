@@ -10,6 +10,7 @@ import pytest
 from builders import run_finished_json, run_started_json, text_message_json
 from httpx2._decoders import SUPPORTED_DECODERS
 from scripted import Answer, ScriptedServer, frames, run_of
+from waiting import DEADLINE, let_tasks_run
 
 from aguila import App, AsyncClient, Client
 from aguila.cli.convert import written
@@ -115,8 +116,7 @@ async def test_an_app_waits_for_a_slow_reader():
     async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
         read = 0
         async for _ in client.thread().run("x"):
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await let_tasks_run()
             read += 1
             assert len(sent) <= read + 1, "nothing gathers between the two"
         assert read == 52
@@ -209,7 +209,7 @@ def test_aiohttp_says_what_failed_and_hangs_up(twin):
         twin.events(client.thread().run("x"), lambda event: True)
         twin.wait(client.close()) if twin.name == "async" else None
         if twin.name == "async":
-            assert server.requests[0].closed.wait(10)
+            assert server.requests[0].closed.wait(DEADLINE)
         url = server.url
     if twin.name == "async":
         with pytest.raises(TransportFailed):

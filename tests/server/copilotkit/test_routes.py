@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from serving import Held, Server, check_valid, run_input, serving, text_of, types, until
+from serving import Held, Server, check_valid, run_input, serving, text_of, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.server import Principal
@@ -276,7 +277,7 @@ def test_stop_cancels_the_run_that_is_on(store: Any, transport: Any, body: Any) 
                 },
             )
             assert types(running.rest())[-1] == "RUN_FINISHED"
-        until(lambda: server.status_of("t", "r") == "cancelled")
+        wait_until(lambda: server.status_of("t", "r") == "cancelled")
         assert agent.cancelled == ["r"]
 
 
@@ -295,7 +296,7 @@ def test_stop_says_if_there_is_nothing_to_stop(transport: Any) -> None:
             assert client.stop("research", "t").json() == nothing  # it is not that agent's thread
             agent.gate("r").open()
             running.rest()
-        until(lambda: client.stop("default", "t").json() == nothing)
+        wait_until(lambda: client.stop("default", "t").json() == nothing)
         assert agent.cancelled == []
 
 
@@ -416,7 +417,7 @@ def test_a_thread_that_runs_is_neither_deleted_nor_cleared(store: Any, transport
             assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["t"]
             agent.gate("r").open()
             running.rest()
-        until(lambda: client.resource("POST", "/threads/clear", {}).status_code == 204 and not listed(server))
+        wait_until(lambda: client.resource("POST", "/threads/clear", {}).status_code == 204 and not listed(server))
 
 
 def listed(server: Server) -> list[Any]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import SCOPE, THREAD, append, begin, end_of, request, write
 from streams import random_stream
+from waiting import let_tasks_run
 
 from aguila.codec import decode, encode, encode_event
 from aguila.errors import NotFound
@@ -258,8 +259,7 @@ async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_s
     projections = Projections(open_store)
     for steps in range(12):
         reading = asyncio.ensure_future(projections.load(SCOPE, THREAD))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        await let_tasks_run(steps)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
     view = await projections.load(SCOPE, THREAD)

@@ -8,7 +8,8 @@ import random
 from typing import Any
 
 import pytest
-from serving import Background, Gate, run_input, serving, types, until
+from serving import Background, Gate, run_input, serving, types
+from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
 from aguila.server import Limits
@@ -17,11 +18,6 @@ from aguila.server.http import body_limits
 from aguila.server.http.body_limits import BodyBudget, Reservation
 
 pytestmark = pytest.mark.anyio
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> None:
@@ -33,10 +29,10 @@ async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> 
         order.append(name)
 
     coming = [asyncio.ensure_future(come(name, size)) for name, size in [("a", 60), ("b", 50), ("c", 10), ("d", 40)]]
-    await settle()
+    await let_tasks_run()
     assert order == ["a"]  # "c" would fit, but may not overtake
     budget.release(60)
-    await settle()
+    await let_tasks_run()
     assert order == ["a", "b", "c", "d"]
     budget.release(50)
     budget.release(10)
@@ -49,12 +45,12 @@ async def test_one_that_is_larger_than_all_goes_alone() -> None:
     budget = BodyBudget(100)
     await budget.acquire(1)
     large = asyncio.ensure_future(budget.acquire(1000))
-    await settle()
+    await let_tasks_run()
     assert not large.done()
     budget.release(1)
     await large
     small = asyncio.ensure_future(budget.acquire(1))
-    await settle()
+    await let_tasks_run()
     assert not small.done()
     budget.release(1000)
     await small
@@ -64,9 +60,9 @@ async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() ->
     budget = BodyBudget(100)
     await budget.acquire(50)
     first, second = asyncio.ensure_future(budget.acquire(80)), asyncio.ensure_future(budget.acquire(50))
-    await settle()
+    await let_tasks_run()
     first.cancel()
-    await settle()
+    await let_tasks_run()
     assert second.done()
     assert not budget.has_waiting
 
@@ -75,12 +71,12 @@ async def test_whoever_goes_away_as_it_is_let_in_gives_its_share_back() -> None:
     budget = BodyBudget(100)
     await budget.acquire(100)
     late = asyncio.ensure_future(budget.acquire(100))
-    await settle()
+    await let_tasks_run()
     budget.release(100)
     late.cancel()
-    await settle()
+    await let_tasks_run()
     assert late.cancelled()
-    await asyncio.wait_for(budget.acquire(100), 5)
+    await asyncio.wait_for(budget.acquire(100), DEADLINE)
 
 
 async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_run_ends() -> None:
@@ -88,17 +84,17 @@ async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_ru
     with Reservation(budget) as reservation:
         await reservation.reserve(100)
         reservation.release()
-    await asyncio.wait_for(budget.acquire(100), 5)
+    await asyncio.wait_for(budget.acquire(100), DEADLINE)
     budget.release(100)
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with Reservation(budget) as reservation:
         await reservation.reserve(100)
         reservation.release_after(ended)
     waiting = asyncio.ensure_future(budget.acquire(100))
-    await settle()
+    await let_tasks_run()
     assert not waiting.done()
     ended.set_result(None)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, DEADLINE)
 
 
 async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +104,7 @@ async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytes
         await reservation.reserve(100)
         reservation.release_soon()
         reservation.release_after(asyncio.get_running_loop().create_future())
-    await asyncio.wait_for(budget.acquire(100), 5)
+    await asyncio.wait_for(budget.acquire(100), DEADLINE)
 
 
 async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +119,12 @@ async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monk
             await messages.put({"type": "http.request", "body": b"x", "more_body": True})
         assert (await reading)["body"] == b"x"  # nobody waits, so it may take its time
         waiting = asyncio.ensure_future(budget.acquire(100))
-        await settle()
+        await let_tasks_run()
         while not messages.empty():
             messages.get_nowait()
         with pytest.raises(Rejected, match="too_slow"):
-            await asyncio.wait_for(reservation.receive(messages.get), 5)
-    await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(reservation.receive(messages.get), DEADLINE)
+    await asyncio.wait_for(waiting, DEADLINE)
 
 
 def test_large_requests_wait_for_each_other_and_small_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +144,7 @@ def test_large_requests_wait_for_each_other_and_small_ones_do_not(monkeypatch: p
         second, small = server.peer(), server.peer()
         with Background(lambda: second.events(thread_id="2", run_id="second", messages=messages)) as large:
             service: Any = app._service
-            until(lambda: service.body_budget.has_waiting)
+            wait_until(lambda: service.body_budget.has_waiting)
             assert types(small.events(thread_id="3", run_id="small"))[-1] == "RUN_FINISHED"
             assert service.body_budget.has_waiting
             gate.open()

@@ -7,7 +7,8 @@ import socket
 from typing import Any
 
 import pytest
-from serving import Gate, Held, run_input, serving, types, until
+from serving import Gate, Held, run_input, serving, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
@@ -126,14 +127,14 @@ def test_a_cursor_of_a_removed_thread_is_410_on_the_one_that_has_its_id_next(
 ) -> None:
     monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
     retention = Retention(max_threads=1) if is_pruned else None
-    app = App(talker, store=store, allow_anonymous=True, retention=retention, lease=0.1)
+    app = App(talker, store=store, allow_anonymous=True, retention=retention, lease=1.0)
     with serving(app) as server:
         server.events(run_id="first")
         old = server.events()  # a second run of the thread's first life
         last = server.get("/threads/thread").json()["last"]
         if is_pruned:
             server.events(thread_id="newer")
-            until(lambda: server.get("/threads/thread").status_code == 404)
+            wait_until(lambda: server.get("/threads/thread").status_code == 404)
         else:
             assert server.delete("/threads/thread").status_code == 204
         with server.run() as stream:
@@ -245,7 +246,7 @@ def test_what_protobuf_cannot_carry_ends_the_stream_with_run_error_and_not_the_r
         events = ProtobufDecoder().feed(answer.content)
         assert isinstance(events[-1], RunErrorEvent)
         assert events[-1].code == "not_encodable"
-        assert until(lambda: server.status_of("thread", "run") != "running")
+        assert wait_until(lambda: server.status_of("thread", "run") != "running")
         assert server.status_of("thread", "run") == "success"
 
 
@@ -324,8 +325,8 @@ def test_a_slow_reader_neither_stalls_the_run_nor_misses_anything(store: Any) ->
             content = json.dumps(run_input()).encode()
             head = f"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
             slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
-            until(lambda: server.get("/threads/thread/runs/run").status_code == 200)
-            until(lambda: server.status_of("thread", "run") == "success")
+            wait_until(lambda: server.get("/threads/thread/runs/run").status_code == 200)
+            wait_until(lambda: server.status_of("thread", "run") == "success")
             pieces: list[bytes] = []
             while piece := slow.recv(1 << 20):
                 pieces.append(piece)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Held, check_valid, run_input, serving, text_of, types, until
+from serving import Held, check_valid, run_input, serving, text_of, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.server import Limits
@@ -116,7 +117,7 @@ def test_who_cannot_run_now_is_told_before_the_body_is_decoded() -> None:
         other = run_input(messages=[{"id": "1", "role": "user", "content": "Not the same"}])
         assert server.post("/", json=other).status_code == 429
         server.call(app.begin_drain)
-        until(lambda: server.post("/", json=wrong).status_code == 503)
+        wait_until(lambda: server.post("/", json=wrong).status_code == 503)
         with server.run() as again:
             held.gate("run").open()
             assert again.rest()[-1]["outcome"] == {"type": "success"}
@@ -137,7 +138,7 @@ def test_too_many_runs_of_a_scope_are_refused_until_one_ends() -> None:
             with server.run(thread_id="another", run_id="third") as third:
                 return third.status == 200 and third.rest()[-1]["type"] == "RUN_FINISHED"
 
-        until(is_taken)
+        wait_until(is_taken)
 
 
 def test_the_runs_of_a_scope_are_counted_over_all_processes_that_share_a_store(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from failing import Failing
-from serving import Gate, Server, check_valid, run_input, serving, text_of, until
+from serving import Gate, Server, check_valid, run_input, serving, text_of
+from waiting import wait_until
 
 from aguila import App
 from aguila.agent import Interrupt
@@ -224,7 +225,7 @@ def test_a_stream_that_was_cut_goes_on_in_the_run_that_failed(store: Any) -> Non
             assert frame is not None
         gate.open()
         stored = derived_run_id("r1", [question], 0)
-        until(lambda: server.status_of("thread", stored) == "error")
+        wait_until(lambda: server.status_of("thread", stored) == "error")
         headers = {"last-event-id": str(frame.id)}
         with server.run(run_id="r1", messages=HELLO, resume=answer(question), headers=headers) as stream:
             events = stream.rest()

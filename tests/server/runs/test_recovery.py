@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Gate, Held, check_valid, run_input, server_process, serving, types, until
+from serving import Gate, Held, check_valid, run_input, server_process, serving, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.errors import StoreUnavailable
@@ -42,7 +43,7 @@ def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usab
         server.process.kill()
         server.process.wait()
     with server_process("slow:app", tmp_path) as server:
-        until(lambda: server.status_of("thread", "slow") == "error")
+        wait_until(lambda: server.status_of("thread", "slow") == "error")
         with server.stream("GET", "/threads/thread/events") as stream:
             events = stream.rest()
         assert events[: len(seen)] == seen
@@ -148,7 +149,7 @@ def test_a_paused_owner_that_wakes_after_its_lease_writes_nothing(tmp_path: Path
     ):
         stream.read_until("TEXT_MESSAGE_CONTENT")
         one.signal(signal.SIGSTOP)
-        until(lambda: two.status_of("thread", "slow") == "error")
+        wait_until(lambda: two.status_of("thread", "slow") == "error")
         one.signal(signal.SIGCONT)
         assert types(stream.rest()) == ["RUN_ERROR"]
         assert one.get("/healthz").status_code == 200
@@ -190,7 +191,7 @@ def test_a_store_that_fails_gives_run_error_and_a_working_server(for_good: bool)
         assert types(rest) == ["RUN_ERROR"]
         assert rest[0]["code"] == "store_unavailable"
         store.is_failing = store.is_failing_for_good = False
-        until(lambda: server.status_of("thread", "run") == "error")
+        wait_until(lambda: server.status_of("thread", "run") == "error")
         held.gate("again").open()
         assert server.events(run_id="again")[-1]["outcome"] == {"type": "success"}
         with server.stream("GET", "/threads/thread/runs/run/events") as log:
@@ -230,7 +231,7 @@ def test_a_database_locked_in_the_middle_of_a_run_ends_it_and_nothing_else(tmp_p
         assert types(stream.rest()) == ["RUN_ERROR"]
         lock.execute("ROLLBACK")
         lock.close()
-        until(lambda: server.status_of("thread", "run") == "error")
+        wait_until(lambda: server.status_of("thread", "run") == "error")
         agent.gate("next").open()
         assert server.events(run_id="next")[-1]["type"] == "RUN_FINISHED"
 
@@ -243,11 +244,11 @@ def test_retention_removes_idle_threads_by_itself(monkeypatch: pytest.MonkeyPatc
         yield "Hello"
 
     monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
-    app = App(agent, retention=Retention(max_threads=2), lease=0.1, allow_anonymous=True)
+    app = App(agent, retention=Retention(max_threads=2), lease=1.0, allow_anonymous=True)
     with serving(app) as server:
         for i in range(5):
             server.events(thread_id=f"t{i}")
-        until(lambda: len(server.get("/threads").json()["threads"]) == 2)
+        wait_until(lambda: len(server.get("/threads").json()["threads"]) == 2)
 
 
 def test_a_run_cancelled_before_its_agent_began_ends_as_cancelled() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import until
+from waiting import DEADLINE, wait_until_async
 
 from aguila.errors import AguilaError
 from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
@@ -40,7 +40,7 @@ def live_run(log: Any, window: float = 0.0) -> LiveRun:
 
 
 async def appended(log: Log, count: int) -> None:
-    await until(lambda: len(log.lines) >= count)
+    await wait_until_async(lambda: len(log.lines) >= count)
 
 
 def text(delta: Any, **more: Any) -> Event:
@@ -115,6 +115,6 @@ async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None
     await asyncio.sleep(0)
     assert not waiting.done()
     log.is_held.set()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, DEADLINE)
     assert not live.is_full
     await appended(log, MAX_UNSTORED)

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from serving import Gate, Held, check_valid, run_input, serving, text_of, types, until
+from serving import Gate, Held, check_valid, run_input, serving, text_of, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
@@ -59,7 +60,7 @@ def test_a_run_goes_on_when_its_client_hangs_up_and_can_be_read_later(store: Any
         with server.run() as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
         agent.gate("run").open()
-        until(lambda: server.status_of("thread", "run") == "success")
+        wait_until(lambda: server.status_of("thread", "run") == "success")
         with server.stream("GET", "/threads/thread/runs/run/events") as again:
             events = again.rest()
         check_valid(events)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from serving import run_input
+from waiting import let_tasks_run
 
 from aguila import App
 from aguila.server.runs.shield import run_shielded
@@ -142,8 +143,7 @@ async def test_work_that_does_not_wait_gives_its_result_or_its_error() -> None:
 
 async def test_work_that_waits_several_times_gives_its_result_or_its_error() -> None:
     async def work(fails: bool) -> str:
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await let_tasks_run(3)
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_exception if fails else future.set_result, LookupError())
         try:

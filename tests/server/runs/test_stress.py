@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from serving import check_valid, run_input, serving, until
+from serving import check_valid, run_input, serving
+from waiting import wait_until
 
 from aguila import App
 from aguila.store import MemoryStore, SQLiteStore
@@ -45,7 +46,7 @@ async def test_whatever_clients_do_each_run_has_one_end_and_each_log_is_valid(
         assert 200 in statuses
         assert statuses <= {200, 202, 404, 409}
         for name in [one["threadId"] for one in server.get("/threads").json()["threads"]]:
-            runs = until(lambda name=name: ended(server, name))
+            runs = wait_until(lambda name=name: ended(server, name))
             with server.stream("GET", f"/threads/{name}/events") as stream:
                 frames = stream.frames()
             assert [number for number, _ in frames] == list(range(1, len(frames) + 1))

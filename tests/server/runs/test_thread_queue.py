@@ -8,7 +8,8 @@ import socket
 from typing import Any
 
 import pytest
-from serving import Background, Held, run_input, serving, types, until
+from serving import Background, Held, run_input, serving, types
+from waiting import let_tasks_run, wait_until
 
 from aguila import App
 from aguila.protocol import RunAgentInput
@@ -55,7 +56,7 @@ def test_busy_reject_refuses_even_if_nobody_watches(store: Any) -> None:
         with server.run(run_id="other") as second:
             assert second.status == 409
         agent.gate("run").open()
-        until(lambda: server.status_of("thread", "run") == "success")
+        wait_until(lambda: server.status_of("thread", "run") == "success")
 
 
 def test_busy_replace_cancels_a_watched_run(store: Any) -> None:
@@ -75,9 +76,9 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         with Background(lambda: server.events(run_id="second")) as second:
-            until(lambda: waiting(app) == 2)
+            wait_until(lambda: waiting(app) == 2)
             with Background(lambda: server.events(run_id="third")) as third:
-                until(lambda: waiting(app) == 3)
+                wait_until(lambda: waiting(app) == 3)
                 assert agent.calls == ["run"]
                 agent.gate("run").open()
                 assert second.result()[-1]["outcome"] == {"type": "success"}
@@ -104,8 +105,7 @@ async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has
         return asyncio.create_task(queues.start_in_turn(asked, around, start))
 
     tasks = [take("first"), take("second"), take("third")]
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await let_tasks_run()
     gate.set()
     for number in range(20):
         tasks.append(take(f"late {number:02}"))
@@ -125,7 +125,7 @@ def test_who_comes_back_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
         with server.run() as first:
             first.read_until("TEXT_MESSAGE_CONTENT")
             with Background(lambda: server.events(run_id="second")) as second:
-                until(lambda: waiting(app) == 2)
+                wait_until(lambda: waiting(app) == 2)
                 assert server.events(run_id="before")[-1]["outcome"] == {"type": "success"}
                 with server.run() as again:
                     again.read_until("TEXT_MESSAGE_CONTENT")
@@ -146,9 +146,9 @@ def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
         with socket.create_connection((host, int(port))) as impatient:
             head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
             impatient.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
-            until(lambda: waiting(app) == 2)
+            wait_until(lambda: waiting(app) == 2)
         with Background(lambda: server.events(run_id="third")) as third:
-            until(lambda: waiting(app) == 3)
+            wait_until(lambda: waiting(app) == 3)
             agent.gate("run").open()
             assert third.result()[-1]["outcome"] == {"type": "success"}
         assert agent.calls == ["run", "third"]
@@ -164,9 +164,9 @@ def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) 
             Background(lambda: server.events(run_id="second")) as second,
             Background(lambda: server.events(run_id="third")) as third,
         ):
-            until(lambda: waiting(app) == 3)
+            wait_until(lambda: waiting(app) == 3)
             # A run is admitted before its request is queued; until then it cannot be found.
-            answer = until(lambda: found(server.post("/threads/thread/runs/second/cancel")))
+            answer = wait_until(lambda: found(server.post("/threads/thread/runs/second/cancel")))
             assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
             events = second.result()  # while the first one is on
             assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
@@ -174,7 +174,7 @@ def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) 
             assert server.post("/threads/thread/runs/second/cancel").status_code == 404
             agent.gate("run").open()
             assert third.result()[-1]["outcome"] == {"type": "success"}
-        until(lambda: waiting(app) == 0)
+        wait_until(lambda: waiting(app) == 0)
         assert agent.calls == ["run", "third"]
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
 
@@ -189,7 +189,7 @@ def test_who_waits_for_the_run_of_another_process_is_told_when_this_one_stops(tm
             Background(lambda: server.post("/", json=run_input(run_id="second"))) as second,
             Background(lambda: server.post("/", json=run_input(run_id="third"))) as third,
         ):
-            until(lambda: waiting(app) == 2)
+            wait_until(lambda: waiting(app) == 2)
             server.call(app.begin_drain)
             for answer in (second.result(), third.result()):  # while the first one is on
                 assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
@@ -207,7 +207,7 @@ def test_nobody_else_can_cancel_a_request_that_waits() -> None:
         with ada.run() as first:
             first.read_until("TEXT_MESSAGE_CONTENT")
             with Background(lambda: ada.events(run_id="second")) as second:
-                until(lambda: waiting(app) == 2)
+                wait_until(lambda: waiting(app) == 2)
                 assert eve.post("/threads/thread/runs/second/cancel").status_code == 404
                 agent.gate("run").open()
                 assert second.result()[-1]["outcome"] == {"type": "success"}
@@ -235,7 +235,7 @@ def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) ->
         with server.run() as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             stream.close()
-        until(lambda: server.status_of("thread", "run") == "cancelled")
+        wait_until(lambda: server.status_of("thread", "run") == "cancelled")
         assert agent.cancelled == ["run"]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from serving import Held, check_valid, run_input, serving, text_of, types, until
+from serving import Held, check_valid, run_input, serving, text_of, types
+from waiting import wait_until
 
 from aguila import App, protocol
 from aguila.agent import Interrupt
@@ -77,7 +78,7 @@ def test_it_is_cancelled_when_its_client_hangs_up() -> None:
         with server.run(path=PATH) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             stream.close()
-        until(lambda: agent.cancelled == ["run"])
+        wait_until(lambda: agent.cancelled == ["run"])
 
 
 def test_it_counts_against_the_limits() -> None:
@@ -95,7 +96,7 @@ def test_it_counts_against_the_limits() -> None:
             agent.gate("r3").open()
             return server.post(PATH, json=run_input(run_id="r3")).status_code == 200
 
-        until(is_free)
+        wait_until(is_free)
 
 
 @pytest.mark.parametrize("how", ["ask", "once", "session", "interrupt"])

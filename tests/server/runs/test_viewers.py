@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Held, Server, run_input, serving, until
+from serving import Held, Server, run_input, serving
+from waiting import wait_until
 
 from aguila import App
 from aguila.server.runs import viewers
@@ -196,7 +197,7 @@ def test_a_viewer_is_noted_again_while_it_stays(path: Path) -> None:
         begin(owner)
         with attach(other, "connect") as viewer:
             viewer.next_event()
-            until(lambda: store.noted >= 4)
+            wait_until(lambda: store.noted >= 4)
             assert refusal(owner) == "thread_busy"
             agent.gate("run").open()
             assert viewer.rest()[-1]["outcome"] == FINISHED
@@ -226,9 +227,9 @@ def test_an_owner_that_answers_late_keeps_its_run(path: Path, monkeypatch: pytes
         first.read_until("TEXT_MESSAGE_CONTENT")
         assert refusal(other) == "thread_busy"
         first.close()
-        until(lambda: store.settled)
+        wait_until(lambda: store.settled)
         agent.gate("run").open()
-        until(lambda: owner.status_of("thread", "run") == "success")
+        wait_until(lambda: owner.status_of("thread", "run") == "success")
     assert agent.cancelled == []
 
 
@@ -250,7 +251,7 @@ def test_busy_reject_asks_nobody(path: Path) -> None:
         begin(owner)
         assert refusal(other) == "thread_busy"
         agent.gate("run").open()
-        until(lambda: owner.status_of("thread", "run") == "success")
+        wait_until(lambda: owner.status_of("thread", "run") == "success")
 
 
 # Hanging up
@@ -269,10 +270,10 @@ def test_on_disconnect_cancel_follows_a_viewer_to_another_process(path: Path) ->
         with attach(other, "connect") as viewer:
             viewer.next_event()
             first.close()
-            until(lambda: store.looked >= 3)
+            wait_until(lambda: store.looked >= 3)
             assert owner.status_of("thread", "run") == "running"
             viewer.close()
-            until(lambda: owner.status_of("thread", "run") == "cancelled")
+            wait_until(lambda: owner.status_of("thread", "run") == "cancelled")
     assert agent.cancelled == ["run"]
 
 
@@ -287,7 +288,7 @@ def test_on_disconnect_cancel_is_called_off_by_who_comes_back_while_it_is_looked
     ):
         viewer.next_event()
         first.close()
-        until(lambda: store.looked >= 2)
+        wait_until(lambda: store.looked >= 2)
         with attach(owner, "the run again") as back:
             back.next_event()
             viewer.close()

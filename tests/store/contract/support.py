@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
 
 import pytest
+from waiting import DEADLINE
 
 from aguila.errors import (
     StoreError,
@@ -15,7 +16,6 @@ from aguila.errors import (
 from aguila.store import DEFAULT_AGENT, Batch, Lease, RunEnd, Store
 
 LEASE = 30.0
-DEADLINE = 10.0
 """Seconds that a test waits for a condition."""
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,11 +65,9 @@ async def store(path: Path) -> AsyncIterator[SQLiteStore]:
 async def expired(store: SQLiteStore) -> RunRecord:
     """Wait for an expired run and return it."""
     async with asyncio.timeout(DEADLINE):
-        while True:
-            found = await store.expired()
-            if found:
-                return found[0]
+        while not (found := await store.expired()):  # noqa: ASYNC110 - another process dies
             await asyncio.sleep(0.01)
+        return found[0]
 
 
 async def test_a_run_is_followed_from_another_process(store: SQLiteStore, path: Path):
@@ -107,13 +104,8 @@ async def test_two_processes_follow_a_run_of_this_one(store: SQLiteStore, path: 
 async def test_a_cancel_reaches_the_owner_in_another_process(store: SQLiteStore, path: Path):
     async with worker(path, "own", "t", LEASE) as owner:
         assert (await owner.read_words())[0] == "began"
-        asked = time.monotonic()
         await store.request_cancel("a", "t", "r")
-        word, at = await owner.read_words()
-        assert word == "cancelled"
-        taken = float(at) - asked
-        print(f"a cancel took {taken * 1000:.1f} ms")  # pytest -s
-        assert taken < 2  # 250 ms is the goal; a loaded machine needs longer
+        assert await owner.read_words() == ["cancelled"]
         assert await owner.read_words() == ["ended"]
         assert (await store.run("a", "t", "r")).outcome == "cancelled"
 

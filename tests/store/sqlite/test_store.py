@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from contract import StoreContract
 from contract.support import DEADLINE, Clock, collect, complete, events_of, finish, lines, start, statuses
-from sqlite_support import engine_of, wait_until
+from sqlite_support import engine_of
+from waiting import wait_until_async
 
 from aguila.errors import StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
@@ -117,7 +118,7 @@ async def test_free_pages_are_returned_to_the_file_system(store: SQLiteStore, pa
     await complete(store, "t", "r")
     await engine_of(store).write(lambda db: None)
     await store.delete_thread("a", "t")
-    await wait_until(lambda: path.stat().st_size < 500_000)
+    await wait_until_async(lambda: path.stat().st_size < 500_000)
     await complete(store, "t", "r")
     assert await store.prune(Retention(max_threads=0)) == 1
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from contract.support import DEADLINE, Clock, collect, complete, finish, lines, start
-from sqlite_support import BlockedWriter, engine_of, wait_until
+from sqlite_support import BlockedWriter, engine_of
+from waiting import wait_until_async
 
 from aguila.store import SQLiteStore
 from aguila.store.sqlite import locks
@@ -29,7 +30,7 @@ async def test_lost_wake_ups_are_made_up_for_by_polling(
     lease = await start(store)
     tail = asyncio.create_task(collect(other.tail("a", "t"), 3))
     cancel = asyncio.create_task(store.cancel_requested(lease))
-    await wait_until(lambda: bool(engine_of(other).feed.waiting and engine_of(store).feed.waiting))
+    await wait_until_async(lambda: bool(engine_of(other).feed.waiting and engine_of(store).feed.waiting))
     await other.request_cancel("a", "t", "r")
     async with asyncio.timeout(DEADLINE):
         await cancel
@@ -53,11 +54,11 @@ async def test_two_stores_agree_on_an_unwatched_cancel_request(
     async with asyncio.timeout(DEADLINE):
         for is_declined in (True, False):
             asked = asyncio.create_task(store.cancel_requested(lease))
-            await wait_until(lambda: bool(engine_of(store).feed.waiting))
+            await wait_until_async(lambda: bool(engine_of(store).feed.waiting))
             await other.request_cancel("a", "t", "r", unwatched=True)
             answer = asyncio.create_task(other.cancel_settled("a", "t", "r"))
             assert await asked == "unwatched"
-            await wait_until(lambda: bool(engine_of(other).feed.waiting))
+            await wait_until_async(lambda: bool(engine_of(other).feed.waiting))
             await store.settle_cancel("a", "t", "r", granted=not is_declined)
             assert (await answer).cancel_requested is not is_declined
     await other.close()
@@ -138,9 +139,9 @@ async def test_without_a_socket_the_store_polls(path: Path, monkeypatch: pytest.
 async def test_without_waiting_readers_there_is_no_polling(store: SQLiteStore):
     lease = await start(store)
     waiter = asyncio.create_task(store.cancel_requested(lease))
-    await wait_until(lambda: engine_of(store).is_polling)
+    await wait_until_async(lambda: engine_of(store).is_polling)
     waiter.cancel()
-    await wait_until(lambda: not engine_of(store).is_polling)
+    await wait_until_async(lambda: not engine_of(store).is_polling)
 
 
 async def test_a_dead_viewer_counts_from_when_its_death_was_found(path: Path):
@@ -198,7 +199,7 @@ async def test_a_change_of_more_threads_than_fit_a_datagram_wakes_all(store: SQL
     for name in names:
         await complete(store, name, "r")
     tail = asyncio.create_task(collect(other.tail("a", names[7]), 3))
-    await wait_until(lambda: bool(engine_of(other).feed.waiting))
+    await wait_until_async(lambda: bool(engine_of(other).feed.waiting))
     async with BlockedWriter(store):
         calls = [asyncio.create_task(start(store, name, "r2")) for name in names]
         await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from contract.support import DEADLINE, events_of, finish, lines, start
 from sqlite_support import engine_of
+from waiting import wait_until_async
 
 from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
 from aguila.store import Lease, RunEnd, SQLiteStore
@@ -66,11 +67,8 @@ async def next_iteration() -> None:
 async def wait_until_idle(store: SQLiteStore) -> None:
     """Wait until the writer thread and the checkpoint thread are idle."""
     writer = engine_of(store).writer
-    async with asyncio.timeout(DEADLINE):
-        while True:
-            await asyncio.sleep(0.001)
-            if not writer.is_busy and not writer.checkpointer.is_due:
-                return
+    await next_iteration()
+    await wait_until_async(lambda: not writer.is_busy and not writer.checkpointer.is_due)
 
 
 async def test_short_writes_of_a_single_run_are_inline(store: SQLiteStore, recorder: ThreadRecorder):
@@ -234,11 +232,8 @@ async def test_one_commit_during_a_checkpoint_is_made_by_the_thread(
     writer = engine_of(store).writer
     for index in range(3):
         await store.append(lease, lines(index))
-        async with asyncio.timeout(DEADLINE):
-            while True:
-                await asyncio.sleep(0.001)
-                if not writer.is_busy:
-                    break
+        await next_iteration()
+        await wait_until_async(lambda: not writer.is_busy)
     assert recorder.was_inline == [False, True, True]
     monkeypatch.undo()
     gate.set()
