@@ -34,7 +34,7 @@ from aguila.protocol import (
 pytestmark = pytest.mark.anyio
 
 
-def said(thread: Thread) -> list[str]:
+def assistant_texts(thread: Thread) -> list[str]:
     """What a client shows after all runs: the text of each message."""
     return [
         message.content for message in thread.conversation.messages if message.role == "assistant" and message.content
@@ -75,7 +75,7 @@ async def test_nothing_is_said_twice_over_three_runs(agent: Any) -> None:
     outcomes = [await thread.run(agent), await thread.resume(agent, "A"), await thread.resume(agent, "B")]
     assert [outcome.ending.outcome for outcome in outcomes] == ["interrupt", "interrupt", "success"]
     assert [outcome.text for outcome in outcomes] == ["one", "two A", "three B"]
-    assert said(thread) == ["one", "two A", "three B"]
+    assert assistant_texts(thread) == ["one", "two A", "three B"]
     assert [i.message for outcome in outcomes for i in outcome.ending.interrupts] == ["First?", "Second?"]
     assert thread.shelf.settled == [i.id for outcome in outcomes for i in outcome.ending.interrupts]
 
@@ -186,7 +186,7 @@ async def test_a_changed_question_is_asked_again_and_never_takes_an_old_answer()
     third = await thread.resume(agent, False)
     assert third.ending.outcome == "success"
     assert deleted == [False]
-    assert said(thread) == ["careful"]
+    assert assistant_texts(thread) == ["careful"]
 
 
 @pytest.mark.parametrize("changed", [{"schema": {"type": "string"}}, {"key": "k"}])
@@ -412,7 +412,7 @@ async def test_a_question_comes_out_of_task_groups() -> None:
     assert second.text == "b ends"
     assert second.of(SubagentFinishedEvent)[0].subagent_run_id == suspended.subagent_run_id
     assert second.last.result == ["yes"]
-    assert said(thread) == ["b begins", "b ends"]
+    assert assistant_texts(thread) == ["b begins", "b ends"]
 
 
 async def test_questions_of_parallel_branches_are_asked_together_and_each_branch_is_muted_for_itself() -> None:
@@ -506,7 +506,7 @@ async def test_a_message_goes_on_after_the_answer() -> None:
         thread = Thread()
         await thread.run(which)
         second = await thread.resume(which, "Ada")
-        assert said(thread) == ["Hello Ada"]
+        assert assistant_texts(thread) == ["Hello Ada"]
         assert second.types == [
             "RUN_STARTED",
             "TEXT_MESSAGE_START",
@@ -569,7 +569,7 @@ async def test_steps_and_subagents_around_a_question_are_finished_after_it() -> 
     ]
     assert second.of(SubagentFinishedEvent)[1].result == {"ok": True}
     assert second.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "success", "result": 3}}
-    assert said(thread) == ["a", "b"]
+    assert assistant_texts(thread) == ["a", "b"]
 
 
 async def works_in_a_step(run: Any) -> None:
@@ -757,7 +757,7 @@ async def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(ca
     assert second.types == ["RUN_STARTED", "STATE_DELTA", "RUN_FINISHED"]
     assert second.last.result == {"ok": True}
     assert thread.conversation.state == {"done": True}
-    assert said(thread) == ["hello"]
+    assert assistant_texts(thread) == ["hello"]
     assert "without reaching the question" in caplog.text
 
 
@@ -775,7 +775,7 @@ async def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -
     await thread.run(agent)
     texts.pop()
     await thread.resume(agent, 1)
-    assert said(thread) == ["a", "b", "c"]
+    assert assistant_texts(thread) == ["a", "b", "c"]
 
 
 async def test_what_is_said_on_the_way_out_of_a_question_is_a_message_of_its_own() -> None:
@@ -788,7 +788,7 @@ async def test_what_is_said_on_the_way_out_of_a_question_is_a_message_of_its_own
     thread = Thread()
     await thread.run(agent)
     await thread.resume(agent, 1)
-    assert said(thread) == ["waiting", "waiting"]
+    assert assistant_texts(thread) == ["waiting", "waiting"]
 
 
 # Approval

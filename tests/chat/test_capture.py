@@ -49,11 +49,11 @@ POINTS = [
 ]
 
 
-def says(*contents: Any, message_id: str = "m1", **properties: Any) -> ChatUpdate:
+def assistant_update(*contents: Any, message_id: str = "m1", **properties: Any) -> ChatUpdate:
     return ChatUpdate(contents=list(contents), message_id=message_id, additional_properties=properties)
 
 
-def gives(call_id: str, result: Any) -> ChatMessage:
+def tool_result_message(call_id: str, result: Any) -> ChatMessage:
     return ChatMessage("tool", [FunctionResultContent(call_id, result)], message_id=f"result-{call_id}")
 
 
@@ -71,59 +71,59 @@ def get_weather(city: str) -> str:
 
 
 async def text(run: Any) -> Any:
-    yield says(TextContent("Hel"))
-    yield says(TextContent("lo."))
-    yield says(UsageContent(TokenUsage(provider="acme", model="a-1", input_tokens=3, output_tokens=2)))
+    yield assistant_update(TextContent("Hel"))
+    yield assistant_update(TextContent("lo."))
+    yield assistant_update(UsageContent(TokenUsage(provider="acme", model="a-1", input_tokens=3, output_tokens=2)))
 
 
 async def backend_tool(run: Any) -> Any:
-    yield says(FunctionCallContent("c1", "search", '{"q":', is_complete=False))
-    yield says(FunctionCallContent("c1", "search", '{"q":"eagles"}'))
-    yield gives("c1", "two eagles")
-    yield says(TextContent("I found two."), message_id="m2")
+    yield assistant_update(FunctionCallContent("c1", "search", '{"q":', is_complete=False))
+    yield assistant_update(FunctionCallContent("c1", "search", '{"q":"eagles"}'))
+    yield tool_result_message("c1", "two eagles")
+    yield assistant_update(TextContent("I found two."), message_id="m2")
 
 
 async def frontend_tool(run: Any) -> Any:
     if results(run):
-        yield says(TextContent(f"It is {results(run)[0]}."), message_id="m2")
+        yield assistant_update(TextContent(f"It is {results(run)[0]}."), message_id="m2")
     else:
-        yield says(FunctionCallContent("c1", "get_weather", '{"city":"Quito"}'))
+        yield assistant_update(FunctionCallContent("c1", "get_weather", '{"city":"Quito"}'))
 
 
 async def parallel_tools(run: Any) -> Any:
     if results(run):
-        yield says(TextContent(" and ".join(results(run))), message_id="m2")
+        yield assistant_update(TextContent(" and ".join(results(run))), message_id="m2")
     else:
-        yield says(FunctionCallContent("c1", "get_weather", '{"city":"Quito"}'))
-        yield says(FunctionCallContent("c2", "get_weather", '{"city":"Oslo"}'))
+        yield assistant_update(FunctionCallContent("c1", "get_weather", '{"city":"Quito"}'))
+        yield assistant_update(FunctionCallContent("c2", "get_weather", '{"city":"Oslo"}'))
 
 
 async def mixed_tools(run: Any) -> Any:
     if len(results(run)) == 2:
-        yield says(TextContent(" and ".join(results(run))), message_id="m2")
+        yield assistant_update(TextContent(" and ".join(results(run))), message_id="m2")
     else:
-        yield says(FunctionCallContent("c1", "search", '{"q":"eagles"}'))
-        yield says(FunctionCallContent("c2", "get_weather", '{"city":"Quito"}'))
-        yield gives("c1", "two eagles")
+        yield assistant_update(FunctionCallContent("c1", "search", '{"q":"eagles"}'))
+        yield assistant_update(FunctionCallContent("c2", "get_weather", '{"city":"Quito"}'))
+        yield tool_result_message("c1", "two eagles")
 
 
 async def state(run: Any) -> Any:
     run.state["steps"].append("measure")
-    yield says(TextContent("Noted."))
+    yield assistant_update(TextContent("Noted."))
     yield ChatUpdate(contents=[DataContent(b'{"steps":[],"done":true}', "application/json")])
 
 
 async def reasoning(run: Any) -> Any:
     turn = len([message for message in run.messages if message.role == "user"])
-    yield says(ReasoningContent("Hm, "), message_id=f"m{turn}")
-    yield says(ReasoningContent("a greeting.", "c2lnbmVk"), message_id=f"m{turn}")
-    yield says(TextContent("Hello."), message_id=f"m{turn}")
+    yield assistant_update(ReasoningContent("Hm, "), message_id=f"m{turn}")
+    yield assistant_update(ReasoningContent("a greeting.", "c2lnbmVk"), message_id=f"m{turn}")
+    yield assistant_update(TextContent("Hello."), message_id=f"m{turn}")
 
 
 async def multimodal(run: Any) -> Any:
     image = (await run.chat_messages())[-1].contents[1]
-    yield says(FunctionCallContent("c1", "mirror", "{}"))
-    yield gives("c1", [TextContent("mirrored"), DataContent(image.data[::-1], image.media_type)])
+    yield assistant_update(FunctionCallContent("c1", "mirror", "{}"))
+    yield tool_result_message("c1", [TextContent("mirrored"), DataContent(image.data[::-1], image.media_type)])
 
 
 async def approval(run: Any) -> Any:
@@ -131,10 +131,10 @@ async def approval(run: Any) -> Any:
     if answers:
         [answer] = answers
         assert isinstance(answer, ApprovalResponseContent)
-        yield gives("c1", f"paid {(answer.edited_arguments or {})['amount']}")
+        yield tool_result_message("c1", f"paid {(answer.edited_arguments or {})['amount']}")
     else:
         call = FunctionCallContent("c1", "pay", '{"amount":9}')
-        yield says(ApprovalRequestContent("i1", call, "Pay 9?"))
+        yield assistant_update(ApprovalRequestContent("i1", call, "Pay 9?"))
 
 
 async def user_input(run: Any) -> Any:
@@ -142,21 +142,21 @@ async def user_input(run: Any) -> Any:
     if answers:
         [answer] = answers
         assert isinstance(answer, InterruptResponseContent)
-        yield says(TextContent(f"To {answer.payload}."))
+        yield assistant_update(TextContent(f"To {answer.payload}."))
     else:
-        yield says(InterruptRequestContent("i1", message="Where to?", response_schema={"type": "string"}))
+        yield assistant_update(InterruptRequestContent("i1", message="Where to?", response_schema={"type": "string"}))
 
 
 async def subagent(run: Any) -> Any:
     yield SubagentStartedEvent(subagent_run_id="s1", name="researcher")
-    yield says(TextContent("Two eagles."), message_id="m1", ag_ui_subagent_run_id="s1")
+    yield assistant_update(TextContent("Two eagles."), message_id="m1", ag_ui_subagent_run_id="s1")
     yield SubagentFinishedEvent(subagent_run_id="s1")
-    yield says(TextContent("There are two."), message_id="m2")
+    yield assistant_update(TextContent("There are two."), message_id="m2")
 
 
 async def error(run: Any) -> Any:
-    yield says(TextContent("Let me"))
-    yield says(ErrorContent("The model is overloaded.", "overloaded"))
+    yield assistant_update(TextContent("Let me"))
+    yield assistant_update(ErrorContent("The model is overloaded.", "overloaded"))
 
 
 def once(*messages: ChatMessage) -> Any:

@@ -32,11 +32,11 @@ def result(call_id: str, text: str = "ok", message_id: str | None = None) -> Cha
     return ChatMessage("tool", [FunctionResultContent(call_id, text)], message_id=message_id)
 
 
-def say(text: str, role: str = "assistant") -> ChatMessage:
+def text_message(text: str, role: str = "assistant") -> ChatMessage:
     return ChatMessage(role, text)
 
 
-USER = say("go on", "user")
+USER = text_message("go on", "user")
 
 
 def kinds(*messages: ChatMessage, **options: str) -> list[str]:
@@ -49,11 +49,11 @@ def view(*messages: ChatMessage) -> list[ChatMessage]:
 
 def test_a_history_in_order_is_left_as_it_is() -> None:
     history = [
-        say("hi", "user"),
+        text_message("hi", "user"),
         assistant_calling("c1", "c2", text="looking"),
         result("c1"),
         result("c2"),
-        say("done"),
+        text_message("done"),
         USER,
     ]
     answer = provider_history(history)
@@ -92,8 +92,8 @@ def test_results_in_another_order_are_placed_after_their_calls_in_call_order() -
 
 
 def test_text_between_a_call_and_its_result_comes_after_the_result() -> None:
-    history = [assistant_calling("c1"), say("wait"), result("c1"), USER]
-    assert view(*history) == [assistant_calling("c1"), result("c1"), say("wait"), USER]
+    history = [assistant_calling("c1"), text_message("wait"), result("c1"), USER]
+    assert view(*history) == [assistant_calling("c1"), result("c1"), text_message("wait"), USER]
     assert kinds(*history) == ["moved_result"]
 
 
@@ -107,7 +107,7 @@ def test_a_result_before_its_call_is_moved_after_it() -> None:
 
 def test_a_call_without_result_does_not_reach_a_provider() -> None:
     history = [USER, assistant_calling("c1", text="let me see"), USER]
-    assert view(*history) == [USER, say("let me see"), USER]
+    assert view(*history) == [USER, text_message("let me see"), USER]
     assert kinds(*history) == ["dropped_call"]
     assert view(USER, assistant_calling("c1"), USER) == [USER, USER]
     assert kinds(USER, assistant_calling("c1"), USER) == ["dropped_call", "dropped_message"]
@@ -168,7 +168,7 @@ def test_results_that_shared_a_message_get_one_each() -> None:
 
 def test_a_result_within_an_assistants_message_becomes_a_tool_message() -> None:
     both = ChatMessage("assistant", [FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "ok")])
-    assert view(both, say("so")) == [assistant_calling("c"), result("c"), say("so")]
+    assert view(both, text_message("so")) == [assistant_calling("c"), result("c"), text_message("so")]
 
 
 def test_what_is_no_matter_of_a_model_is_left_out_with_the_message_that_held_it() -> None:
@@ -176,11 +176,13 @@ def test_what_is_no_matter_of_a_model_is_left_out_with_the_message_that_held_it(
     mixed = ChatMessage(
         "assistant", [TextContent("x"), ErrorContent("no"), event_content.create(CustomEvent(name="n", value=1))]
     )
-    assert view(asked, mixed, USER) == [say("x"), USER]
+    assert view(asked, mixed, USER) == [text_message("x"), USER]
     assert kinds(asked, mixed, USER) == ["dropped_content", "dropped_message", "dropped_content", "dropped_content"]
 
 
-@pytest.mark.parametrize("message", [ChatMessage("assistant"), say(""), say("", "user"), ChatMessage("tool")])
+@pytest.mark.parametrize(
+    "message", [ChatMessage("assistant"), text_message(""), text_message("", "user"), ChatMessage("tool")]
+)
 def test_an_empty_message_is_left_out(message: ChatMessage) -> None:
     assert view(USER, message, USER) == [USER, USER]
     assert kinds(USER, message, USER) == ["dropped_message"]
@@ -222,15 +224,15 @@ def test_what_a_subagent_said_and_called_is_left_out_and_its_answer_to_the_agent
     history = [
         USER,
         assistant_calling("c1"),
-        by_subagent(say("I am the subagent")),
+        by_subagent(text_message("I am the subagent")),
         by_subagent(assistant_calling("c9")),
         by_subagent(result("c9")),
         helped,
-        say("done"),
+        text_message("done"),
         USER,
     ]
     answer = provider_history(history)
-    assert answer.messages == [USER, history[1], helped, say("done"), USER]
+    assert answer.messages == [USER, history[1], helped, text_message("done"), USER]
     assert [(repair.kind, repair.index) for repair in answer.repairs] == [
         ("dropped_subagent", 2),
         ("dropped_subagent", 3),
@@ -242,7 +244,7 @@ def test_a_subagent_that_speaks_between_parallel_calls_does_not_part_them() -> N
         assistant_calling("c1"),
         by_subagent(assistant_calling("c9")),
         assistant_calling("c2"),
-        by_subagent(say("hm")),
+        by_subagent(text_message("hm")),
         result("c2"),
         result("c1"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_streams import inner, of, run_input, said, stream, updates_of
+from chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
 from hypothesis import given, settings
 
 from aguila.chat import (
@@ -48,11 +48,11 @@ def custom(name: str) -> CustomEvent:
 
 
 def calling(call_id: str, name: str, arguments: str = "{}") -> Any:
-    return said(FunctionCallContent(call_id, name, arguments))
+    return chat_update(FunctionCallContent(call_id, name, arguments))
 
 
 def answering(call_id: str, result: Any) -> Any:
-    return said(FunctionResultContent(call_id, result), role="tool")
+    return chat_update(FunctionResultContent(call_id, result), role="tool")
 
 
 async def test_a_hook_for_contents_is_asked_first_and_its_answer_takes_the_contents_place() -> None:
@@ -61,16 +61,16 @@ async def test_a_hook_for_contents_is_asked_first_and_its_answer_takes_the_conte
         .map_content(lambda c: [custom("image"), TextContent("an image")] if isinstance(c, DataContent) else None)
         .map_content(lambda c: custom("second") if isinstance(c, (DataContent, UriContent)) else None)
     )
-    events = inner(
-        await stream([said(TextContent("see "), DataContent(b"x", "image/png"), UriContent("u"))], hooks=hooks)
+    events = without_boundaries(
+        await stream([chat_update(TextContent("see "), DataContent(b"x", "image/png"), UriContent("u"))], hooks=hooks)
     )
-    assert of(CustomEvent, events) == [custom("image"), custom("second")]
-    assert [e.delta for e in of(TextMessageContentEvent, events)] == ["see ", "an image"]
+    assert of_type(CustomEvent, events) == [custom("image"), custom("second")]
+    assert [e.delta for e in of_type(TextMessageContentEvent, events)] == ["see ", "an image"]
 
 
 async def test_an_empty_answer_says_nothing() -> None:
     hooks = Hooks().map_content(lambda content: [] if isinstance(content, UriContent) else None)
-    assert inner(await stream([said(UriContent("u"))], hooks=hooks)) == []
+    assert without_boundaries(await stream([chat_update(UriContent("u"))], hooks=hooks)) == []
 
 
 async def test_an_answer_that_is_neither_event_nor_content_is_an_error() -> None:
@@ -84,7 +84,7 @@ async def test_hooks_are_values_and_a_chain_leaves_its_beginning_alone() -> None
     first = Hooks().map_call(lambda call: custom("first"), "f")
     second = first.map_call(lambda call: custom("second"))
     assert (len(first.calls), len(second.calls)) == (1, 2)
-    events = of(CustomEvent, await stream([calling("c1", "f"), calling("c2", "g")], hooks=second))
+    events = of_type(CustomEvent, await stream([calling("c1", "f"), calling("c2", "g")], hooks=second))
     assert events == [custom("first"), custom("second")]
 
 
@@ -96,23 +96,23 @@ async def test_a_hook_for_calls_is_asked_for_its_tool_and_may_decline() -> None:
         return custom("shown") if call.parsed_arguments else None
 
     hooks = Hooks().map_call(hook, "show")
-    events = inner(
+    events = without_boundaries(
         await stream([calling("c1", "show", '{"a":1}'), calling("c2", "show"), calling("c3", "other")], hooks=hooks)
     )
     assert seen == ["c1", "c2"]
     assert events[0] == custom("shown")
-    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c2", "c3"]
+    assert [e.tool_call_id for e in of_type(ToolCallStartEvent, events)] == ["c2", "c3"]
 
 
 async def test_a_hook_for_results_knows_the_tool_by_the_call() -> None:
     hooks = Hooks().map_result(lambda result: custom(str(result.result)), "f")
-    events = inner(
+    events = without_boundaries(
         await stream(
             [calling("c1", "f"), calling("c2", "g"), answering("c1", "one"), answering("c2", "two")], hooks=hooks
         )
     )
-    assert of(CustomEvent, events) == [custom("one")]
-    results = {e.tool_call_id: e.content for e in of(ToolCallResultEvent, events)}
+    assert of_type(CustomEvent, events) == [custom("one")]
+    results = {e.tool_call_id: e.content for e in of_type(ToolCallResultEvent, events)}
     assert results == {"c1": "", "c2": "two"}  # who saw a call waits for its answer
 
 
@@ -124,14 +124,14 @@ async def test_a_call_whose_result_a_hook_took_is_not_left_to_the_front_end() ->
 
 async def test_the_result_of_a_call_that_a_hook_replaced_is_not_sent_and_its_tool_is_known() -> None:
     hooks = Hooks().map_call(lambda call: custom("instead"), "f").map_result_as_state_snapshot("f")
-    events = inner(await stream([calling("c1", "f"), answering("c1", '{"a":1}')], hooks=hooks))
+    events = without_boundaries(await stream([calling("c1", "f"), answering("c1", '{"a":1}')], hooks=hooks))
     assert [type(e) for e in events] == [CustomEvent, StateSnapshotEvent]
 
 
 async def test_an_empty_answer_for_a_result_answers_the_call_that_was_sent() -> None:
     hooks = Hooks().map_content(lambda content: [] if isinstance(content, FunctionResultContent) else None)
     events = await stream([calling("c1", "f"), answering("c1", "secret")], hooks=hooks)
-    assert [(e.tool_call_id, e.content) for e in of(ToolCallResultEvent, events)] == [("c1", "")]
+    assert [(e.tool_call_id, e.content) for e in of_type(ToolCallResultEvent, events)] == [("c1", "")]
     assert events[-1].outcome is None or events[-1].outcome.pending_tool_call_ids is None
 
 
@@ -140,7 +140,7 @@ async def test_a_result_that_becomes_a_question_answers_its_call() -> None:
         lambda c: Interrupt(id="i", reason="sign_in") if isinstance(c, FunctionResultContent) else None
     )
     events = await stream([calling("c1", "f"), answering("c1", "sign in first")], hooks=hooks)
-    assert [(e.tool_call_id, e.content) for e in of(ToolCallResultEvent, events)] == [("c1", "")]
+    assert [(e.tool_call_id, e.content) for e in of_type(ToolCallResultEvent, events)] == [("c1", "")]
 
 
 @pytest.mark.parametrize("is_event", [False, True])
@@ -150,8 +150,8 @@ async def test_a_call_that_a_hook_for_contents_took_is_not_sent_and_neither_is_i
     result = FunctionResultContent("c1", "x", raw_representation=raw)
     begun = FunctionCallContent("c1", "f", "{", is_complete=False)
     more = FunctionCallContent("c1", "", "}", is_complete=False)
-    updates = [said(begun), said(more), calling("c1", "f"), said(result, role="tool")]
-    assert inner(await stream(updates, hooks=hooks)) == []
+    updates = [chat_update(begun), chat_update(more), calling("c1", "f"), chat_update(result, role="tool")]
+    assert without_boundaries(await stream(updates, hooks=hooks)) == []
 
 
 async def test_a_hook_that_words_results_anew_does_not_send_those_of_calls_that_were_not_sent() -> None:
@@ -163,22 +163,24 @@ async def test_a_hook_that_words_results_anew_does_not_send_those_of_calls_that_
         .map_call(lambda call: [], "f")
     )
     updates = [calling("c1", "f"), answering("c1", "one"), calling("c2", "g"), answering("c2", "two")]
-    results = of(ToolCallResultEvent, await stream(updates, hooks=hooks))
+    results = of_type(ToolCallResultEvent, await stream(updates, hooks=hooks))
     assert [(e.tool_call_id, e.content) for e in results] == [("c2", "kept")]
 
 
 async def test_a_call_that_a_hook_sends_in_another_form_has_its_result_sent() -> None:
     hooks = Hooks().map_call(lambda call: FunctionCallContent(call.call_id, "public", call.arguments), "private")
     events = await stream([calling("c1", "private"), answering("c1", "one")], hooks=hooks)
-    assert [e.tool_call_name for e in of(ToolCallStartEvent, events)] == ["public"]
-    assert [e.content for e in of(ToolCallResultEvent, events)] == ["one"]
+    assert [e.tool_call_name for e in of_type(ToolCallStartEvent, events)] == ["public"]
+    assert [e.content for e in of_type(ToolCallResultEvent, events)] == ["one"]
 
 
 async def test_of_an_id_that_is_used_again_only_the_call_that_was_replaced_has_no_result() -> None:
     hooks = Hooks().map_call(lambda call: [] if call.arguments == "{}" else None)
     updates = [calling("c", "f"), answering("c", "one"), calling("c", "f", '{"a":1}'), answering("c", "two")]
-    assert [e.content for e in of(ToolCallResultEvent, await stream(updates, hooks=hooks))] == ["two"]
-    assert [e.content for e in of(ToolCallResultEvent, await stream(updates[2:] + updates[:2], hooks=hooks))] == ["two"]
+    assert [e.content for e in of_type(ToolCallResultEvent, await stream(updates, hooks=hooks))] == ["two"]
+    assert [e.content for e in of_type(ToolCallResultEvent, await stream(updates[2:] + updates[:2], hooks=hooks))] == [
+        "two"
+    ]
 
 
 async def test_a_call_that_becomes_a_question_about_itself_is_shown() -> None:
@@ -190,30 +192,30 @@ async def test_a_call_that_becomes_a_question_about_itself_is_shown() -> None:
         )
     )
     events = await stream([calling("c1", "pay")], hooks=hooks)
-    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c1"]
+    assert [e.tool_call_id for e in of_type(ToolCallStartEvent, events)] == ["c1"]
 
 
 async def test_what_a_hook_says_instead_of_a_result_is_said_by_the_assistant() -> None:
     hooks = Hooks().map_result(lambda result: [TextContent("got it"), FunctionResultContent("c1", "short")])
     message = ChatMessage("tool", [FunctionResultContent("c1", "long")], "t1")
-    events = inner(await stream([calling("c1", "f"), message], hooks=hooks))
-    [text] = of(TextMessageStartEvent, events)
+    events = without_boundaries(await stream([calling("c1", "f"), message], hooks=hooks))
+    [text] = of_type(TextMessageStartEvent, events)
     assert text.role in (None, "assistant")
     assert text.message_id != "t1"
-    assert [(e.message_id, e.content) for e in of(ToolCallResultEvent, events)] == [("t1", "short")]
+    assert [(e.message_id, e.content) for e in of_type(ToolCallResultEvent, events)] == [("t1", "short")]
 
 
 async def test_a_result_becomes_the_state() -> None:
     hooks = Hooks().map_result_as_state_snapshot("load")
     events = await stream([calling("c", "load"), answering("c", '{"items":[1]}')], hooks=hooks)
-    assert [type(e) for e in inner(events)][-2:] == [ToolCallResultEvent, StateSnapshotEvent]
+    assert [type(e) for e in without_boundaries(events)][-2:] == [ToolCallResultEvent, StateSnapshotEvent]
     assert consume(events).state == {"items": [1]}
 
 
 async def test_a_result_that_is_no_json_or_of_another_tool_leaves_the_state_alone() -> None:
     hooks = Hooks().map_result_as_state_snapshot("load")
     updates = [calling("c", "load"), answering("c", "Loaded."), calling("d", "other"), answering("d", "{}")]
-    assert of(StateSnapshotEvent, await stream(updates, hooks=hooks)) == []
+    assert of_type(StateSnapshotEvent, await stream(updates, hooks=hooks)) == []
 
 
 async def test_a_result_becomes_a_change_of_the_state() -> None:
@@ -233,7 +235,7 @@ async def test_a_result_becomes_a_change_of_the_state() -> None:
         answering("e", "nothing to add"),
     ]
     events = await stream(updates, run_input(state={"kept": True}), hooks=hooks)
-    assert len(of(StateDeltaEvent, events)) == 2
+    assert len(of_type(StateDeltaEvent, events)) == 2
     assert consume(events, state={"kept": True}).state == {"kept": True, "n": 7}
 
 
@@ -241,7 +243,7 @@ async def test_a_result_becomes_a_change_of_the_state() -> None:
 async def test_a_patch_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(patch: str) -> None:
     notices: list[Notice] = []
     hooks = Hooks().map_result_as_state_delta()
-    events = await stream([answering("c", patch), said(TextContent("on"))], hooks=hooks, warn=notices.append)
+    events = await stream([answering("c", patch), chat_update(TextContent("on"))], hooks=hooks, warn=notices.append)
     assert [type(e) for e in events[1:]] == [
         ToolCallResultEvent,
         TextMessageStartEvent,
@@ -256,18 +258,20 @@ async def test_a_patch_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(pa
 async def test_a_patch_in_a_content_that_cannot_be_applied_is_a_notice_and_the_run_goes_on(patch: bytes) -> None:
     notices: list[Notice] = []
     content = DataContent(patch, "application/json-patch+json")
-    events = inner(await stream([said(content, TextContent("on"))], warn=notices.append))
-    assert [e.delta for e in of(TextMessageContentEvent, events)] == ["on"]
+    events = without_boundaries(await stream([chat_update(content, TextContent("on"))], warn=notices.append))
+    assert [e.delta for e in of_type(TextMessageContentEvent, events)] == ["on"]
     assert [notice.rule in ("SNAP-8", "SNAP-9") for notice in notices] == [True]
 
 
 async def test_what_comes_after_the_end_or_is_asked_twice_is_told() -> None:
     notices: list[Notice] = []
     question = InterruptRequestContent("i", "input_required", message="?")
-    await stream([said(question), said(question)], warn=notices.append)
+    await stream([chat_update(question), chat_update(question)], warn=notices.append)
     assert [notice.rule for notice in notices] == ["INT-1"]
     notices.clear()
-    [*_, last] = await stream([said(question), said(ErrorContent("no"), TextContent("late"))], warn=notices.append)
+    [*_, last] = await stream(
+        [chat_update(question), chat_update(ErrorContent("no"), TextContent("late"))], warn=notices.append
+    )
     assert isinstance(last, RunErrorEvent)
     assert ["TextContent" in notices[0].message, "questions" in notices[1].message] == [True, True]
 
@@ -278,7 +282,7 @@ async def test_a_hook_turns_any_content_into_a_question() -> None:
             return Interrupt(id="i", reason="sign_in", metadata={"uri": asked.uri})
         return None
 
-    [*_, finish] = await stream([said(UriContent("https://login.example"))], hooks=Hooks().map_interrupt(hook))
+    [*_, finish] = await stream([chat_update(UriContent("https://login.example"))], hooks=Hooks().map_interrupt(hook))
     assert isinstance(finish, RunFinishedEvent)
     assert isinstance(finish.outcome, RunFinishedInterruptOutcome)
     assert finish.outcome.interrupts == [Interrupt(id="i", reason="sign_in", metadata={"uri": "https://login.example"})]
@@ -292,8 +296,8 @@ async def test_a_hook_words_an_approval_and_its_call_is_still_shown() -> None:
             else None
         )
     )
-    events = await stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], hooks=hooks)
-    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["c"]
+    events = await stream([chat_update(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], hooks=hooks)
+    assert [e.tool_call_id for e in of_type(ToolCallStartEvent, events)] == ["c"]
     assert [i.id for i in events[-1].outcome.interrupts] == ["x"]  # type: ignore[union-attr]
 
 
@@ -312,7 +316,7 @@ async def test_a_hook_reads_a_question_as_a_content_of_its_own() -> None:
 async def test_arguments_are_shown_in_the_state_while_they_are_streamed() -> None:
     hooks = Hooks().preview_arguments("write", "document", "draft").preview_arguments("write", None, "all")
     pieces = ['{"title": "T", "docu', 'ment": "Once', " upon", ' a time", "n": 1', "2}"]
-    updates = [said(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
+    updates = [chat_update(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
     events = await stream([*updates, calling("c", "write", "".join(pieces))], run_input(state={"kept": 1}), hooks=hooks)
     drafts: list[Any] = []
     for n in range(2, len(events)):
@@ -330,18 +334,18 @@ async def test_arguments_are_shown_in_the_state_while_they_are_streamed() -> Non
 async def test_previews_of_a_long_argument_cost_a_multiple_of_it_and_not_its_square() -> None:
     hooks = Hooks().preview_arguments("write", "document", "draft")
     pieces = ['{"document": "', *["word "] * 4000, '"}']
-    updates = [said(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
+    updates = [chat_update(FunctionCallContent("c", "write", p, is_complete=False)) for p in pieces]
     events = await stream([*updates, calling("c", "write", "".join(pieces))], hooks=hooks)
-    sent = sum(len(encode(e)) for e in of(StateDeltaEvent, events) + of(StateSnapshotEvent, events))
+    sent = sum(len(encode(e)) for e in of_type(StateDeltaEvent, events) + of_type(StateSnapshotEvent, events))
     assert sent < 40 * sum(map(len, pieces))
-    assert len(of(ToolCallArgsEvent, events)) == len(pieces)
+    assert len(of_type(ToolCallArgsEvent, events)) == len(pieces)
     assert consume(events).state == {"draft": "word " * 4000}
 
 
 @pytest.mark.parametrize(("state", "arguments"), [([1], '{"a":1}'), ({}, "[1]"), ({}, "not json")])
 async def test_what_cannot_be_shown_is_not_and_the_call_goes_on(state: Any, arguments: str) -> None:
     hooks = Hooks().preview_arguments("f", "a", "m")
-    events = inner(await stream([calling("c", "f", arguments)], run_input(state=state), hooks=hooks))
+    events = without_boundaries(await stream([calling("c", "f", arguments)], run_input(state=state), hooks=hooks))
     assert [e.type for e in events] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
 
 

@@ -63,17 +63,17 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 PART_KINDS = {"image": ImagePart, "audio": AudioPart, "video": VideoPart, "document": DocumentPart}
 
 
-def there(*messages: Message, notices: list[Notice] | None = None) -> list[ChatMessage]:
+def to_chat(*messages: Message, notices: list[Notice] | None = None) -> list[ChatMessage]:
     return as_chat_messages(messages, warn=[].append if notices is None else notices.append)
 
 
-def back(*messages: ChatMessage, notices: list[Notice] | None = None) -> list[Message]:
+def from_chat(*messages: ChatMessage, notices: list[Notice] | None = None) -> list[Message]:
     ids = iter(f"new-{n}" for n in range(100))
     return as_agui_messages(messages, new_id=lambda: next(ids), warn=[].append if notices is None else notices.append)
 
 
-def there_and_back(*messages: Message) -> list[Message]:
-    return back(*there(*messages))
+def round_trip(*messages: Message) -> list[Message]:
+    return from_chat(*to_chat(*messages))
 
 
 FULL_HISTORY: list[Message] = [
@@ -102,11 +102,11 @@ FULL_HISTORY: list[Message] = [
 
 
 def test_every_role_but_activity_survives_the_round_trip() -> None:
-    assert there_and_back(*FULL_HISTORY) == FULL_HISTORY
+    assert round_trip(*FULL_HISTORY) == FULL_HISTORY
 
 
 def test_roles_ids_names_and_sources_are_those_of_the_messages() -> None:
-    chat = there(*FULL_HISTORY)
+    chat = to_chat(*FULL_HISTORY)
     assert [m.role for m in chat] == [
         "system", "developer", "user", "assistant", "assistant", "tool", "assistant", "assistant",
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_roles_ids_names_and_sources_are_those_of_the_messages() -> None:
 
 
 def test_reasoning_becomes_an_assistants_content_with_its_protected_data() -> None:
-    [message] = there(FULL_HISTORY[3])
+    [message] = to_chat(FULL_HISTORY[3])
     assert message.role == "assistant"
     assert message.contents == [
         ReasoningContent(
@@ -126,7 +126,7 @@ def test_reasoning_becomes_an_assistants_content_with_its_protected_data() -> No
 
 
 def test_an_assistants_text_comes_before_its_calls() -> None:
-    [message] = there(FULL_HISTORY[4])
+    [message] = to_chat(FULL_HISTORY[4])
     text, call = message.contents
     assert text == TextContent("Looking.")
     assert isinstance(call, FunctionCallContent)
@@ -163,15 +163,15 @@ def test_contents_are_equal_but_for_where_they_came_from() -> None:
 )
 def test_data_becomes_bytes_and_comes_back_as_the_kind_its_media_type_names(media_type: str, kind: str) -> None:
     part = PART_KINDS[kind](source=DataSource(value=PNG, mime_type=media_type))
-    [message] = there(user("m1", [part]))
+    [message] = to_chat(user("m1", [part]))
     assert message.contents == [DataContent(b"\x89PNG", media_type)]
     assert message.contents[0].raw_representation is part
-    assert there_and_back(user("m1", [part])) == [user("m1", [part])]
+    assert round_trip(user("m1", [part])) == [user("m1", [part])]
 
 
 def test_a_kind_that_the_media_type_does_not_tell_is_kept() -> None:
     part = ImagePart(source=UrlSource(value="https://x.example/a"), id="p", metadata={"filename": "a.png", "alt": None})
-    [message] = there(user("m1", [part]))
+    [message] = to_chat(user("m1", [part]))
     [content] = message.contents
     assert content == UriContent(
         "https://x.example/a",
@@ -182,13 +182,13 @@ def test_a_kind_that_the_media_type_does_not_tell_is_kept() -> None:
             "ag_ui_part_kind": "image",
         },
     )
-    assert there_and_back(user("m1", [part])) == [user("m1", [part])]
+    assert round_trip(user("m1", [part])) == [user("m1", [part])]
 
 
 def test_an_id_without_provider_is_a_reference_to_be_resolved_and_a_providers_handle_is_not() -> None:
     upload = AudioPart(source=FileSource(value="upload-1", mime_type="audio/wav"))
     handle = DocumentPart(source=FileSource(value="file-9", provider="openai"))
-    [message] = there(user("m1", [upload, handle]))
+    [message] = to_chat(user("m1", [upload, handle]))
     first, second = message.contents
     assert isinstance(first, HostedFileContent)
     assert isinstance(second, HostedFileContent)
@@ -196,14 +196,14 @@ def test_an_id_without_provider_is_a_reference_to_be_resolved_and_a_providers_ha
     assert first.additional_properties == {"ag_ui_requires_resolution": True, "ag_ui_content_id": "upload-1"}
     assert (second.file_id, second.media_type) == ("file-9", None)
     assert second.additional_properties == {"ag_ui_provider": "openai", "ag_ui_content_id": "file-9"}
-    assert there_and_back(user("m1", [upload, handle])) == [user("m1", [upload, handle])]
+    assert round_trip(user("m1", [upload, handle])) == [user("m1", [upload, handle])]
 
 
 def test_data_without_bytes_that_names_an_upload_is_written_as_a_reference() -> None:
     content = DataContent(
         b"", "audio/wav", additional_properties={"ag_ui_content_id": "up", "ag_ui_requires_resolution": True}
     )
-    [message] = back(ChatMessage("user", [content], message_id="m1"))
+    [message] = from_chat(ChatMessage("user", [content], message_id="m1"))
     assert message == user("m1", [AudioPart(source=FileSource(value="up", mime_type="audio/wav"))])
 
 
@@ -218,10 +218,10 @@ def test_data_without_bytes_that_names_an_upload_is_written_as_a_reference() -> 
     ],
 )
 def test_data_uris_become_data(uri: str, data: bytes, media_type: str) -> None:
-    [message] = there(user("m1", [TextPart(text="see"), DocumentPart(source=UrlSource(value=uri))]))
+    [message] = to_chat(user("m1", [TextPart(text="see"), DocumentPart(source=UrlSource(value=uri))]))
     assert isinstance(content := message.contents[1], DataContent)
     assert (content.data, content.media_type) == (data, media_type)
-    [written] = back(ChatMessage("user", [TextContent("see"), UriContent(uri)]))
+    [written] = from_chat(ChatMessage("user", [TextContent("see"), UriContent(uri)]))
     assert isinstance(written, UserMessage)
     assert not isinstance(written.content, str)
     assert written.content[1].source == DataSource(value=base64.b64encode(data).decode(), mime_type=media_type)  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ def test_data_uris_become_data(uri: str, data: bytes, media_type: str) -> None:
 )
 def test_a_part_with_bad_base64_or_media_type_is_skipped_with_a_warning(source: Any) -> None:
     notices: list[Notice] = []
-    [message] = there(user("m1", [TextPart(text="look"), ImagePart(source=source)]), notices=notices)
+    [message] = to_chat(user("m1", [TextPart(text="look"), ImagePart(source=source)]), notices=notices)
     assert message.contents == [TextContent("look")]
     [notice] = notices
     assert (notice.rule, notice.path) == ("MSG-2", "/0/content/1")
@@ -253,16 +253,16 @@ def test_large_data_goes_there_and_back_in_slices() -> None:
     data = bytes(range(256)) * 8192 + b"x"  # two slices and a little
     source = DataSource(value=base64.b64encode(data).decode(), mime_type="image/png")
     message = user("m1", [TextPart(text="see"), ImagePart(source=source)])
-    [chat] = there(message)
+    [chat] = to_chat(message)
     assert chat.contents[1] == DataContent(data, "image/png")
-    assert there_and_back(message) == [message]
+    assert round_trip(message) == [message]
     padded = DataSource(value="AAA=" * (1 << 19), mime_type="image/png")
-    assert there(user("m1", [ImagePart(source=padded)]))[0].contents == []
+    assert to_chat(user("m1", [ImagePart(source=padded)]))[0].contents == []
 
 
 def test_a_skipped_part_of_a_result_leaves_the_call_answered() -> None:
     """TOOL-7."""
-    [message] = there(
+    [message] = to_chat(
         ToolMessage(id="t", tool_call_id="c", content=[ImagePart(source=DataSource(value="!", mime_type="image/png"))])
     )
     assert message.contents == [FunctionResultContent("c", [])]
@@ -271,14 +271,14 @@ def test_a_skipped_part_of_a_result_leaves_the_call_answered() -> None:
 def test_results_made_of_parts_round_trip() -> None:
     parts = [TextPart(text="a"), ImagePart(source=DataSource(value=PNG, mime_type="image/png"))]
     message = ToolMessage(id="t", tool_call_id="c", content=list(parts))
-    [chat] = there(message)
+    [chat] = to_chat(message)
     assert chat.results[0].result == [TextContent("a"), DataContent(b"\x89PNG", "image/png")]
-    assert there_and_back(message) == [message]
+    assert round_trip(message) == [message]
 
 
 def test_a_result_may_be_any_json_value_and_travels_as_its_text() -> None:
     def written(result: Any) -> Any:
-        [message] = back(ChatMessage("tool", [FunctionResultContent("c", result)]))
+        [message] = from_chat(ChatMessage("tool", [FunctionResultContent("c", result)]))
         assert isinstance(message, ToolMessage)
         return message.content
 
@@ -294,7 +294,7 @@ def test_a_result_may_be_any_json_value_and_travels_as_its_text() -> None:
 def test_official_messages_are_read_like_ours() -> None:
     from ag_ui.core import UserMessage as Official
 
-    assert there(Official(id="m", content="hi", name="Ada"))[0] == ChatMessage(  # type: ignore[arg-type]
+    assert to_chat(Official(id="m", content="hi", name="Ada"))[0] == ChatMessage(  # type: ignore[arg-type]
         "user", "hi", message_id="m", author_name="Ada"
     )
 
@@ -302,7 +302,7 @@ def test_official_messages_are_read_like_ours() -> None:
 @pytest.mark.parametrize("stranger", [{"role": "user"}, "hi", None])
 def test_what_is_no_message_is_a_type_error(stranger: Any) -> None:
     with pytest.raises(TypeError, match=type(stranger).__name__):
-        there(stranger)
+        to_chat(stranger)
 
 
 # what cannot be expressed
@@ -322,29 +322,29 @@ def test_what_is_no_message_is_a_type_error(stranger: Any) -> None:
 )
 def test_content_of_a_kind_that_a_role_cannot_hold_raises_an_error_that_names_it(role: str, content: Any) -> None:
     with pytest.raises(EncodeError, match=type(content).__name__):
-        back(ChatMessage(role, [TextContent("x"), content] if role != "tool" else [content]))
+        from_chat(ChatMessage(role, [TextContent("x"), content] if role != "tool" else [content]))
 
 
 def test_an_unknown_role_raises_an_error_that_names_it() -> None:
     with pytest.raises(EncodeError, match="'critic'"):
-        back(ChatMessage("critic", "Boo."))
+        from_chat(ChatMessage("critic", "Boo."))
 
 
 def test_a_tool_message_without_a_result_is_left_out_with_a_warning() -> None:
     notices: list[Notice] = []
-    assert back(ChatMessage("tool", []), notices=notices) == []
+    assert from_chat(ChatMessage("tool", []), notices=notices) == []
     assert [n.message for n in notices] == ["dropped a tool message without a result"]
 
 
 def test_a_data_uri_of_ours_that_is_broken_raises() -> None:
     with pytest.raises(EncodeError, match="base64"):
-        back(ChatMessage("user", [TextContent("see"), UriContent("data:image/png;base64,???")]))
+        from_chat(ChatMessage("user", [TextContent("see"), UriContent("data:image/png;base64,???")]))
 
 
 def test_a_file_name_that_its_metadata_cannot_hold_is_left_out_with_a_warning() -> None:
     notices: list[Notice] = []
     content = UriContent("u", additional_properties={"filename": "a.png", "ag_ui_metadata": [1]})
-    [message] = back(ChatMessage("user", [content], message_id="m1"), notices=notices)
+    [message] = from_chat(ChatMessage("user", [content], message_id="m1"), notices=notices)
     assert message == user("m1", [DocumentPart(source=UrlSource(value="u"), metadata=[1])])
     assert [n.rule for n in notices] == ["META-1"]
 
@@ -353,7 +353,7 @@ def test_a_file_name_that_its_metadata_cannot_hold_is_left_out_with_a_warning() 
 
 
 def test_messages_without_ids_get_new_ones_and_results_never_share_one() -> None:
-    messages = back(
+    messages = from_chat(
         ChatMessage("user", "hi"),
         ChatMessage("tool", [FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b")], message_id="t"),
     )
@@ -378,7 +378,7 @@ def test_an_assistants_reasoning_text_calls_and_results_become_messages_of_their
         ],
         message_id="m",
     )
-    assert back(chat) == [
+    assert from_chat(chat) == [
         ReasoningMessage(id="new-0", content="hm", encrypted_value="sig"),
         AssistantMessage(
             id="m", content="ab", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))]
@@ -390,7 +390,7 @@ def test_an_assistants_reasoning_text_calls_and_results_become_messages_of_their
 def test_an_artefacts_type_never_travels_without_the_artefact() -> None:
     """ENC-6."""
     content = ReasoningContent("hm", additional_properties={"ag_ui_encrypted_value_type": "x"})
-    [message] = back(ChatMessage("assistant", [content], message_id="m"))
+    [message] = from_chat(ChatMessage("assistant", [content], message_id="m"))
     assert message == ReasoningMessage(id="m", content="hm")
 
 
@@ -402,14 +402,16 @@ def artefact(value: str, value_type: str | None = None) -> dict[str, Any]:
 def test_the_artefact_of_an_assistants_message_is_not_that_of_a_result_in_it() -> None:
     """ENC-1."""
     contents = [FunctionCallContent("c", "f", "{}"), FunctionResultContent("c", "r")]
-    said, result = back(ChatMessage("assistant", contents, message_id="m", additional_properties=artefact("E", "t")))
+    said, result = from_chat(
+        ChatMessage("assistant", contents, message_id="m", additional_properties=artefact("E", "t"))
+    )
     assert (said.encrypted_value, said.encrypted_value_type) == ("E", "t")
     assert result == ToolMessage(id="new-0", content="r", tool_call_id="c")
 
 
 def test_the_artefact_of_a_tools_message_is_kept_once() -> None:
     results = [FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b")]
-    written = back(ChatMessage("tool", results, message_id="t", additional_properties=artefact("E")))
+    written = from_chat(ChatMessage("tool", results, message_id="t", additional_properties=artefact("E")))
     assert [(one.id, one.encrypted_value) for one in written] == [("t", "E"), ("new-0", None)]
 
 
@@ -420,7 +422,7 @@ def test_the_artefact_of_a_text_or_a_result_becomes_that_of_its_message() -> Non
         FunctionCallContent("c", "f", "{}"),
         FunctionResultContent("c", "r", additional_properties=artefact("R")),
     ]
-    said, result = back(ChatMessage("assistant", contents, message_id="m"))
+    said, result = from_chat(ChatMessage("assistant", contents, message_id="m"))
     assert (said.encrypted_value, said.encrypted_value_type) == ("E", "t")
     assert (result.encrypted_value, result.encrypted_value_type) == ("R", None)
 
@@ -453,20 +455,20 @@ def test_the_tables_list_eleven_losses() -> None:
 def test_loss_an_activity_message_is_left_out_with_a_warning() -> None:
     notices: list[Notice] = []
     activity = ActivityMessage(id="x", activity_type="plan", content={})
-    assert there(activity, activity, notices=notices) == []
+    assert to_chat(activity, activity, notices=notices) == []
     assert [n.rule for n in notices] == ["IN-7"]
 
 
 def test_loss_an_unusable_part() -> None:
     part = ImagePart(source=DataSource(value="%", mime_type="image/png"))
-    assert there_and_back(user("m1", [part, TextPart(text="a"), TextPart(text="b")])) == [
+    assert round_trip(user("m1", [part, TextPart(text="a"), TextPart(text="b")])) == [
         user("m1", [TextPart(text="a"), TextPart(text="b")])
     ]
 
 
 def test_loss_a_data_url_comes_back_as_a_data_source() -> None:
     part = ImagePart(source=UrlSource(value=f"data:image/png;base64,{PNG}"))
-    assert there_and_back(user("m1", [part])) == [
+    assert round_trip(user("m1", [part])) == [
         user("m1", [ImagePart(source=DataSource(value=PNG, mime_type="image/png"))])
     ]
 
@@ -474,7 +476,7 @@ def test_loss_a_data_url_comes_back_as_a_data_source() -> None:
 def test_loss_base64_and_media_types_come_back_canonical() -> None:
     broken = ImagePart(source=DataSource(value=PNG[:4] + "\r\n" + PNG[4:], mime_type=""))
     unnamed = ImagePart(source=UrlSource(value="u", mime_type=""))
-    assert there_and_back(user("m1", [broken, unnamed])) == [
+    assert round_trip(user("m1", [broken, unnamed])) == [
         user(
             "m1",
             [
@@ -486,28 +488,28 @@ def test_loss_base64_and_media_types_come_back_canonical() -> None:
 
 
 def test_loss_a_single_plain_text_part_comes_back_as_a_string() -> None:
-    assert there_and_back(user("m1", [TextPart(text="hi")])) == [UserMessage(id="m1", content="hi")]
+    assert round_trip(user("m1", [TextPart(text="hi")])) == [UserMessage(id="m1", content="hi")]
     tagged = user("m1", [TextPart(text="hi", id="p")])
-    assert there_and_back(tagged) == [tagged]
+    assert round_trip(tagged) == [tagged]
 
 
 def test_loss_an_empty_list_of_calls_comes_back_absent() -> None:
-    assert there_and_back(AssistantMessage(id="a", tool_calls=[])) == [AssistantMessage(id="a")]
+    assert round_trip(AssistantMessage(id="a", tool_calls=[])) == [AssistantMessage(id="a")]
 
 
 def test_loss_a_file_parts_id_that_repeats_its_handle() -> None:
     part = DocumentPart(source=FileSource(value="f"), id="f")
-    assert there_and_back(user("m1", [part])) == [user("m1", [DocumentPart(source=FileSource(value="f"))])]
+    assert round_trip(user("m1", [part])) == [user("m1", [DocumentPart(source=FileSource(value="f"))])]
 
 
 def test_loss_the_order_within_an_assistants_message() -> None:
     chat = ChatMessage("assistant", [FunctionCallContent("c", "f"), TextContent("a"), TextContent("b")], message_id="m")
-    assert there(*back(chat))[0].contents == [TextContent("ab"), FunctionCallContent("c", "f")]
+    assert to_chat(*from_chat(chat))[0].contents == [TextContent("ab"), FunctionCallContent("c", "f")]
 
 
 def test_loss_the_author_of_tool_and_reasoning_messages() -> None:
     chat = ChatMessage("tool", [FunctionResultContent("c", "r")], message_id="t", author_name="weather")
-    assert there(*back(chat))[0].author_name is None
+    assert to_chat(*from_chat(chat))[0].author_name is None
 
 
 def test_loss_own_properties_and_contents_that_travel_otherwise() -> None:
@@ -521,7 +523,7 @@ def test_loss_own_properties_and_contents_that_travel_otherwise() -> None:
     notices: list[Notice] = []
     chat = ChatMessage("assistant", [call, *elsewhere], message_id="m", additional_properties={"mine": 1})
     answers = ChatMessage("user", [ApprovalResponseContent("i", True), InterruptResponseContent("j", 1)])
-    assert there(*back(chat, answers, notices=notices)) == [ChatMessage("assistant", [call], message_id="m")]
+    assert to_chat(*from_chat(chat, answers, notices=notices)) == [ChatMessage("assistant", [call], message_id="m")]
     assert len(notices) == 6
 
 
@@ -571,20 +573,20 @@ def usable_messages(draw: st.DrawFn) -> Message:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(usable_messages(), max_size=4))
 def test_messages_survive_the_round_trip_but_for_the_listed_losses(messages: list[Message]) -> None:
-    assert there_and_back(*messages) == messages
+    assert round_trip(*messages) == messages
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(agui.messages(), max_size=5))
 def test_any_history_converts_and_a_second_round_trip_changes_nothing(messages: list[Message]) -> None:
-    once = there_and_back(*messages)
-    assert there_and_back(*once) == once
+    once = round_trip(*messages)
+    assert round_trip(*once) == once
 
 
 @settings(max_examples=150, deadline=None)
 @given(agui.binary_contents())
 def test_a_binary_part_is_read_by_the_precedence_data_url_id(part: BinaryInputContent) -> None:
-    [message] = there(user("m1", [part]))
+    [message] = to_chat(user("m1", [part]))
     for content in message.contents:
         assert content.raw_representation is part
         expected = DataContent if part.data is not None else UriContent if part.url is not None else HostedFileContent
@@ -593,4 +595,4 @@ def test_a_binary_part_is_read_by_the_precedence_data_url_id(part: BinaryInputCo
 
 def test_a_binary_part_that_refers_to_nothing_is_an_error() -> None:
     with pytest.raises(DecodeError, match="data, url and id"):
-        there(user("m1", [BinaryInputContent(mime_type="image/png")]))
+        to_chat(user("m1", [BinaryInputContent(mime_type="image/png")]))

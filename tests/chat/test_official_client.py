@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from chat_streams import run_input, said, stream
+from chat_streams import chat_update, run_input, stream
 from node import run_node
 
 from aguila.chat import (
@@ -78,7 +78,7 @@ def updates(seed: int) -> list[Any]:
         else:
             contents = [content(rng) for _ in range(rng.randrange(1, 4))]
             tag = {"ag_ui_subagent_run_id": "s"} if rng.random() < 0.15 else {}
-            items.append(said(*contents, message_id=rng.choice([None, "m1", "m2", "u", "t"]), **tag))
+            items.append(chat_update(*contents, message_id=rng.choice([None, "m1", "m2", "u", "t"]), **tag))
     return items
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chat_streams import inner, of, run_input, said, stream, updates_of
+from chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
 
 from aguila.chat import (
     ApprovalRequestContent,
@@ -100,7 +100,7 @@ RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", 
 
 async def test_3475_one_thread_id_key_is_written_and_the_old_one_is_read() -> None:
     assert (THREAD_ID, RUN_ID) == ("ag_ui_thread_id", "ag_ui_run_id")
-    updates = await updates_of(await stream([said(TextContent("hi"))]))
+    updates = await updates_of(await stream([chat_update(TextContent("hi"))]))
     for update in updates:
         assert thread_id_of(update.additional_properties) == "thread"
         assert run_id_of(update.additional_properties) == "run"
@@ -134,7 +134,7 @@ async def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str)
     assert isinstance(result, FunctionResultContent)
     assert (result.call_id, result.result) == ("c", content)
     result.parsed_result  # noqa: B018 - never raises
-    [again] = of(ToolCallResultEvent, await stream([said(result, role="tool")]))
+    [again] = of_type(ToolCallResultEvent, await stream([chat_update(result, role="tool")]))
     assert (again.tool_call_id, again.content) == ("c", content)
     message = ToolMessage(id="t", tool_call_id="c", content=content)
     assert as_agui_messages(as_chat_messages([message])) == [message]
@@ -144,9 +144,11 @@ async def test_2775_a_result_that_is_no_json_is_kept_byte_for_byte(content: str)
 
 
 async def test_2637_a_call_from_an_update_without_message_id_has_no_parent() -> None:
-    [start] = of(ToolCallStartEvent, await stream([said(FunctionCallContent("c", "f", "{}"))]))
+    [start] = of_type(ToolCallStartEvent, await stream([chat_update(FunctionCallContent("c", "f", "{}"))]))
     assert b"parentMessageId" not in encode_event(start)
-    [start] = of(ToolCallStartEvent, await stream([said(FunctionCallContent("c", "f", "{}"), message_id="m")]))
+    [start] = of_type(
+        ToolCallStartEvent, await stream([chat_update(FunctionCallContent("c", "f", "{}"), message_id="m")])
+    )
     assert start.parent_message_id == "m"
 
 
@@ -160,10 +162,10 @@ async def test_2637_a_null_parent_is_read_as_absent() -> None:
 
 async def test_2637_nothing_the_mapping_writes_has_a_null_in_an_optional_place() -> None:
     updates = [
-        said(ReasoningContent("a", "sig")),
-        said(TextContent("b")),
-        said(FunctionCallContent("c", "f", "{}")),
-        said(FunctionResultContent("c", "r"), role="tool"),
+        chat_update(ReasoningContent("a", "sig")),
+        chat_update(TextContent("b")),
+        chat_update(FunctionCallContent("c", "f", "{}")),
+        chat_update(FunctionResultContent("c", "r"), role="tool"),
         CustomEvent(name="x", value=None),
         StateSnapshotEvent(snapshot={"k": None}),
     ]
@@ -254,10 +256,10 @@ YIELDED: list[list[Event]] = [
 @pytest.mark.parametrize("events", YIELDED, ids=lambda events: events[0].type.lower())
 async def test_2558_every_event_reaches_the_wire_whichever_way_it_is_yielded(events: list[Event]) -> None:
     directly = await stream(events)
-    assert inner(directly) == events
+    assert without_boundaries(directly) == events
     assert await stream([ChatUpdate(raw_representation=event) for event in events]) == directly
-    assert await stream([said(event_content.create(event)) for event in events]) == directly
-    written = [encode_event(event) for event in inner(directly)]
+    assert await stream([chat_update(event_content.create(event)) for event in events]) == directly
+    written = [encode_event(event) for event in without_boundaries(directly)]
     assert written == [event_content.create(event).data for event in events]
     # and the client surfaces it with the event attached
     assert [update.raw_representation for update in await updates_of(directly)] == directly
@@ -268,11 +270,11 @@ async def test_2558_every_event_reaches_the_wire_whichever_way_it_is_yielded(eve
 
 async def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() -> None:
     updates = [
-        said(ReasoningContent("a"), message_id="shared"),
-        said(ReasoningContent("b"), message_id="shared"),
-        said(TextContent("c"), message_id="shared"),
+        chat_update(ReasoningContent("a"), message_id="shared"),
+        chat_update(ReasoningContent("b"), message_id="shared"),
+        chat_update(TextContent("c"), message_id="shared"),
     ]
-    assert inner(await stream(updates)) == [
+    assert without_boundaries(await stream(updates)) == [
         ReasoningStartEvent(message_id="new-0"),
         ReasoningMessageStartEvent(message_id="new-0"),
         ReasoningMessageContentEvent(message_id="new-0", delta="a"),
@@ -287,12 +289,12 @@ async def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() 
 
 async def test_2619_encrypted_reasoning_has_no_empty_content() -> None:
     secret = ReasoningContent("", "sig", additional_properties={"ag_ui_encrypted_value_type": "x/1"})
-    events = inner(await stream([said(secret)]))
-    assert of(ReasoningMessageContentEvent, events) == []
-    [value] = of(ReasoningEncryptedValueEvent, events)
+    events = without_boundaries(await stream([chat_update(secret)]))
+    assert of_type(ReasoningMessageContentEvent, events) == []
+    [value] = of_type(ReasoningEncryptedValueEvent, events)
     assert (value.encrypted_value, value.encrypted_value_type) == ("sig", "x/1")
     # the consumer has a message to keep it with, or it would be lost (ENC-9)
-    assert value.entity_id == of(ReasoningMessageStartEvent, events)[0].message_id
+    assert value.entity_id == of_type(ReasoningMessageStartEvent, events)[0].message_id
 
 
 async def test_2619_thinking_events_are_read_as_reasoning_with_one_warning() -> None:
@@ -325,7 +327,7 @@ async def test_2619_reasoning_in_the_history_of_turn_two_is_no_error() -> None:
         AssistantMessage(id="a", content="hello"),
     ]
     assert [type(m.contents[0]) for m in as_chat_messages(history)] == [TextContent, ReasoningContent, TextContent]
-    assert inner(await stream([said(TextContent("again"))], run_input(*history)))
+    assert without_boundaries(await stream([chat_update(TextContent("again"))], run_input(*history)))
 
 
 # 2510
@@ -470,9 +472,11 @@ def test_4761_a_part_type_in_another_case_is_read_with_a_warning_and_written_in_
 
 
 async def test_3433_text_without_a_provider_id_gets_one_stable_id_per_message() -> None:
-    events = await stream([said(TextContent("a")), said(TextContent("b")), "c", said(TextContent("d"), role="user")])
-    assert [e.message_id for e in of(TextMessageStartEvent, events)] == ["new-0", "new-1"]
-    assert [(e.message_id, e.delta) for e in of(TextMessageContentEvent, events)] == [
+    events = await stream(
+        [chat_update(TextContent("a")), chat_update(TextContent("b")), "c", chat_update(TextContent("d"), role="user")]
+    )
+    assert [e.message_id for e in of_type(TextMessageStartEvent, events)] == ["new-0", "new-1"]
+    assert [(e.message_id, e.delta) for e in of_type(TextMessageContentEvent, events)] == [
         ("new-0", "a"),
         ("new-0", "b"),
         ("new-0", "c"),
@@ -481,38 +485,42 @@ async def test_3433_text_without_a_provider_id_gets_one_stable_id_per_message() 
 
 
 async def test_3962_parallel_results_never_share_a_message_id() -> None:
-    results = said(FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b"), role="tool", message_id="t")
-    events = of(ToolCallResultEvent, await stream([results, said(FunctionResultContent("c3", "c"), message_id="t")]))
+    results = chat_update(
+        FunctionResultContent("c1", "a"), FunctionResultContent("c2", "b"), role="tool", message_id="t"
+    )
+    events = of_type(
+        ToolCallResultEvent, await stream([results, chat_update(FunctionResultContent("c3", "c"), message_id="t")])
+    )
     assert [e.message_id for e in events] == ["t", "new-0", "new-1"]
 
 
 async def test_6015_an_id_that_was_made_up_is_no_parent() -> None:
     updates = [
-        said(TextContent("let me see")),  # without an id: it gets one
-        said(FunctionCallContent("c1", "f", "{}"), FunctionCallContent("c2", "f", "{}")),
+        chat_update(TextContent("let me see")),  # without an id: it gets one
+        chat_update(FunctionCallContent("c1", "f", "{}"), FunctionCallContent("c2", "f", "{}")),
     ]
-    assert [e.parent_message_id for e in of(ToolCallStartEvent, await stream(updates))] == [None, None]
+    assert [e.parent_message_id for e in of_type(ToolCallStartEvent, await stream(updates))] == [None, None]
 
 
 async def test_6015_text_after_a_result_is_a_new_message_though_the_provider_has_one_id_for_all() -> None:
     updates = [
-        said(TextContent("looking"), message_id="m"),
-        said(FunctionCallContent("c1", "f", "{}"), message_id="m"),
-        said(FunctionResultContent("c1", "r"), role="tool", message_id="m"),
-        said(TextContent("found"), message_id="m"),
-        said(FunctionCallContent("c2", "f", "{}"), message_id="m"),
+        chat_update(TextContent("looking"), message_id="m"),
+        chat_update(FunctionCallContent("c1", "f", "{}"), message_id="m"),
+        chat_update(FunctionResultContent("c1", "r"), role="tool", message_id="m"),
+        chat_update(TextContent("found"), message_id="m"),
+        chat_update(FunctionCallContent("c2", "f", "{}"), message_id="m"),
     ]
     events = await stream(updates)
-    assert [e.message_id for e in of(TextMessageStartEvent, events)] == ["m", "new-1"]
-    assert [e.message_id for e in of(ToolCallResultEvent, events)] == ["new-0"]
-    assert [e.parent_message_id for e in of(ToolCallStartEvent, events)] == ["m", None]
+    assert [e.message_id for e in of_type(TextMessageStartEvent, events)] == ["m", "new-1"]
+    assert [e.message_id for e in of_type(ToolCallResultEvent, events)] == ["new-0"]
+    assert [e.parent_message_id for e in of_type(ToolCallStartEvent, events)] == ["m", None]
 
 
 async def test_5305_an_exception_in_mid_stream_gives_one_error_last_that_leaks_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def agent() -> AsyncIterator[ChatUpdate]:
-        yield said(TextContent("hel"))
+        yield chat_update(TextContent("hel"))
         raise RuntimeError("password=hunter2")
 
     with caplog.at_level(logging.ERROR, "aguila"):
@@ -552,7 +560,7 @@ def test_2447_canonical_media_are_carried_both_ways(part: Any, kind: type[Any]) 
 
 @pytest.mark.parametrize("message", ["", "quota exceeded"])
 async def test_880_an_error_always_has_a_message(message: str) -> None:
-    events = await stream([said(ErrorContent(message, "quota"))])
+    events = await stream([chat_update(ErrorContent(message, "quota"))])
     assert isinstance(error := events[-1], RunErrorEvent)
     assert error.message == (message or "The run failed.")
     assert error.code == "quota"
@@ -589,7 +597,7 @@ async def test_7629_a_whole_history_is_sent_and_the_thread_id_is_on_every_update
 async def test_a_run_that_leaves_calls_to_the_front_end_lists_them() -> None:
     """FT-3."""
     events = await stream(
-        [said(FunctionCallContent("c1", "f"), FunctionCallContent("c2", "f"), FunctionResultContent("c1"))]
+        [chat_update(FunctionCallContent("c1", "f"), FunctionCallContent("c2", "f"), FunctionResultContent("c1"))]
     )
     assert isinstance(finish := events[-1], RunFinishedEvent)
     assert finish.outcome == RunFinishedSuccessOutcome(pending_tool_call_ids=["c2"])
@@ -597,7 +605,7 @@ async def test_a_run_that_leaves_calls_to_the_front_end_lists_them() -> None:
 
 async def test_an_approval_names_its_call() -> None:
     call = FunctionCallContent("c", "pay", '{"eur": 5}')
-    events = await stream([said(ApprovalRequestContent("i", call, message="Pay?"))])
+    events = await stream([chat_update(ApprovalRequestContent("i", call, message="Pay?"))])
     assert [e.type for e in events][1:-1] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
     question = (await updates_of(events))[-1].contents
     assert question == [ApprovalRequestContent("i", call, message="Pay?")]

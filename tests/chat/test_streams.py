@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chat_streams import inner, of, run_input, said, stream, updates_of, verify_as_producer
+from chat_streams import chat_update, of_type, run_input, stream, updates_of, verify_as_producer, without_boundaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import streams
@@ -94,7 +94,7 @@ async def test_a_run_begins_at_once_and_ends_in_success() -> None:
 
 
 async def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
-    assert inner(await stream(["Hello ", "", said(TextContent("")), "world"])) == [
+    assert without_boundaries(await stream(["Hello ", "", chat_update(TextContent("")), "world"])) == [
         TextMessageStartEvent(message_id="new-0"),
         TextMessageContentEvent(message_id="new-0", delta="Hello "),
         TextMessageContentEvent(message_id="new-0", delta="world"),
@@ -104,9 +104,9 @@ async def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
 
 async def test_messages_and_bare_contents_are_updates_too() -> None:
     whole = ChatMessage(A, "one", message_id="m", author_name="bot")
-    events = inner(await stream([whole, TextContent("two")]))
+    events = without_boundaries(await stream([whole, TextContent("two")]))
     assert events[0] == TextMessageStartEvent(message_id="m", name="bot")
-    assert [e.delta for e in of(TextMessageContentEvent, events)] == ["one", "two"]
+    assert [e.delta for e in of_type(TextMessageContentEvent, events)] == ["one", "two"]
 
 
 async def test_whole_messages_are_messages_of_their_own_though_nobody_named_them() -> None:
@@ -116,9 +116,9 @@ async def test_whole_messages_are_messages_of_their_own_though_nobody_named_them
 
 async def test_text_goes_on_under_its_id_after_a_call() -> None:
     updates = [
-        said(TextContent("a"), message_id="m"),
-        said(FunctionCallContent("c", "f", "{}"), message_id="m"),
-        said(TextContent("b"), message_id="m"),
+        chat_update(TextContent("a"), message_id="m"),
+        chat_update(FunctionCallContent("c", "f", "{}"), message_id="m"),
+        chat_update(TextContent("b"), message_id="m"),
     ]
     conversation = consume(await stream(updates))
     assert conversation.messages == [
@@ -132,28 +132,31 @@ async def test_an_id_that_the_history_has_is_not_used_again() -> None:
     history = [UserMessage(id="m", content="hi"), call_message("c"), ToolMessage(id="t", tool_call_id="c", content="")]
     events = await stream(
         [
-            said(TextContent("a"), message_id="m"),
-            said(FunctionCallContent("c", "f", "{}"), message_id="m"),
-            said(FunctionResultContent("c", "r"), role="tool", message_id="t"),
+            chat_update(TextContent("a"), message_id="m"),
+            chat_update(FunctionCallContent("c", "f", "{}"), message_id="m"),
+            chat_update(FunctionResultContent("c", "r"), role="tool", message_id="t"),
         ],
         run_input(*history),
     )
-    assert of(TextMessageStartEvent, events)[0].message_id == "new-0"
-    assert of(ToolCallStartEvent, events) == [ToolCallStartEvent(tool_call_id="new-1", tool_call_name="f")]
-    assert of(ToolCallResultEvent, events)[0].tool_call_id == "new-1"
-    assert of(ToolCallResultEvent, events)[0].message_id == "new-2"
+    assert of_type(TextMessageStartEvent, events)[0].message_id == "new-0"
+    assert of_type(ToolCallStartEvent, events) == [ToolCallStartEvent(tool_call_id="new-1", tool_call_name="f")]
+    assert of_type(ToolCallResultEvent, events)[0].tool_call_id == "new-1"
+    assert of_type(ToolCallResultEvent, events)[0].message_id == "new-2"
 
 
 async def test_a_message_that_is_not_the_assistants_is_no_parent() -> None:
-    updates = [said(TextContent("a"), FunctionCallContent("c", "f"), role="user", message_id="m")]
-    assert of(ToolCallStartEvent, await stream(updates))[0].parent_message_id is None
+    updates = [chat_update(TextContent("a"), FunctionCallContent("c", "f"), role="user", message_id="m")]
+    assert of_type(ToolCallStartEvent, await stream(updates))[0].parent_message_id is None
 
 
 async def test_a_call_that_the_thread_has_is_not_sent_again_but_answered() -> None:
-    updates = [said(FunctionCallContent("c", "f", "{}")), said(FunctionResultContent("c", "r"), role="tool")]
-    events = inner(await stream(updates, run_input(call_message("c"))))
+    updates = [
+        chat_update(FunctionCallContent("c", "f", "{}")),
+        chat_update(FunctionResultContent("c", "r"), role="tool"),
+    ]
+    events = without_boundaries(await stream(updates, run_input(call_message("c"))))
     assert [e.type for e in events] == ["TOOL_CALL_RESULT"]
-    assert of(ToolCallResultEvent, events)[0].tool_call_id == "c"
+    assert of_type(ToolCallResultEvent, events)[0].tool_call_id == "c"
 
 
 # calls in pieces
@@ -165,13 +168,13 @@ def piece(call_id: str, arguments: str, name: str = "") -> FunctionCallContent:
 
 async def test_parallel_calls_are_streamed_interleaved() -> None:
     updates = [
-        said(piece("c1", "", "f")),
-        said(piece("c2", '{"b"', "g")),
-        said(piece("c1", '{"a":1}')),
-        said(FunctionCallContent("c1", "f", '{"a":1}')),
-        said(FunctionCallContent("c2", "g", '{"b":2}')),
+        chat_update(piece("c1", "", "f")),
+        chat_update(piece("c2", '{"b"', "g")),
+        chat_update(piece("c1", '{"a":1}')),
+        chat_update(FunctionCallContent("c1", "f", '{"a":1}')),
+        chat_update(FunctionCallContent("c2", "g", '{"b":2}')),
     ]
-    assert inner(await stream(updates)) == [
+    assert without_boundaries(await stream(updates)) == [
         ToolCallStartEvent(tool_call_id="c1", tool_call_name="f"),
         ToolCallStartEvent(tool_call_id="c2", tool_call_name="g"),
         ToolCallArgsEvent(tool_call_id="c2", delta='{"b"'),
@@ -184,8 +187,8 @@ async def test_parallel_calls_are_streamed_interleaved() -> None:
 
 async def test_a_complete_call_is_never_sent_twice() -> None:
     """P21: some frameworks yield the pieces, then the whole, then the whole again."""
-    whole = said(FunctionCallContent("c", "f", "{}"))
-    assert [e.type for e in inner(await stream([whole, whole]))] == [
+    whole = chat_update(FunctionCallContent("c", "f", "{}"))
+    assert [e.type for e in without_boundaries(await stream([whole, whole]))] == [
         "TOOL_CALL_START",
         "TOOL_CALL_ARGS",
         "TOOL_CALL_END",
@@ -194,19 +197,19 @@ async def test_a_complete_call_is_never_sent_twice() -> None:
 
 async def test_a_whole_that_contradicts_its_pieces_is_reported_and_the_pieces_stand() -> None:
     notices: list[Notice] = []
-    updates = [said(piece("c", '{"a', "f")), said(FunctionCallContent("c", "f", '{ "a": 1}'))]
-    events = inner(await stream(updates, warn=notices.append))
-    assert [e.delta for e in of(ToolCallArgsEvent, events)] == ['{"a']
+    updates = [chat_update(piece("c", '{"a', "f")), chat_update(FunctionCallContent("c", "f", '{ "a": 1}'))]
+    events = without_boundaries(await stream(updates, warn=notices.append))
+    assert [e.delta for e in of_type(ToolCallArgsEvent, events)] == ['{"a']
     assert [n.rule for n in notices] == ["TOOL-3"]
 
 
 async def test_a_result_ends_its_call() -> None:
-    updates = [said(piece("c", "{}", "f")), said(FunctionResultContent("c", "r"), role="tool")]
-    assert [e.type for e in inner(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    updates = [chat_update(piece("c", "{}", "f")), chat_update(FunctionResultContent("c", "r"), role="tool")]
+    assert [e.type for e in without_boundaries(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
 async def test_a_first_piece_without_a_name_cannot_be_expressed() -> None:
-    assert (await stream([said(piece("c", "{}"))]))[-1] == RunErrorEvent(
+    assert (await stream([chat_update(piece("c", "{}"))]))[-1] == RunErrorEvent(
         message="the first piece of call 'c' has no tool name", code="unmappable_content"
     )
 
@@ -215,7 +218,7 @@ async def test_a_calls_artefact_follows_its_start() -> None:
     call = FunctionCallContent(
         "c", "f", "{}", additional_properties={"ag_ui_encrypted_value": "thought", "ag_ui_metadata": {"k": 1}}
     )
-    conversation = consume(await stream([said(call)]))
+    conversation = consume(await stream([chat_update(call)]))
     [message] = conversation.messages
     assert isinstance(message, AssistantMessage)
     assert message.tool_calls is not None
@@ -229,7 +232,7 @@ async def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> No
         return ReasoningContent(text, sig, additional_properties={"ag_ui_content_id": own})
 
     conversation = consume(
-        await stream([said(thought("a", None, "rs_1"), thought("b", "s1", "rs_1"), thought("", "s2", "rs_2"))])
+        await stream([chat_update(thought("a", None, "rs_1"), thought("b", "s1", "rs_1"), thought("", "s2", "rs_2"))])
     )
     assert conversation.messages == [
         ReasoningMessage(id="rs_1", content="ab", encrypted_value="s1"),
@@ -243,13 +246,15 @@ async def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> No
 async def test_subagents_speak_beside_each_other() -> None:
     one = {"ag_ui_subagent_run_id": "s1"}
     two = {"ag_ui_subagent_run_id": "s2"}
-    updates = [said(TextContent(t), **tag) for t, tag in (("a", one), ("b", two), ("c", one), ("d", two), ("e", {}))]
+    updates = [
+        chat_update(TextContent(t), **tag) for t, tag in (("a", one), ("b", two), ("c", one), ("d", two), ("e", {}))
+    ]
     messages: list[Any] = consume(await stream(updates)).messages
     assert [(m.content, m.subagent_run_id) for m in messages] == [("ac", "s1"), ("bd", "s2"), ("e", None)]
 
 
 async def test_updates_say_which_subagent_they_come_from() -> None:
-    events = await stream([said(TextContent("a"), ag_ui_subagent_run_id="s1")])
+    events = await stream([chat_update(TextContent("a"), ag_ui_subagent_run_id="s1")])
     [update] = [u for u in await updates_of(events) if u.text == "a"]
     assert update.additional_properties["ag_ui_subagent_run_id"] == "s1"
 
@@ -258,12 +263,12 @@ async def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
     tag = {"ag_ui_subagent_run_id": "s"}
     updates = [
         SubagentStartedEvent(subagent_run_id="s", name="helper"),
-        said(TextContent("a"), **tag),
-        said(piece("c", "{", "f"), **tag),
+        chat_update(TextContent("a"), **tag),
+        chat_update(piece("c", "{", "f"), **tag),
         SubagentFinishedEvent(subagent_run_id="s"),
-        said(FunctionResultContent("c", "r"), role="tool"),
+        chat_update(FunctionResultContent("c", "r"), role="tool"),
     ]
-    assert [e.type for e in inner(await stream(updates))][-4:] == [
+    assert [e.type for e in without_boundaries(await stream(updates))][-4:] == [
         "TOOL_CALL_ARGS", "TOOL_CALL_END", "SUBAGENT_FINISHED", "TOOL_CALL_RESULT",
     ]  # fmt: skip
 
@@ -274,8 +279,10 @@ async def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
 async def test_usage_is_added_up_and_told_at_the_end() -> None:
     one = UsageContent(TokenUsage(model="m", input_tokens=1, output_tokens=2))
     two = UsageContent(TokenUsage(model="m", input_tokens=10))
-    for last, kind in ((said(), RunFinishedEvent), (said(ErrorContent("no"), two), RunErrorEvent)):
-        event: Any = (await stream([said(one), said(two) if kind is RunFinishedEvent else said(), last]))[-1]
+    for last, kind in ((chat_update(), RunFinishedEvent), (chat_update(ErrorContent("no"), two), RunErrorEvent)):
+        event: Any = (
+            await stream([chat_update(one), chat_update(two) if kind is RunFinishedEvent else chat_update(), last])
+        )[-1]
         assert isinstance(event, kind)
         assert event.usage == [TokenUsage(model="m", input_tokens=11, output_tokens=2)]
         contents = (await updates_of([event]))[0].contents
@@ -285,12 +292,12 @@ async def test_usage_is_added_up_and_told_at_the_end() -> None:
 async def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_that_contents_brought() -> None:
     finish = RunFinishedEvent(thread_id="thread", run_id="run", result=1)
     spent, asked = UsageContent(TokenUsage(output_tokens=1)), InterruptRequestContent("i")
-    last: Any = (await stream([said(spent), finish]))[-1]
+    last: Any = (await stream([chat_update(spent), finish]))[-1]
     assert (last.usage, last.result) == ([TokenUsage(output_tokens=1)], 1)
-    last = (await stream([said(asked), finish]))[-1]
+    last = (await stream([chat_update(asked), finish]))[-1]
     assert [i.id for i in last.outcome.interrupts] == ["i"]
     own = replace(finish, usage=[TokenUsage(output_tokens=5)], outcome=RunFinishedCancelledOutcome())
-    assert (await stream([said(spent, asked), own]))[-1] == own
+    assert (await stream([chat_update(spent, asked), own]))[-1] == own
 
 
 async def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
@@ -300,7 +307,7 @@ async def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
         try:
             for n in range(3):
                 asked.append(n)
-                yield said(TextContent("a"), ErrorContent("quota", "429"))
+                yield chat_update(TextContent("a"), ErrorContent("quota", "429"))
         finally:
             asked.append(-1)
 
@@ -322,7 +329,7 @@ async def test_questions_end_the_run_with_an_interrupt_and_come_back_as_question
         ),
         InterruptRequestContent("i3", "tool_call"),
     ]
-    events = await stream([said(TextContent("one moment")), said(*questions)])
+    events = await stream([chat_update(TextContent("one moment")), chat_update(*questions)])
     assert isinstance(finish := events[-1], RunFinishedEvent)
     assert isinstance(finish.outcome, RunFinishedInterruptOutcome)
     assert [i.id for i in finish.outcome.interrupts] == ["i1", "i2", "i3"]
@@ -339,21 +346,23 @@ async def test_questions_end_the_run_with_an_interrupt_and_come_back_as_question
 
 async def test_an_approval_for_a_call_of_the_history_does_not_repeat_it() -> None:
     events = await stream(
-        [said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(call_message("c"))
+        [chat_update(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(call_message("c"))
     )
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
 
 
 async def test_an_approval_for_a_call_that_nobody_showed_names_it_only() -> None:
-    events = await stream([said(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
+    events = await stream([chat_update(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
     assert events[-1].outcome.interrupts[0].tool_call_id == "elsewhere"  # type: ignore[union-attr]
 
 
 async def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() -> None:
     history = [call_message("c"), ToolMessage(id="t", tool_call_id="c", content="")]
-    events = await stream([said(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(*history))
-    assert [e.tool_call_id for e in of(ToolCallStartEvent, events)] == ["new-0"]
+    events = await stream(
+        [chat_update(ApprovalRequestContent("i", FunctionCallContent("c", "f", "{}")))], run_input(*history)
+    )
+    assert [e.tool_call_id for e in of_type(ToolCallStartEvent, events)] == ["new-0"]
     assert events[-1].outcome.interrupts[0].tool_call_id == "new-0"  # type: ignore[union-attr]
 
 
@@ -365,7 +374,7 @@ async def test_an_approval_for_a_call_id_of_an_earlier_run_shows_a_new_call() ->
     [DataContent(b"x", "image/png"), UriContent("https://x.example"), InterruptResponseContent("i", 1)],
 )
 async def test_content_that_events_cannot_carry_ends_the_run_with_an_error_that_names_it(content: Any) -> None:
-    events = await stream([said(TextContent("a"), content, TextContent("b"))])
+    events = await stream([chat_update(TextContent("a"), content, TextContent("b"))])
     assert [e.type for e in events] == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "RUN_ERROR"]
     assert isinstance(error := events[-1], RunErrorEvent)
     assert type(content).__name__ in error.message
@@ -378,25 +387,27 @@ async def test_an_object_that_is_no_update_ends_the_run_with_an_error_that_names
 
 
 async def test_text_of_a_role_that_has_no_text_messages_is_refused() -> None:
-    assert isinstance(error := (await stream([said(TextContent("x"), role="tool")]))[-1], RunErrorEvent)
+    assert isinstance(error := (await stream([chat_update(TextContent("x"), role="tool")]))[-1], RunErrorEvent)
     assert "'tool'" in error.message
 
 
 async def test_state_may_be_spelled_as_json_data() -> None:
     events = await stream(
         [
-            said(DataContent(b'{"a":1}', "application/json")),
-            said(DataContent(b'[{"op":"add","path":"/b","value":2}]', "application/json-patch+json")),
+            chat_update(DataContent(b'{"a":1}', "application/json")),
+            chat_update(DataContent(b'[{"op":"add","path":"/b","value":2}]', "application/json-patch+json")),
         ]
     )
-    assert [type(e) for e in inner(events)] == [StateSnapshotEvent, StateDeltaEvent]
+    assert [type(e) for e in without_boundaries(events)] == [StateSnapshotEvent, StateDeltaEvent]
     assert consume(events).state == {"a": 1, "b": 2}
-    assert isinstance((await stream([said(DataContent(b"1", "application/json-patch+json"))]))[-1], RunErrorEvent)
+    assert isinstance(
+        (await stream([chat_update(DataContent(b"1", "application/json-patch+json"))]))[-1], RunErrorEvent
+    )
 
 
 async def test_a_malformed_event_content_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "aguila"):
-        events = await stream([said(DataContent(b"{}", "application/ag-ui.custom+json"))])
+        events = await stream([chat_update(DataContent(b"{}", "application/ag-ui.custom+json"))])
     assert isinstance(events[-1], RunErrorEvent)
     assert "DecodeError" in caplog.text
 
@@ -408,29 +419,29 @@ async def test_an_event_that_may_not_come_now_ends_the_run(caplog: pytest.LogCap
 
 
 async def test_events_beside_text_do_not_end_its_message_and_others_do() -> None:
-    beside = inner(await stream(["a", CustomEvent(name="x", value=1), "b"]))
-    assert len(of(TextMessageStartEvent, beside)) == 1
-    between = inner(await stream(["a", StepStartedEvent(step_name="s"), "b"]))
+    beside = without_boundaries(await stream(["a", CustomEvent(name="x", value=1), "b"]))
+    assert len(of_type(TextMessageStartEvent, beside)) == 1
+    between = without_boundaries(await stream(["a", StepStartedEvent(step_name="s"), "b"]))
     assert [e.type for e in between][2:4] == ["TEXT_MESSAGE_END", "STEP_STARTED"]
 
 
 async def test_an_event_attached_to_a_content_is_sent_as_it_is() -> None:
     event = CustomEvent(name="x", value=1)
-    assert inner(await stream([said(TextContent("ignored", raw_representation=event))])) == [event]
+    assert without_boundaries(await stream([chat_update(TextContent("ignored", raw_representation=event))])) == [event]
 
 
 async def test_an_event_content_is_sent_by_its_bytes_alone() -> None:
     content = DataContent(b'{"type":"CUSTOM","name":"x","value":1}', "application/ag-ui.custom+json")
-    assert inner(await stream([said(content)])) == [CustomEvent(name="x", value=1)]
+    assert without_boundaries(await stream([chat_update(content)])) == [CustomEvent(name="x", value=1)]
 
 
 async def test_results_answer_calls_that_were_yielded_as_events() -> None:
     updates = [
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
         ToolCallArgsEvent(tool_call_id="c", delta="{}"),
-        said(FunctionResultContent("c", "r"), role="tool"),
+        chat_update(FunctionResultContent("c", "r"), role="tool"),
     ]
-    assert [e.type for e in inner(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    assert [e.type for e in without_boundaries(await stream(updates))][2:] == ["TOOL_CALL_END", "TOOL_CALL_RESULT"]
 
 
 def signed(value: str, value_type: str | None = None) -> dict[str, Any]:
@@ -439,7 +450,7 @@ def signed(value: str, value_type: str | None = None) -> dict[str, Any]:
 
 
 def artefacts(events: list[Event]) -> list[tuple[str, str, str, str | None]]:
-    found = of(ReasoningEncryptedValueEvent, events)
+    found = of_type(ReasoningEncryptedValueEvent, events)
     return [(one.subtype, one.entity_id, one.encrypted_value, one.encrypted_value_type) for one in found]
 
 
@@ -449,17 +460,17 @@ async def test_the_artefact_of_a_text_is_that_of_its_message_also_if_it_comes_af
     assert artefacts(await stream([piece])) == [("message", "new-0", "E", "t")]
     late = TextContent("", additional_properties=signed("E"))
     call = FunctionCallContent("c", "f", "{}")
-    assert artefacts(await stream([said(TextContent("x"), message_id="m"), said(late, message_id="m")])) == [
-        ("message", "m", "E", None)
-    ]
-    assert artefacts(await stream([said(call, message_id="m"), said(late, message_id="m")])) == [
+    assert artefacts(
+        await stream([chat_update(TextContent("x"), message_id="m"), chat_update(late, message_id="m")])
+    ) == [("message", "m", "E", None)]
+    assert artefacts(await stream([chat_update(call, message_id="m"), chat_update(late, message_id="m")])) == [
         ("message", "m", "E", None)
     ]
 
 
 async def test_an_artefact_that_comes_before_any_message_is_that_of_an_empty_reasoning_message() -> None:
     events = await stream([TextContent("", additional_properties=signed("E", "t")), ReasoningContent("hm"), "x"])
-    first, second = of(ReasoningMessageStartEvent, events)
+    first, second = of_type(ReasoningMessageStartEvent, events)
     assert artefacts(events) == [("message", first.message_id, "E", "t")]
     assert first.message_id != second.message_id
 
@@ -486,7 +497,7 @@ async def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_o
     unnamed = ChatMessage("assistant", [replace(call, call_id="d")], additional_properties=signed("C"))
     results = ChatMessage("tool", [replace(result, call_id="d"), result], additional_properties=signed("D"))
     events = await stream([text, calling, unnamed, results])
-    ids = [event.message_id for event in of(ToolCallResultEvent, events)]
+    ids = [event.message_id for event in of_type(ToolCallResultEvent, events)]
     assert artefacts(events) == [
         ("message", "new-0", "A", None),
         ("message", "m", "B", None),
@@ -498,9 +509,9 @@ async def test_the_artefact_of_a_message_is_sent_with_what_the_message_is_made_o
 async def test_what_was_signed_comes_back_with_the_history() -> None:
     """ENC-1, through the reducer that a client has."""
     updates = [
-        said(TextContent("x", additional_properties=signed("E", "t")), message_id="m"),
-        said(FunctionCallContent("c", "f", "{", is_complete=False), message_id="m"),
-        said(FunctionCallContent("c", "f", "{}", additional_properties=signed("F")), message_id="m"),
+        chat_update(TextContent("x", additional_properties=signed("E", "t")), message_id="m"),
+        chat_update(FunctionCallContent("c", "f", "{", is_complete=False), message_id="m"),
+        chat_update(FunctionCallContent("c", "f", "{}", additional_properties=signed("F")), message_id="m"),
     ]
     [message] = consume(await stream(updates)).messages
     assert isinstance(message, AssistantMessage)
@@ -519,9 +530,9 @@ def test_the_losses_of_streams_are_five() -> None:
 
 async def test_loss_an_error_beside_a_result_travels_as_metadata_and_comes_back() -> None:
     events = await stream(
-        [said(FunctionResultContent("c", "", "timeout"), FunctionResultContent("d", "part", "cut"), role="tool")]
+        [chat_update(FunctionResultContent("c", "", "timeout"), FunctionResultContent("d", "part", "cut"), role="tool")]
     )
-    first, second = of(ToolCallResultEvent, events)
+    first, second = of_type(ToolCallResultEvent, events)
     assert (first.content, first.metadata) == ("timeout", {"aguila": {"error": "timeout"}})
     assert second.content == "part"
     results = [c for u in await updates_of(events) for c in u.contents]
@@ -529,11 +540,11 @@ async def test_loss_an_error_beside_a_result_travels_as_metadata_and_comes_back(
 
 
 async def test_loss_a_call_that_no_update_ended_ends_before_the_run() -> None:
-    assert [e.type for e in await stream([said(piece("c", "{", "f"))])][-2:] == ["TOOL_CALL_END", "RUN_FINISHED"]
+    assert [e.type for e in await stream([chat_update(piece("c", "{", "f"))])][-2:] == ["TOOL_CALL_END", "RUN_FINISHED"]
 
 
 async def test_loss_own_properties_are_not_sent() -> None:
-    events = await stream([said(TextContent("a", additional_properties={"mine": 1}), other=2)])
+    events = await stream([chat_update(TextContent("a", additional_properties={"mine": 1}), other=2)])
     assert not any(e.metadata for e in events)
 
 
@@ -542,7 +553,7 @@ async def test_loss_own_properties_are_not_sent() -> None:
 
 async def test_calls_arrive_in_pieces_and_then_whole() -> None:
     updates = await updates_of(
-        await stream([said(piece("c", '{"a"', "f")), said(FunctionCallContent("c", "f", '{"a":1}'))])
+        await stream([chat_update(piece("c", '{"a"', "f")), chat_update(FunctionCallContent("c", "f", '{"a":1}'))])
     )
     calls = [c for u in updates for c in u.contents]
     assert calls == [
@@ -567,7 +578,7 @@ async def test_a_call_in_chunks_that_its_result_ends_is_the_assistants_and_the_r
 
 async def test_loss_of_several_artefacts_of_one_message_or_call_the_first_is_sent_with_a_notice() -> None:
     notices: list[Notice] = []
-    texts = [said(TextContent("x", additional_properties=signed(value)), message_id="m") for value in "EEF"]
+    texts = [chat_update(TextContent("x", additional_properties=signed(value)), message_id="m") for value in "EEF"]
     calls = [FunctionCallContent("c", "f", "{}", additional_properties=signed(value)) for value in "GH"]
     events = await stream([*texts, *calls], warn=notices.append)
     assert artefacts(events) == [("message", "m", "E", None), ("tool-call", "c", "G", None)]
@@ -654,7 +665,10 @@ async def test_official_and_raw_events_are_read_like_ours() -> None:
         [update] = await updates_of([event])
         assert update.raw_representation == ours
         assert update.text == "hi"
-    assert inner(await stream([OfficialStart(message_id="m"), Official(message_id="m", delta="x")]))[1].delta == "x"  # type: ignore[union-attr]
+    assert (
+        without_boundaries(await stream([OfficialStart(message_id="m"), Official(message_id="m", delta="x")]))[1].delta
+        == "x"
+    )  # type: ignore[union-attr]
     with pytest.raises(DecodeError):
         await updates_of([{"type": "TEXT_MESSAGE_CONTENT"}])
 
@@ -670,12 +684,12 @@ async def test_an_unknown_raw_event_makes_no_update_and_one_notice() -> None:
 
 async def test_every_event_is_given_before_the_next_update_is_asked_for() -> None:
     updates = [
-        said(ReasoningContent("a")),
-        said(TextContent("b")),
-        said(piece("c", '{"', "f")),
-        said(piece("c", 'a":1}')),
-        said(FunctionCallContent("c", "f", '{"a":1}')),
-        said(FunctionResultContent("c", "r"), role="tool"),
+        chat_update(ReasoningContent("a")),
+        chat_update(TextContent("b")),
+        chat_update(piece("c", '{"', "f")),
+        chat_update(piece("c", 'a":1}')),
+        chat_update(FunctionCallContent("c", "f", '{"a":1}')),
+        chat_update(FunctionResultContent("c", "r"), role="tool"),
         CustomEvent(name="x", value=1),
     ]
     log: list[str] = []
@@ -701,7 +715,7 @@ async def test_every_event_is_given_before_the_next_update_is_asked_for() -> Non
 
 
 async def test_every_update_is_given_before_the_next_event_is_asked_for() -> None:
-    events = await stream(["a", said(FunctionCallContent("c", "f", "{}"))])
+    events = await stream(["a", chat_update(FunctionCallContent("c", "f", "{}"))])
     log: list[Any] = []
 
     async def source() -> AsyncIterator[Event]:
@@ -760,7 +774,7 @@ async def test_a_source_that_fails_to_close_does_not_change_how_the_run_ended(ca
             return self
 
         async def __anext__(self) -> ChatUpdate:
-            return said(ErrorContent("quota"))
+            return chat_update(ErrorContent("quota"))
 
         async def aclose(self) -> None:
             raise OSError("already gone")
@@ -776,7 +790,7 @@ def test_the_writer_can_be_driven_by_who_owns_the_run() -> None:
     mapping = UpdateWriter(writer, new_id=lambda: "x")
     assert len(mapping.feed("a")) == 2
     assert [e.type for e in mapping.close()] == ["TEXT_MESSAGE_END"]
-    mapping.feed(said(UsageContent(TokenUsage(input_tokens=1)), InterruptRequestContent("i")))
+    mapping.feed(chat_update(UsageContent(TokenUsage(input_tokens=1)), InterruptRequestContent("i")))
     assert (mapping.usage, [i.id for i in mapping.interrupts], mapping.is_over) == (
         [TokenUsage(input_tokens=1)],
         ["i"],

@@ -298,7 +298,7 @@ def test_what_goes_over_the_wire_can_be_recorded_and_tolerated_things_are_shown(
 # What is shown
 
 
-def shown(*events: Any, width: int = 200) -> str:
+def rendered(*events: Any, width: int = 200) -> str:
     out = StringIO()
     console = Console(file=out, width=width, soft_wrap=True, highlight=False)
     transcript = Transcript(console, console)
@@ -317,14 +317,15 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
     end_a, end_b = (TextMessageEndEvent(message_id=one) for one in "ab")
     lines = "one two\nuno due\n"
     assert (
-        shown(a, delta("a", "one"), b, delta("b", "uno"), delta("a", " two"), end_a, delta("b", " due"), end_b) == lines
+        rendered(a, delta("a", "one"), b, delta("b", "uno"), delta("a", " two"), end_a, delta("b", " due"), end_b)
+        == lines
     )
-    assert shown(a, delta("a", "one"), b, delta("b", "uno due"), end_b, delta("a", " two"), end_a) == lines
+    assert rendered(a, delta("a", "one"), b, delta("b", "uno due"), end_b, delta("a", " two"), end_a) == lines
     c = TextMessageStartEvent(message_id="c")
-    later = shown(a, delta("a", "one two"), b, delta("b", "uno due"), end_b, end_a, c, delta("c", "then"))
+    later = rendered(a, delta("a", "one two"), b, delta("b", "uno due"), end_b, end_a, c, delta("c", "then"))
     assert later == lines + "then\n"
     finish = RUN_FINISHED
-    assert shown(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
+    assert rendered(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
 
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:
@@ -332,28 +333,28 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert harmless(evil) == r"\x1b]0;owned\x07 \x1b[2J \x9b31m \x0d over \x08 ok" + "\ttab\nline"
     assert harmless("\u202etxt.exe\u2066 \u200f\u2028") == r"\u202etxt.exe\u2066 \u200f\u2028"
     assert harmless("\u200d\N{HEBREW LETTER ALEF}") == "\u200d\N{HEBREW LETTER ALEF}"
-    assert "\x1b" not in shown(TextMessageStartEvent(message_id="m"), delta("m", evil))
+    assert "\x1b" not in rendered(TextMessageStartEvent(message_id="m"), delta("m", evil))
     patch = [{"op": "add", "path": "/\x1b[2J", "value": {"\x1b": "\x1b"}}]
-    assert "\x1b" not in shown(StateDeltaEvent(delta=patch))
-    assert "\x1b" not in shown(TextMessageStartEvent(message_id="m"), delta("m", "x", owner="\x1b[2J"))
+    assert "\x1b" not in rendered(StateDeltaEvent(delta=patch))
+    assert "\x1b" not in rendered(TextMessageStartEvent(message_id="m"), delta("m", "x", owner="\x1b[2J"))
 
 
 def test_nothing_that_is_sent_is_taken_for_markup_or_broken_into_lines() -> None:
-    assert shown(delta("m", "[bold]x[/bold] [link=http://x]"), width=10) == "[bold]x[/bold] [link=http://x]\n"
-    assert shown(delta("m", "word " * 40), width=20) == "word " * 40 + "\n"
+    assert rendered(delta("m", "[bold]x[/bold] [link=http://x]"), width=10) == "[bold]x[/bold] [link=http://x]\n"
+    assert rendered(delta("m", "word " * 40), width=20) == "word " * 40 + "\n"
 
 
 def test_every_event_type_can_be_shown() -> None:
     from aguila.stream.chunks import expand_chunks
 
-    assert shown(*expand_chunks(every_event())).count("\n") > 50
-    assert shown(ToolCallEndEvent(tool_call_id="never started")) == "→  \n"
+    assert rendered(*expand_chunks(every_event())).count("\n") > 50
+    assert rendered(ToolCallEndEvent(tool_call_id="never started")) == "→  \n"
 
 
 def test_a_state_that_is_known_is_not_shown_again() -> None:
     empty, full = StateSnapshotEvent(snapshot={}), StateSnapshotEvent(snapshot={"a": 1})
     changed = StateDeltaEvent(delta=[{"op": "remove", "path": "/a"}])
-    assert shown(empty, full, full, changed, full) == 'state {"a":1}\nstate /a removed\nstate {"a":1}\n'
+    assert rendered(empty, full, full, changed, full) == 'state {"a":1}\nstate /a removed\nstate {"a":1}\n'
 
 
 def test_long_values_are_cut() -> None:
@@ -364,7 +365,7 @@ def test_long_values_are_cut() -> None:
 # Answers
 
 
-def asked(schema: Any, *typed: str) -> Any:
+def typed_answer(schema: Any, *typed: str) -> Any:
     answers = iter(typed)
     return ask_for(schema, "", lambda prompt: next(answers))
 
@@ -377,16 +378,16 @@ def test_answers_become_what_the_schema_asks_for() -> None:
         "size": {"enum": ["S", "M"]},
     }
     schema = {"type": "object", "properties": members, "required": ["name"]}
-    assert asked(schema, "42", "7", "y", "M") == {"name": "42", "age": 7, "tall": True, "size": "M"}
-    assert asked(schema, "Ada", "", "no", "") == {"name": "Ada", "tall": False}
-    assert asked(schema, "") is GIVE_UP
-    assert asked({"type": "string"}, "12") == "12"
-    assert asked({"type": "number"}, "1.5") == 1.5
-    assert asked({"type": "number"}, "much") == "much"  # which the client will refuse, saying why
-    assert asked(None, '{"a": 1}') == {"a": 1}
-    assert asked(None, "just words") == "just words"
-    assert asked(None, " ") is GIVE_UP
-    assert asked({"type": "object", "properties": {"deep": {"type": "object"}}}, '{"deep": {}}') == {"deep": {}}
+    assert typed_answer(schema, "42", "7", "y", "M") == {"name": "42", "age": 7, "tall": True, "size": "M"}
+    assert typed_answer(schema, "Ada", "", "no", "") == {"name": "Ada", "tall": False}
+    assert typed_answer(schema, "") is GIVE_UP
+    assert typed_answer({"type": "string"}, "12") == "12"
+    assert typed_answer({"type": "number"}, "1.5") == 1.5
+    assert typed_answer({"type": "number"}, "much") == "much"  # which the client will refuse, saying why
+    assert typed_answer(None, '{"a": 1}') == {"a": 1}
+    assert typed_answer(None, "just words") == "just words"
+    assert typed_answer(None, " ") is GIVE_UP
+    assert typed_answer({"type": "object", "properties": {"deep": {"type": "object"}}}, '{"deep": {}}') == {"deep": {}}
 
 
 def test_the_prompts_say_what_is_wanted() -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 LIMIT = 10
 
 
-def is_told(error):
+def is_closed_error(error):
     return type(error) is TransportFailed and str(error) == "the client was closed"
 
 
@@ -47,7 +47,7 @@ def test_a_silent_stream(twin, transport):
     is_waiting = threading.Event()
     with ScriptedServer(silent_after_a_while(is_waiting)) as server:
         client = transports(twin)[transport](server.url)
-        assert is_told(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
+        assert is_closed_error(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
         assert server.requests[0].closed.wait(LIMIT), "the server was hung up on"
         assert len(server.requests) == 1, "nobody tried to come back"
 
@@ -68,7 +68,7 @@ def test_a_server_that_does_not_answer(twin, transport):
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
-        assert is_told(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
+        assert is_closed_error(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
         thread.join(LIMIT)
 
 
@@ -85,7 +85,7 @@ def test_a_pause_before_coming_back(twin):
 
     with ScriptedServer(cut) as server:
         client = twin.client(server.url, reconnect=Long())
-        assert is_told(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
+        assert is_closed_error(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
 
 
 def test_an_app_in_this_process(twin):
@@ -103,7 +103,7 @@ def test_an_app_in_this_process(twin):
         has_ended.set()
 
     client = twin.over(lambda: ASGITransport(app))
-    assert is_told(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
+    assert is_closed_error(error_while_closing(twin, client, client.thread().run("Hi"), is_waiting))
     assert has_ended.wait(LIMIT)
 
 

@@ -14,7 +14,7 @@ from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
 
-def refused(twin, answer):
+def rejection_of(twin, answer):
     with ScriptedServer(answer) as server, pytest.raises(HTTPRejected) as caught:
         twin.result(twin.client(server.url).thread().run("x"))
     return caught.value
@@ -37,7 +37,7 @@ def refused(twin, answer):
     ],
 )
 def test_a_refusal_of_fastapi_says_what_is_wrong_on_one_line(twin, detail, message):
-    error = refused(twin, Answer([json.dumps({"detail": detail}).encode()], 422, "application/json"))
+    error = rejection_of(twin, Answer([json.dumps({"detail": detail}).encode()], 422, "application/json"))
     assert error.message == message
     assert str(error) == ("HTTP 422: " + message if message else "HTTP 422")
     assert error.body == {"detail": detail}
@@ -57,7 +57,7 @@ def test_a_refusal_of_fastapi_says_what_is_wrong_on_one_line(twin, detail, messa
     ],
 )
 def test_a_redirect_that_is_not_followed_says_where_to_and_why(twin, status, location, message):
-    error = refused(twin, Answer([b""], status, None, {"Location": location}))
+    error = rejection_of(twin, Answer([b""], status, None, {"Location": location}))
     assert error.status == status
     assert message in error.message
     assert "key" not in error.message

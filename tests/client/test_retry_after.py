@@ -13,7 +13,7 @@ from aguila.errors import HTTPRejected, StreamTruncated
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 
 
-def refused(status, after):
+def rejection(status, after):
     body = b'{"error":{"code":"busy","message":"not now"}}'
     return Answer([body], status, "application/json", headers={} if after is None else {"Retry-After": after})
 
@@ -46,7 +46,9 @@ def test_only_a_pause_that_is_short_enough_is_made():
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_run_that_is_refused_for_now_is_asked_for_again_under_the_same_id(twin, status):
-    with ScriptedServer(refused(status, "0"), refused(status, "0"), run_of(*text_message_json("m", "Hello"))) as server:
+    with ScriptedServer(
+        rejection(status, "0"), rejection(status, "0"), run_of(*text_message_json("m", "Hello"))
+    ) as server:
         result = twin.result(twin.client(server.url).thread().run("Hi"))
         assert result.text == "Hello"
         assert len({asked.body for asked in server.requests}) == 1
@@ -55,7 +57,7 @@ def test_a_run_that_is_refused_for_now_is_asked_for_again_under_the_same_id(twin
 
 @pytest.mark.parametrize(("status", "after"), [(503, None), (503, "31"), (429, "later"), (500, "0"), (409, "0")])
 def test_what_does_not_say_when_or_says_too_late_is_a_rejection(twin, status, after):
-    with ScriptedServer(refused(status, after), run_of()) as server:
+    with ScriptedServer(rejection(status, after), run_of()) as server:
         with pytest.raises(HTTPRejected) as caught:
             twin.result(twin.client(server.url).thread().run("Hi"))
         assert caught.value.status == status
@@ -64,14 +66,14 @@ def test_what_does_not_say_when_or_says_too_late_is_a_rejection(twin, status, af
 
 
 def test_the_attempts_are_limited(twin):
-    with ScriptedServer(*[refused(503, "0")] * 9) as server:
+    with ScriptedServer(*[rejection(503, "0")] * 9) as server:
         with pytest.raises(HTTPRejected):
             twin.result(twin.client(server.url, reconnect=Reconnect(attempts=3)).thread().run("Hi"))
         assert len(server.requests) == 4
 
 
 def test_without_reconnecting_a_refusal_is_a_refusal(twin):
-    with ScriptedServer(refused(503, "0"), run_of()) as server:
+    with ScriptedServer(rejection(503, "0"), run_of()) as server:
         with pytest.raises(HTTPRejected):
             twin.result(twin.client(server.url, reconnect=None).thread().run("Hi"))
         assert len(server.requests) == 1
@@ -81,7 +83,7 @@ def test_a_dropped_stream_comes_back_when_it_was_told_to(twin):
     def cut(asked):
         return Answer([frame(run_started_json(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
 
-    with ScriptedServer(cut, refused(503, "0"), refused(404, "0")) as server:
+    with ScriptedServer(cut, rejection(503, "0"), rejection(404, "0")) as server:
         with pytest.raises(StreamTruncated):
             twin.result(twin.client(server.url).thread().run("Hi"))
         assert len(server.requests) == 3

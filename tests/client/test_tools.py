@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from builders import text_message_json, tool_call_json
 from scripted import ScriptedServer, run_of
-from typing_checks import judged, revealed
+from typing_checks import pyright_findings, revealed
 from waiting import DEADLINE
 
 from aguila.chat.tools import FunctionTool, Toolbox
@@ -333,5 +333,7 @@ Client("http://x", tools=[add, later])
 
 def test_a_tool_keeps_the_signature_of_its_function_for_a_type_checker(tmp_path):
     assert revealed(tmp_path, TYPED) == ["str", "(a: int, b: int = 2) -> str", "CoroutineType[Any, Any, bytes]"]
-    wrong = judged(tmp_path, "from aguila.client import tool\n@tool\ndef add(a: int) -> int: return a\nadd('1', 2)\n")
+    wrong = pyright_findings(
+        tmp_path, "from aguila.client import tool\n@tool\ndef add(a: int) -> int: return a\nadd('1', 2)\n"
+    )
     assert [one["severity"] for one in wrong] == ["error"]

@@ -7,16 +7,16 @@ from scripted import Answer, ScriptedServer, frames
 from aguila.errors import RunFailed, StreamTruncated
 
 
-def whole(run, *events, **finish):
+def run_events(run, *events, **finish):
     return [run_started_json(run, "t"), *events, run_finished_json(run, "t", **finish)]
 
 
-OLD = whole("old", *text_message_json("o", "old"), result=0)
+OLD = run_events("old", *text_message_json("o", "old"), result=0)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_replayed_runs_alone_are_no_success(twin, is_cut):
-    answer = Answer([frames([*OLD, *whole("older")])], cut=is_cut)
+    answer = Answer([frames([*OLD, *run_events("older")])], cut=is_cut)
     with ScriptedServer(answer) as server, pytest.raises(StreamTruncated):
         twin.result(twin.client(server.url).thread("t").run("x", run_id="mine"))
 
@@ -34,7 +34,7 @@ def test_a_replayed_run_that_failed_is_not_the_failure_of_the_run_that_was_asked
 
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_the_log_is_asked_for_the_run_that_did_not_come_after_a_replayed_one(twin, is_cut):
-    rest = Answer([frames(whole("mine", *text_message_json("n", "new"), result=1), 15)])
+    rest = Answer([frames(run_events("mine", *text_message_json("n", "new"), result=1), 15)])
     with ScriptedServer(Answer([frames(OLD, 10)], cut=is_cut), rest) as server:
         result = twin.result(twin.client(server.url).thread("t").run("x", run_id="mine"))
         assert (result.run_id, result.text, result.result) == ("mine", "new", 1)
@@ -46,7 +46,7 @@ def test_the_log_is_asked_for_the_run_that_did_not_come_after_a_replayed_one(twi
 def test_a_server_that_names_its_runs_itself_is_tolerated_with_a_notice(twin, first_id, log):
     heard = []
     with ScriptedServer(
-        Answer([frames(whole("theirs", *text_message_json("m", "hi"), result=1), first_id)]), log
+        Answer([frames(run_events("theirs", *text_message_json("m", "hi"), result=1), first_id)]), log
     ) as server:
         thread = twin.client(server.url, warn=heard.append).thread("t")
         result = twin.result(thread.run("x", run_id="mine"))
@@ -72,8 +72,8 @@ def test_a_server_that_names_its_runs_itself_may_fail_them(twin):
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_run_after_the_one_that_was_asked_for_is_passed_over_with_a_notice(twin, is_cut):
     heard = []
-    other = whole("next", *text_message_json("m", "other"), result=2)
-    body = frames([*whole("mine", *text_message_json("o", "ours"), result=1), *(other[:2] if is_cut else other)])
+    other = run_events("next", *text_message_json("m", "other"), result=2)
+    body = frames([*run_events("mine", *text_message_json("o", "ours"), result=1), *(other[:2] if is_cut else other)])
     with ScriptedServer(Answer([body], cut=is_cut)) as server:
         thread = twin.client(server.url, warn=heard.append).thread("t")
         result = twin.result(thread.run("x", run_id="mine"))
@@ -84,6 +84,6 @@ def test_a_run_after_the_one_that_was_asked_for_is_passed_over_with_a_notice(twi
 
 def test_a_late_failure_of_the_run_that_was_asked_for_is_its_failure(twin):
     late = {"type": "RUN_ERROR", "message": "late"}
-    answer = Answer([frames([*OLD, *whole("mine"), late])])
+    answer = Answer([frames([*OLD, *run_events("mine"), late])])
     with ScriptedServer(answer) as server, pytest.raises(RunFailed, match="late"):
         twin.result(twin.client(server.url).thread("t").run("x", run_id="mine"))

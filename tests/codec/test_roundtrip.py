@@ -51,14 +51,14 @@ def as_written(obj: Any) -> Any:
     return obj
 
 
-def same(a: Any, b: Any) -> bool:
+def is_identical(a: Any, b: Any) -> bool:
     """Equality that tells 1 from 1.0 and from True, which ``==`` does not."""
     if isinstance(a, msgspec.Struct):
-        return type(a) is type(b) and all(same(getattr(a, f), getattr(b, f)) for f in a.__struct_fields__)
+        return type(a) is type(b) and all(is_identical(getattr(a, f), getattr(b, f)) for f in a.__struct_fields__)
     if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return isinstance(b, dict) and a.keys() == b.keys() and all(is_identical(a[key], b[key]) for key in a)
     if isinstance(a, list):
-        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+        return isinstance(b, list) and len(a) == len(b) and all(map(is_identical, a, b))
     return type(a) is type(b) and a == b
 
 
@@ -85,7 +85,7 @@ def check(value: Any, wire: Any) -> None:
         for item, written in zip(value, wire, strict=True):
             check(item, written)
     else:
-        assert same(value, wire)
+        assert is_identical(value, wire)
 
 
 @pytest.mark.parametrize("cls", STRUCTS, ids=lambda cls: cls.__name__)
@@ -96,8 +96,8 @@ def test_an_object_reads_back_as_it_was_written(cls: type[msgspec.Struct]) -> No
         data = encode(obj)
         notices: list[Notice] = []
         expected = as_written(obj)
-        assert same(decode(data, cls, strict=True), expected)
-        assert same(decode(data, cls, warn=notices.append), expected)
+        assert is_identical(decode(data, cls, strict=True), expected)
+        assert is_identical(decode(data, cls, warn=notices.append), expected)
         assert notices == []
         assert encode(expected) == data
 
@@ -117,32 +117,34 @@ def test_absent_members_are_not_written_and_required_nulls_are(cls: type[msgspec
 @settings(max_examples=100, deadline=None)
 @given(strategies.events())
 def test_an_event_reads_back_as_an_event(event: Event) -> None:
-    assert same(decode(encode(event)), as_written(event))
-    assert same(decode(encode(event).decode(), strict=True), as_written(event))
+    assert is_identical(decode(encode(event)), as_written(event))
+    assert is_identical(decode(encode(event).decode(), strict=True), as_written(event))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(strategies.events(), max_size=5))
 def test_a_list_of_events_reads_back(events: list[Event]) -> None:
-    assert same(decode(encode(events), list[Event], strict=True), [as_written(event) for event in events])
+    assert is_identical(decode(encode(events), list[Event], strict=True), [as_written(event) for event in events])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(strategies.messages(), max_size=4))
 def test_a_list_of_messages_reads_back(messages: list[Message]) -> None:
-    assert same(decode(encode(messages), list[Message], strict=True), [as_written(message) for message in messages])
+    assert is_identical(
+        decode(encode(messages), list[Message], strict=True), [as_written(message) for message in messages]
+    )
 
 
 @settings(max_examples=100, deadline=None)
 @given(strategies.json_values())
 def test_plain_json_is_written_as_json(value: Any) -> None:
-    assert same(json.loads(encode(value)), value)
+    assert is_identical(json.loads(encode(value)), value)
 
 
 @settings(max_examples=100, deadline=None)
 @given(strategies.events(TextMessageContentEvent, CustomEvent, StateDeltaEvent, surrogates=True))
 def test_half_a_character_survives_the_round_trip(event: Event) -> None:
-    assert same(decode(encode(event), warn=[].append), event)
+    assert is_identical(decode(encode(event), warn=[].append), event)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ NAMES = [path.name for path in sorted((REPOSITORY / "examples").glob("0[1-8]*.py
 HEALTH = {"07_fastapi_auth.py": "/agent/healthz"}
 
 
-def said(events: list[dict[str, Any]]) -> str:
+def valid_text(events: list[dict[str, Any]]) -> str:
     check_valid(events)
     return text_of(events)
 
@@ -69,19 +69,19 @@ def test_the_examples_are_short() -> None:
 
 def test_01_hello(tmp_path: Path) -> None:
     with example("01_hello.py", tmp_path) as server:
-        assert said(server.events(messages=[user_json("m1", "Hi")])) == "Hello, world!"
+        assert valid_text(server.events(messages=[user_json("m1", "Hi")])) == "Hello, world!"
 
 
 def test_02_backend_tools_are_called_together_and_answered(tmp_path: Path) -> None:
     with example("02_backend_tools.py", tmp_path) as server:
         events = server.events(messages=[user_json("m1", "Is it warmer in Lisbon or in Oslo?")])
-        assert said(events) == "It is warmest in Lisbon: 24 degrees."
+        assert valid_text(events) == "It is warmest in Lisbon: 24 degrees."
         assert types(events).index("TOOL_CALL_RESULT") > max(
             place for place, type_ in enumerate(types(events)) if type_ == "TOOL_CALL_START"
         )
         results = [json.loads(event["content"]) for event in events if event["type"] == "TOOL_CALL_RESULT"]
         assert sorted(result["city"] for result in results) == ["Lisbon", "Oslo"]
-        assert "Quito" in said(server.events(run_id="other", messages=[user_json("m1", "And on Mars?")]))
+        assert "Quito" in valid_text(server.events(run_id="other", messages=[user_json("m1", "And on Mars?")]))
 
 
 def test_03_a_frontend_tool_is_left_pending_and_its_answer_used(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_03_a_frontend_tool_is_left_pending_and_its_answer_used(tmp_path: Path) 
         call = {"id": start["toolCallId"], "type": "function", "function": {"name": "pick_time", "arguments": "{}"}}
         messages.append({"id": "m2", "role": "assistant", "toolCalls": [call]})
         messages.append({"id": "m3", "role": "tool", "toolCallId": start["toolCallId"], "content": "19:30"})
-        assert said(server.events(run_id="then", messages=messages, tools=tools)) == "A table at 19:30: booked."
-        assert said(server.events(thread_id="other", messages=messages[:1])) == "When? I cannot show you a clock."
+        assert valid_text(server.events(run_id="then", messages=messages, tools=tools)) == "A table at 19:30: booked."
+        assert valid_text(server.events(thread_id="other", messages=messages[:1])) == "When? I cannot show you a clock."
 
 
 def test_04_changes_of_the_state_go_out_as_patches(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_04_changes_of_the_state_go_out_as_patches(tmp_path: Path) -> None:
         reached = consume(events, state={"todos": [plants]}).state
         assert [todo["title"] for todo in reached["todos"]] == ["water the plants", "buy leeks", "cook soup"]
         assert reached["open"] == 2
-        assert said(server.events(run_id="bare", messages=[user_json("m1", "sleep")])) == "Noted: sleep. "
+        assert valid_text(server.events(run_id="bare", messages=[user_json("m1", "sleep")])) == "Noted: sleep. "
 
 
 def answer(server: Command, run_id: str, last: dict[str, Any], payload: Any, thread_id: str = "thread") -> Any:
@@ -125,11 +125,11 @@ def test_05_input_then_approval_with_edits_pays_once(tmp_path: Path) -> None:
         (interrupt,) = gated[-1]["outcome"]["interrupts"]
         assert interrupt["reason"] == "tool_call"
         edited = {"approved": True, "editedArgs": {"amount": 850, "to": "the landlord"}}
-        assert said(answer(server, "r3", gated[-1], edited)) == "Paid 850 to the landlord: transfer 1."
+        assert valid_text(answer(server, "r3", gated[-1], edited)) == "Paid 850 to the landlord: transfer 1."
 
         asked = server.events(thread_id="other", messages=[user_json("m1", "Pay the rent")])
         gated = answer(server, "r2", asked[-1], {"amount": 900}, "other")
-        assert said(answer(server, "r3", gated[-1], {"approved": False}, "other")) == "I have not paid."
+        assert valid_text(answer(server, "r3", gated[-1], {"approved": False}, "other")) == "I have not paid."
 
 
 def test_05_an_answer_that_does_not_fit_the_schema_is_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_05_an_answer_that_does_not_fit_the_schema_is_refused(tmp_path: Path) ->
         last = server.events(
             run_id="r3", messages=[user_json("m1", "Pay the rent")], resume=[{**entry, "status": "cancelled"}]
         )
-        assert said(last) == "Then I leave it."
+        assert valid_text(last) == "Then I leave it."
 
 
 def test_06_a_run_goes_on_unwatched_is_joined_and_survives_a_restart(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_06_a_run_goes_on_unwatched_is_joined_and_survives_a_restart(tmp_path: P
     with example("06_durable_threads.py", tmp_path) as server:
         assert [one["threadId"] for one in server.get("/threads").json()["threads"]] == ["thread"]
         with server.stream("GET", "/threads/thread/events") as whole:
-            assert said(whole.rest()).endswith(" 11 12")
+            assert valid_text(whole.rest()).endswith(" 11 12")
 
 
 def test_06_a_branch_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_06_a_branch_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
         server.events(run_id="r1", messages=[user_json("m1", "Count to 1")])
         on = server.events(run_id="r2", messages=[user_json("m2", "Count to 1")])
         branch = server.events(run_id="r3", parentRunId="r1", messages=[user_json("m3", "Count to 2")])
-        assert said(on) == "You have asked 2 times here, 2 in all. 1"
-        assert said(branch) == "You have asked 2 times here, 3 in all. 1 2"
+        assert valid_text(on) == "You have asked 2 times here, 2 in all. 1"
+        assert valid_text(branch) == "You have asked 2 times here, 3 in all. 1 2"
         for run, ids in {"r2": ["m1", "m2"], "r3": ["m1", "m3"]}.items():
             messages = server.get(f"/threads/thread?run={run}").json()["messages"]
             assert [one["id"] for one in messages if one["role"] == "user"] == ids
@@ -177,7 +177,7 @@ def test_07_everybody_sees_their_own_threads_only(tmp_path: Path) -> None:
         ada, bob = ({"authorization": f"Bearer {name}-token"} for name in ("ada", "bob"))
         for path in ("/agent", "/agent/"):
             with server.run(path, run_id=f"at {path}", headers=ada, messages=[user_json("m1", "Who am I?")]) as stream:
-                assert said(stream.rest()) == "You are Ada."
+                assert valid_text(stream.rest()) == "You are Ada."
         assert [one["threadId"] for one in server.get("/agent/threads", headers=ada).json()["threads"]] == ["thread"]
         assert server.get("/agent/threads", headers=bob).json()["threads"] == []
         assert server.get("/agent/threads/thread", headers=bob).status_code == 404

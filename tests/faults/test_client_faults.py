@@ -227,10 +227,12 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
             assert stage.worker.get(f"/threads/{thread.id}").status_code == 404, "it said that it never began"
         counts["cut off" if caller.kind == "protobuf" else "nothing came"] += 1
     is_known_whole = error is None or isinstance(error, RunFailed)
-    check_held(stage, caller, thread, is_known_whole=is_known_whole, counts=counts)
+    check_server_agrees(stage, caller, thread, is_known_whole=is_known_whole, counts=counts)
 
 
-def check_held(stage: Stage, caller: Caller, thread: Any, *, is_known_whole: bool, counts: Counter[str]) -> None:
+def check_server_agrees(
+    stage: Stage, caller: Caller, thread: Any, *, is_known_whole: bool, counts: Counter[str]
+) -> None:
     """The server holds what the client does: no event was lost on the way, none counted twice."""
     path = f"/threads/{thread.id}"
     if stage.worker.get(path).status_code == 404:

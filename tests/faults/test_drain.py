@@ -96,7 +96,7 @@ def served(folder: Path) -> AbstractContextManager[Command]:
 
 
 def locked(server: Command, folder: Path) -> AbstractContextManager[None]:
-    return held(folder)
+    return locked_store(folder)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def full(server: Command, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def locked_store(folder: Path) -> Iterator[None]:
     """Another process keeps the file locked."""
     program = """
 import sqlite3, sys
@@ -139,14 +139,14 @@ def unstored(log: str) -> list[str]:
     return [line.rpartition("run=")[2] for line in log.splitlines() if UNSTORED in line]
 
 
-async def says(run: Any) -> Any:
+async def says_again(run: Any) -> Any:
     yield "again"
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Server]:
     """Whoever opens the store next."""
-    with serving(App(says, store=folder / "threads.db", allow_anonymous=True)) as server:
+    with serving(App(says_again, store=folder / "threads.db", allow_anonymous=True)) as server:
         yield server
 
 
@@ -189,7 +189,7 @@ def test_a_store_that_comes_back_in_time_gets_the_end(folder: Path) -> None:
     with plain(folder) as server:
         with server.run(thread_id="waits", run_id="waits") as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
-            with held(folder):
+            with locked_store(folder):
                 server.process.send_signal(signal.SIGTERM)
                 wait_until(lambda: server.get("/healthz").status_code == 503)
         assert unstored(ended(server)) == []
@@ -202,7 +202,7 @@ def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> 
     run_id = "stubborn"
     with uvicorn_of(folder, "patient") as server, server.run(thread_id=run_id, run_id=run_id) as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
-        with held(folder):
+        with locked_store(folder):
             server.process.send_signal(signal.SIGTERM)
             wait_until(lambda: server.get("/healthz").status_code == 503)
             server.process.send_signal(signal.SIGTERM)
@@ -281,7 +281,7 @@ def has_opened(server: subprocess.Popen[bytes]) -> bool:
 def test_told_while_a_locked_store_is_being_opened_it_ends(folder: Path) -> None:
     command = [sys.executable, "-m", "uvicorn", "site_to_stop:quick", "--port", str(free_port())]
     with (
-        held(folder),
+        locked_store(folder),
         subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server,
     ):
         try:
@@ -298,7 +298,7 @@ def test_told_while_the_first_request_opens_the_store_it_begins_no_run(folder: P
     """Without a lifespan nobody would tell the app again, and the server would wait for the run."""
     (folder / "site_to_stop.py").write_text(SITE.replace("store_patience=0.5)", "store_patience=20)", 1))
     with uvicorn_of(folder, "mounted") as server:
-        with held(folder), Background(lambda: server.post("/agent", json=run_input("new", "waits"))) as request:
+        with locked_store(folder), Background(lambda: server.post("/agent", json=run_input("new", "waits"))) as request:
             wait_until(lambda: has_opened(server.process))
             server.process.send_signal(signal.SIGTERM)
             wait_until(lambda: "Shutting down" in server.log)

@@ -17,7 +17,7 @@ from waiting import wait_until
 LEASE = {"lease": 0.5}
 
 
-def asked(worker: Worker, thread_id: str, run_id: str, resume: Any = ..., **props: Any) -> list[dict[str, Any]]:
+def run_ask(worker: Worker, thread_id: str, run_id: str, resume: Any = ..., **props: Any) -> list[dict[str, Any]]:
     with worker.stream("POST", "/", json=act("ask", thread_id, run_id, resume, **props)) as stream:
         assert stream.status == 200, stream.response.read()
         events = stream.rest()
@@ -31,7 +31,7 @@ def answers(events: list[dict[str, Any]], payload: Any) -> list[dict[str, Any]]:
     return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in interrupts]
 
 
-def said(worker: Worker, thread_id: str) -> str:
+def thread_text(worker: Worker, thread_id: str) -> str:
     """Everything that was ever said on a thread."""
     with worker.stream("GET", f"/threads/{thread_id}/events") as stream:
         return text_of(stream.rest())
@@ -51,13 +51,13 @@ def lines(folder: Path, name: str, thread_id: str) -> int:
 def test_a_question_is_answered_after_the_server_was_killed(tmp_path: Path) -> None:
     threads = [f"thread-{number}" for number in range(scaled(3, 20))]
     with workers(tmp_path, app=LEASE) as running:
-        questions = {thread_id: asked(running[0], thread_id, "one") for thread_id in threads}
+        questions = {thread_id: run_ask(running[0], thread_id, "one") for thread_id in threads}
         worker = restarted(tmp_path, running)
         for thread_id, events in questions.items():
-            resumed = asked(worker, thread_id, "two", answers(events, {"ok": 1}))
+            resumed = run_ask(worker, thread_id, "two", answers(events, {"ok": 1}))
             assert (text_of(events), text_of(resumed)) == ("before", "after")
             assert resumed[-1]["outcome"] == {"type": "success"}
-            assert said(worker, thread_id) == "beforeafter"
+            assert thread_text(worker, thread_id) == "beforeafter"
             assert [lines(tmp_path, name, thread_id) for name in ("began", "paid", "answered", "sent")] == [2, 1, 1, 1]
     report("questions answered after a kill", threads=len(threads), kills=len(running) - 1)
     assert len(running) == 2
@@ -65,18 +65,18 @@ def test_a_question_is_answered_after_the_server_was_killed(tmp_path: Path) -> N
 
 def test_a_question_that_was_changed_meanwhile_is_asked_again(tmp_path: Path) -> None:
     with workers(tmp_path, app=LEASE) as running:
-        first = asked(running[0], "thread", "one")
+        first = run_ask(running[0], "thread", "one")
         worker = restarted(tmp_path, running)
         (tmp_path / "question").write_text("Send it to everybody?")
-        second = asked(worker, "thread", "two", answers(first, {"ok": 1}))
+        second = run_ask(worker, "thread", "two", answers(first, {"ok": 1}))
         (old,), (new,) = (events[-1]["outcome"]["interrupts"] for events in (first, second))
         assert (old["message"], new["message"]) == ("Send it?", "Send it to everybody?")
         assert old["id"] != new["id"]
         assert (text_of(second), lines(tmp_path, "answered", "thread")) == ("", 0)
         worker = restarted(tmp_path, running)
-        third = asked(worker, "thread", "three", answers(second, {"ok": 2}))
+        third = run_ask(worker, "thread", "three", answers(second, {"ok": 2}))
         assert text_of(third) == "after"
-        assert said(worker, "thread") == "beforeafter"
+        assert thread_text(worker, "thread") == "beforeafter"
         assert Effects(tmp_path, "answered").lines() == ['thread three {"ok": 2}']
         assert [lines(tmp_path, name, "thread") for name in ("began", "paid", "sent")] == [3, 1, 1]
 
@@ -95,7 +95,7 @@ def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> Non
     is_used = place == "after it was used"
     with workers(tmp_path, app=LEASE) as running:
         valve.open_to(1)
-        first = asked(running[0], "thread", "one", valve=valve.name)
+        first = run_ask(running[0], "thread", "one", valve=valve.name)
         resume = answers(first, {"ok": 1})
         if not is_used:
             (tmp_path / "valve").write_bytes(b"")  # the second call stops in front of the question
@@ -109,9 +109,9 @@ def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> Non
             assert still_open == []
         else:
             assert still_open == [resume[0]["interruptId"]]
-        third = asked(worker, "thread", "three", resume, valve=valve.name)
+        third = run_ask(worker, "thread", "three", resume, valve=valve.name)
         assert text_of(third) == "after"
-        assert said(worker, "thread") == "beforeafter"
+        assert thread_text(worker, "thread") == "beforeafter"
         assert [lines(tmp_path, name, "thread") for name in ("began", "paid", "answered", "sent")] == [
             3,
             1,

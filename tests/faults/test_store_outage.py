@@ -57,21 +57,21 @@ class NoRoom:
         resource.prlimit(self._pid, resource.RLIMIT_FSIZE, self._before)
 
 
-def refused(worker: Worker, thread_id: str) -> None:
+def assert_refused(worker: Worker, thread_id: str) -> None:
     answer = worker.post("/", json=act("talk", thread_id, count=1))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert answer.headers["retry-after"] == "1"
     assert worker.get("/healthz").status_code == 503
 
 
-def works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> None:
+def assert_works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> None:
     with worker.stream("POST", "/", json=act("talk", thread_id, run_id, count=3)) as stream:
         assert stream.status == 200, stream.response.read()
         assert stream.rest()[-1]["outcome"] == {"type": "success"}
     assert worker.get("/healthz").status_code == 200
 
 
-def closed_with_what_was_told(worker: Worker, viewer: Viewer) -> int:
+def check_log_of_viewer(worker: Worker, viewer: Viewer) -> int:
     """The log goes on where the viewer was cut off, with the RUN_ERROR it was told; gives how long it is."""
     wait_until(lambda: worker.status_of(viewer.thread_id, "run") == "error", PATIENCE)
     log = worker.frames(viewer.thread_id)
@@ -86,7 +86,9 @@ def closed_with_what_was_told(worker: Worker, viewer: Viewer) -> int:
     return len(log)
 
 
-async def told_of(worker: Worker, other: Worker, outage: Any, number: int, during: Callable[[], None]) -> list[Viewer]:
+async def run_through_outage(
+    worker: Worker, other: Worker, outage: Any, number: int, during: Callable[[], None]
+) -> list[Viewer]:
     """Runs with a viewer each, an outage in the middle until all of them have been told."""
     viewers = [Viewer(f"thread-{number}-{index}") for index in range(RUNS)]
     tasks: list[asyncio.Task[Any]] = []
@@ -115,17 +117,17 @@ async def test_a_file_that_cannot_be_written_ends_the_runs_and_not_the_server(tm
     rounds = scaled(1, 6)
     counts: Counter[str] = Counter()
     with workers(tmp_path, 2, store={"busy_seconds": 0.3}) as (worker, other):
-        works(worker, "before")
+        assert_works(worker, "before")
         for number in range(rounds):
             broken = outage(worker)
             viewers = await within_deadline(
-                told_of(worker, other, broken, number, partial(refused, worker, f"refused-{number}"))
+                run_through_outage(worker, other, broken, number, partial(assert_refused, worker, f"refused-{number}"))
             )
             for viewer in viewers:
-                counts["events"] += closed_with_what_was_told(worker, viewer)
+                counts["events"] += check_log_of_viewer(worker, viewer)
                 counts["ended"] += 1
-                works(worker, viewer.thread_id)
-            works(worker, f"refused-{number}", "run")
+                assert_works(worker, viewer.thread_id)
+            assert_works(worker, f"refused-{number}", "run")
             counts["outages"] += 1
     report("outages of the store", kind=outage.__name__, **counts)
     assert (counts["outages"], counts["ended"]) == (rounds, rounds * RUNS)
@@ -152,10 +154,10 @@ async def test_a_full_disk_ends_the_run_and_not_the_server(tmp_path: Path) -> No
             # What is there can still be read, and room can be made.
             assert worker.frames(old)[-1][1].startswith(b'{"type":"RUN_FINISHED"')
             assert worker.delete(f"/threads/{old}").status_code == 204
-            closed_with_what_was_told(worker, viewer)
-            works(worker, full)
+            check_log_of_viewer(worker, viewer)
+            assert_works(worker, full)
             assert worker.delete(f"/threads/{full}").status_code == 204
-            works(worker, f"next-{number}")
+            assert_works(worker, f"next-{number}")
             counts["filled"] += 1
         assert (tmp_path / "threads.db").stat().st_size <= 4 * MIB
     report("full disks", **counts)

@@ -67,11 +67,11 @@ def succeeded(seen: Seen | None, words: str | None = None) -> Seen:
     need(seen["failed"] is None and seen["error"] is None, f"the run failed: {seen['failed'] or seen['error']}")
     need(seen["finished"] is not None, "the run did not finish")
     if words is not None:
-        need(last_words(seen) == words, f"the client has {last_words(seen)!r} instead of {words!r}")
+        need(last_content(seen) == words, f"the client has {last_content(seen)!r} instead of {words!r}")
     return seen
 
 
-def last_words(seen: Seen) -> Any:
+def last_content(seen: Seen) -> Any:
     """Return the content of the last message."""
     return seen["messages"][-1].get("content") if seen["messages"] else None
 
@@ -90,7 +90,7 @@ TEXT = "An agent writes text through its run, piece by piece, and everybody who 
 
 
 def check_help(seen: Seen) -> Iterator[str]:
-    need("- frontend: " in last_words(succeeded(seen)), "the list is not complete")
+    need("- frontend: " in last_content(succeeded(seen)), "the list is not complete")
     yield from ()
 
 
@@ -167,7 +167,7 @@ def check_generative(seen: Seen) -> Iterator[str]:
 def check_error(seen: Seen) -> Iterator[str]:
     need(seen["error"] is not None, f"the page was not told: {seen['thrown'] or seen['failed']}")
     need(seen["error"]["message"].startswith("The agent failed. Reference: "), f"the page was told {seen['error']}")
-    need(last_words(seen) == "I am about to fail.", "the text is gone")
+    need(last_content(seen) == "I am about to fail.", "the text is gone")
     yield from ()
 
 
@@ -214,9 +214,9 @@ def check_approval(seen: Seen) -> Iterator[str]:
 
 def check_cancel(seen: Seen) -> Iterator[str]:
     cancelled = succeeded(seen["cancelled"])
-    need(last_words(cancelled).startswith("1 2 3"), "the text is gone")
+    need(last_content(cancelled).startswith("1 2 3"), "the text is gone")
     connected = succeeded(seen["connected"])
-    need(last_words(connected) == last_words(cancelled), f"another page shows {last_words(connected)!r}")
+    need(last_content(connected) == last_content(cancelled), f"another page shows {last_content(connected)!r}")
     succeeded(seen["then"], TEXT)
     outcomes = {(one["finished"].get("outcome") or {}).get("type") for one in (cancelled, connected)}
     if outcomes != {"cancelled"}:
@@ -245,7 +245,9 @@ def check_connect(seen: Seen) -> Iterator[str]:
 
 def check_connect_while_running(seen: Seen) -> Iterator[str]:
     watched, joined = succeeded(seen["watched"]), succeeded(seen["joined"])
-    need(last_words(joined) == last_words(watched), f"{last_words(joined)!r} instead of {last_words(watched)!r}")
+    need(
+        last_content(joined) == last_content(watched), f"{last_content(joined)!r} instead of {last_content(watched)!r}"
+    )
     yield from ()
 
 

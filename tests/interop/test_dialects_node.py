@@ -17,7 +17,7 @@ from aguila.protocol import Event
 PUBLISHED = ["0.0.35", "0.0.40", "0.0.45", "0.0.47", "0.0.50", "0.0.53", "0.0.57", "0.0.59", "1.0.0"]
 
 
-def judged(documents: dict[str, list[Any]]) -> dict[str, list[str | None]]:
+def refusals(documents: dict[str, list[Any]]) -> dict[str, list[str | None]]:
     """Ask versions of the client about events: for each event None, or why it was refused."""
     asked = [{"generation": generation, "events": events} for generation, events in documents.items()]
     answers = json.loads(run_node("judge.mjs", json.dumps(asked), folder=CLIENTS))
@@ -65,7 +65,7 @@ def test_every_generation_accepts_every_event_of_its_dialect() -> None:
     by_name = {dialect.name: dialect for dialect in GENERATIONS.values()}
     by_name["1.0.0"] = by_name["1.0"]
     written = {generation: translated(by_name[generation], events) for generation in PUBLISHED}
-    verdicts = judged(written)
+    verdicts = refusals(written)
     refused = {
         generation: [(event, why) for event, why in zip(written[generation], verdicts[generation], strict=True) if why]
         for generation in PUBLISHED
@@ -81,7 +81,7 @@ def test_every_generation_accepts_every_event_of_its_dialect() -> None:
 )
 def test_an_undeclared_client_from_0_0_53_on_accepts_every_event(dialect: Dialect, generations: list[str]) -> None:
     written = translated(dialect, vectors())
-    for generation, verdict in judged(dict.fromkeys(generations, written)).items():
+    for generation, verdict in refusals(dict.fromkeys(generations, written)).items():
         refused = [(event, why) for event, why in zip(written, verdict, strict=True) if why is not None]
         assert refused == [], generation
 
@@ -120,7 +120,7 @@ RULES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def test_each_rule_of_the_table_is_there_because_a_generation_refuses_the_event() -> None:
-    verdicts = judged({generation: [event for event, _ in RULES.values()] for generation in PUBLISHED})
+    verdicts = refusals({generation: [event for event, _ in RULES.values()] for generation in PUBLISHED})
     refusing = {
         name: [generation for generation in PUBLISHED if verdicts[generation][at] is not None]
         for at, name in enumerate(RULES)

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:FUNCTION_CALL is not a valid FinishReason:UserWarning"),
 ]
 
-Told = list[dict[str, Any]]
+Turns = list[dict[str, Any]]
 
 
 def weather(city: str) -> str:
@@ -35,8 +35,8 @@ def pay(amount: float) -> str:
 
 
 @pytest.fixture(scope="module")
-def all_told() -> tuple[dict[str, dict[str, Told]], dict[str, list[Json]]]:
-    """What the client was told by each provider's agent, and what arrived at the model."""
+def all_turns() -> tuple[dict[str, dict[str, Turns]], dict[str, list[Json]]]:
+    """What the client was turns by each provider's agent, and what arrived at the model."""
     with ExitStack() as stack:
         mock = stack.enter_context(aimock(turn_fixtures()))
         models = {name: stack.enter_context(Relay(mock)) for name in PROVIDERS}
@@ -44,8 +44,8 @@ def all_told() -> tuple[dict[str, dict[str, Told]], dict[str, list[Json]]]:
             name: agent_for(name, models[name].url, tools=[weather, pay], instructions="Be brief.") for name in models
         }
         urls = {name: stack.enter_context(serving(App(agent))).url for name, agent in made.items()}
-        told = json.loads(run_node("providers.mjs", json.dumps({"urls": urls})))
-        return told, {name: model.requests for name, model in models.items()}
+        turns = json.loads(run_node("providers.mjs", json.dumps({"urls": urls})))
+        return turns, {name: model.requests for name, model in models.items()}
 
 
 @pytest.fixture(params=PROVIDERS)
@@ -54,23 +54,23 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def told(provider: str, all_told: Any) -> dict[str, Told]:
-    return all_told[0][provider]
+def turns(provider: str, all_turns: Any) -> dict[str, Turns]:
+    return all_turns[0][provider]
 
 
 @pytest.fixture
-def arrived(provider: str, all_told: Any) -> list[list[Json]]:
+def arrived(provider: str, all_turns: Any) -> list[list[Json]]:
     """The conversation in each request that arrived at the model."""
     member = {"openai responses": "input", "gemini": "contents"}.get(provider, "messages")
-    return [[one for one in request[member] if one.get("role") != "system"] for request in all_told[1][provider]]
+    return [[one for one in request[member] if one.get("role") != "system"] for request in all_turns[1][provider]]
 
 
 def contents(messages: list[dict[str, Any]], role: str) -> list[Any]:
     return [message.get("content") for message in messages if message["role"] == role]
 
 
-def test_tools_are_run_and_the_next_turn_goes_on(told: dict[str, Told]) -> None:
-    first, second = told["tools"]
+def test_tools_are_run_and_the_next_turn_goes_on(turns: dict[str, Turns]) -> None:
+    first, second = turns["tools"]
     assert sorted(contents(first["messages"], "tool")) == ["Oslo: 3 degrees", "Rome: 3 degrees"]
     (caller,) = [message for message in first["messages"] if message.get("toolCalls")]
     assert len(caller["toolCalls"]) == 2  # parallel calls stay one message
@@ -79,8 +79,8 @@ def test_tools_are_run_and_the_next_turn_goes_on(told: dict[str, Told]) -> None:
     assert second["outcome"] == {"type": "success"}
 
 
-def test_an_approval_is_asked_for_answered_and_carried_out(told: dict[str, Told]) -> None:
-    first, second = told["approval"]
+def test_an_approval_is_asked_for_answered_and_carried_out(turns: dict[str, Turns]) -> None:
+    first, second = turns["approval"]
     assert first["outcome"]["type"] == "interrupt"
     assert contents(first["messages"], "tool") == []
     assert contents(second["messages"], "tool") == ["paid 900"]
@@ -88,8 +88,8 @@ def test_an_approval_is_asked_for_answered_and_carried_out(told: dict[str, Told]
     assert len([message for message in second["messages"] if message.get("toolCalls")]) == 1
 
 
-def test_a_front_end_tool_is_left_to_the_client(told: dict[str, Told]) -> None:
-    first, second = told["frontend"]
+def test_a_front_end_tool_is_left_to_the_client(turns: dict[str, Turns]) -> None:
+    first, second = turns["frontend"]
     assert first["outcome"]["type"] == "success"
     assert len(first["outcome"]["pendingToolCallIds"]) == 1
     assert second["messages"][-1]["content"] == "That is done."
@@ -112,8 +112,8 @@ def images(provider: str, message: Json) -> list[tuple[str, bytes]]:
     return found
 
 
-def test_an_image_arrives(provider: str, told: dict[str, Told], arrived: list[list[Json]]) -> None:
-    (only,) = told["images"]
+def test_an_image_arrives(provider: str, turns: dict[str, Turns], arrived: list[list[Json]]) -> None:
+    (only,) = turns["images"]
     assert only["messages"][-1]["content"] == "A single blue pixel."
     (asked,) = [conversation for conversation in arrived if '"look"' in json.dumps(conversation[-1])]
     [(media_type, data)] = images(provider, asked[-1])
@@ -122,8 +122,8 @@ def test_an_image_arrives(provider: str, told: dict[str, Told], arrived: list[li
     assert data == base64.b64decode(part["source"]["value"])
 
 
-def test_reasoning_is_kept_and_sent_again(provider: str, told: dict[str, Told], arrived: list[list[Json]]) -> None:
-    first, second = told["reasoning"]
+def test_reasoning_is_kept_and_sent_again(provider: str, turns: dict[str, Turns], arrived: list[list[Json]]) -> None:
+    first, second = turns["reasoning"]
     assert contents(first["messages"], "reasoning") == ["Let me think."]
     assert second["error"] is None
     assert second["messages"][-1]["content"] == "Hi there, friend!"

@@ -30,7 +30,7 @@ def played(request: pytest.FixtureRequest) -> tuple[dict[str, Any], PerThread]:
         return json.loads(run_node("retrying.mjs", json.dumps({"url": server.url}))), agent
 
 
-def words(turn: dict[str, Any]) -> list[Any]:
+def contents(turn: dict[str, Any]) -> list[Any]:
     return [
         one["content"] for one in turn["messages"] if one["role"] in ("user", "assistant", "tool") and "content" in one
     ]
@@ -41,13 +41,13 @@ def test_the_client_keeps_the_question_when_the_run_fails(played: Any) -> None:
         assert (asked["ended"], failed["ended"]) == ("interrupt", "error agent_error")
         assert len(asked["pending"]) == 1
         assert failed["pending"] == asked["pending"]
-        assert words(failed) == ["Go", "Go: that ", "paid"]
+        assert contents(failed) == ["Go", "Go: that ", "paid"]
 
 
 def test_the_same_answer_gets_it_on_and_nothing_is_there_twice(played: Any) -> None:
     _, _, then, last = played[0]["answers"]["the same answer"]
     assert (then["ended"], then["pending"], then["state"]) == ("success", [], {"paid": True})
-    assert words(then) == ["Go", "Go: that is done.", "paid"]
+    assert contents(then) == ["Go", "Go: that is done.", "paid"]
     assert [one["content"] for one in then["messages"] if one["role"] == "reasoning"] == ["And now?"]
     assert last["ended"] == "interrupt"  # an ordinary run, which asks anew
     assert played[1].agents["the same answer"].paid == [5]

@@ -30,7 +30,7 @@ def parts(shown: dict[str, Any], type_: str) -> list[dict[str, Any]]:
     return [part for message in shown["messages"] for part in message["parts"] if part["type"] == type_]
 
 
-def last_words(shown: dict[str, Any]) -> str:
+def last_text(shown: dict[str, Any]) -> str:
     return parts(shown, "text")[-1]["content"]
 
 
@@ -43,7 +43,7 @@ def test_text_state_steps_activities_and_subagents_are_shown_as_text(answers: di
         ("subagents", "My team has spoken."),
         ("generative", "Three ways to say what to draw."),
     ):
-        assert last_words(answers[feature]) == words
+        assert last_text(answers[feature]) == words
         assert answers[feature]["status"] == "ready"
         assert answers[feature]["errors"] == []
     assert [part["content"] for part in parts(answers["subagents"], "text")[1:3]] == [
@@ -58,13 +58,13 @@ def test_tool_calls_have_arguments_and_results(answers: dict[str, Any]) -> None:
         ("Lisbon", 24, "complete"),
         ("Oslo", 11, "complete"),
     }
-    assert last_words(answers["tools"]) == "It is 24 degrees in Lisbon and 11 in Oslo."
+    assert last_text(answers["tools"]) == "It is 24 degrees in Lisbon and 11 in Oslo."
 
 
 def test_reasoning_is_a_thinking_part_with_its_signature(answers: dict[str, Any]) -> None:
     (thought,) = parts(answers["reasoning"], "thinking")
     assert (thought["content"], thought["signature"]) == ("Six times seven: six sevens are forty-two.", "c2VhbGVk")
-    assert last_words(answers["reasoning"]) == "The answer is 42."
+    assert last_text(answers["reasoning"]) == "The answer is 42."
 
 
 def test_images_arrive_and_come_back(answers: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def test_images_arrive_and_come_back(answers: dict[str, Any]) -> None:
     assert call["state"] == "complete"
     assert [part["type"] for part in call["output"]] == ["text", "image"]
     assert answers["after image"]["errors"] == []  # the client has sent what it made of it
-    assert last_words(answers["after image"]).startswith("An agent writes")
+    assert last_text(answers["after image"]).startswith("An agent writes")
 
 
 def test_a_failed_run_is_an_error(answers: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_a_failed_run_is_an_error(answers: dict[str, Any]) -> None:
 def test_a_client_tool_runs_once_and_its_result_goes_back(answers: dict[str, Any], name: str) -> None:
     shown = answers[name]
     assert shown["calls"] == [{"hint": "demo"}]
-    assert last_words(shown) == 'Your front end answered: {"colour":"green"}'
+    assert last_text(shown) == 'Your front end answered: {"colour":"green"}'
     assert shown["errors"] == []
     if name.endswith("cut"):
         assert shown["seen"][1] is not None  # it did come back with a cursor
@@ -98,7 +98,7 @@ def test_a_question_is_answered_or_cancelled(answers: dict[str, Any]) -> None:
     ):
         (interrupt,) = answers[name]["asked"]["interrupts"]
         assert (interrupt["message"], interrupt["canResolve"]) == ("Which colour shall it have?", True)
-        assert last_words(answers[name]["answered"]) == words
+        assert last_text(answers[name]["answered"]) == words
         assert answers[name]["answered"]["errors"] == []
 
 
@@ -107,7 +107,7 @@ def test_a_call_is_approved_with_edited_arguments(answers: dict[str, Any]) -> No
     assert interrupt["canResolve"] is True
     (call,) = parts(answers["approval"]["answered"], "tool-call")
     assert call["output"] == {"sent": True, "to": "bob@example.com", "subject": "Owls"}
-    assert last_words(answers["approval"]["answered"]) == "Sent to bob@example.com."
+    assert last_text(answers["approval"]["answered"]) == "Sent to bob@example.com."
 
 
 def test_the_thread_keeps_its_own_messages_however_the_client_sends_them_back(answers: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def test_another_tab_shows_the_same_messages_and_can_answer(answers: dict[str, A
     for type_ in ("text", "tool-call"):
         assert parts(hydrated, type_) == parts(before, type_)
     assert hydrated["interrupts"] == before["interrupts"]
-    assert last_words(answered) == "It will be pink."
+    assert last_text(answered) == "It will be pink."
     newest, both = answers["pages"]["newest"], answers["pages"]["both"]
     assert len(newest) == 1
     assert both[1:] == newest
@@ -143,10 +143,10 @@ def test_another_tab_shows_the_same_messages_and_can_answer(answers: dict[str, A
 
 def test_a_run_that_is_on_is_joined_and_followed_to_its_end(answers: dict[str, Any]) -> None:
     found = answers["join"]
-    assert last_words(found["joined"]).startswith("1 2 3 4 5 6 7")
+    assert last_text(found["joined"]).startswith("1 2 3 4 5 6 7")
     assert found["cancelled"] == 202
     assert [one["id"] for one in found["second"]["messages"]] == [one["id"] for one in found["first"]["messages"]]
-    assert last_words(found["second"]) == last_words(found["first"])
+    assert last_text(found["second"]) == last_text(found["first"])
     assert found["second"]["errors"] == []
 
 

@@ -124,7 +124,7 @@ class Player:
                 await asyncio.create_task(job())
 
 
-def shown(thread: Thread) -> dict[str, Any]:
+def visible_conversation(thread: Thread) -> dict[str, Any]:
     """What a user has seen, in no order: branches may speak in any."""
     conversation = thread.conversation
     calls: dict[str, str] = {}
@@ -200,4 +200,4 @@ async def test_a_chain_of_runs_shows_what_one_that_knew_the_answers_would(
 ) -> None:
     thread = Thread()
     await thread.run(Player(program, [0], knows=True))
-    assert shown(await answered(program, pauses, groups, suspends)) == shown(thread)
+    assert visible_conversation(await answered(program, pauses, groups, suspends)) == visible_conversation(thread)

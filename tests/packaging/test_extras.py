@@ -67,7 +67,7 @@ def installed(wheel: Path, extra: str, home: Path) -> Path:
     return python
 
 
-def said(python: Path, code: str) -> str:
+def output_of(python: Path, code: str) -> str:
     done = subprocess.run([python, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -85,15 +85,15 @@ def demo(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comm
 
 
 def test_with_server_an_app_answers(wheel: Path, tmp_path: Path) -> None:
-    assert said(installed(wheel, "server", tmp_path), AN_APP) == "Hello"
+    assert output_of(installed(wheel, "server", tmp_path), AN_APP) == "Hello"
 
 
 def test_with_cli_the_demo_is_served_and_client_calls_it(wheel: Path, demo: Command, tmp_path: Path) -> None:
-    assert said(installed(wheel, "client", tmp_path), A_CALL.format(url=demo.url)) == "False success"
+    assert output_of(installed(wheel, "client", tmp_path), A_CALL.format(url=demo.url)) == "False success"
 
 
 def test_with_aiohttp_the_demo_is_called(wheel: Path, demo: Command, tmp_path: Path) -> None:
-    assert said(installed(wheel, "aiohttp", tmp_path), A_CALL_OVER_AIOHTTP.format(url=demo.url)) == "success"
+    assert output_of(installed(wheel, "aiohttp", tmp_path), A_CALL_OVER_AIOHTTP.format(url=demo.url)) == "success"
 
 
 def test_without_protobuf_who_asks_for_it_gets_sse_pb2(demo: Command) -> None:

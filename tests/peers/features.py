@@ -74,7 +74,7 @@ class Trial:
         try:
             result = await thread.run("text")
         except AguilaError as error:
-            self.remark(f"the next run on the thread fails: {said(error)}")
+            self.remark(f"the next run on the thread fails: {error_text(error)}")
         else:
             if result.text != "".join(script.TEXT):
                 self.remark(f"the next run on the thread says {result.text!r}")
@@ -112,7 +112,7 @@ class Trial:
         self.remark(f"tolerated: {notice}")
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""One server for all tests of providers: starting and stopping one takes longer than most of them."""
+"""One server for all tests of providers: starting one takes longer than most of these tests."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from aguila import App
 Json = dict[str, Any]
 
 
-class Desk:
-    """A thread of the server, with an agent of its own."""
+class ServedThread:
+    """A thread of the shared server, with an agent of its own."""
 
     def __init__(self, server: Server, thread_id: str) -> None:
         self.server = server
         self.thread_id = thread_id
 
     def events(self, **members: Any) -> list[Json]:
-        """All events of a run, which are a legal stream."""
+        """Start a run and return its events, verified."""
         events = self.server.events(thread_id=self.thread_id, **members)
         check_valid(events)
         return events
 
-    def said(self, text: str, **members: Any) -> list[Json]:
-        """All events of a run in which the user says something."""
+    def send(self, text: str, **members: Any) -> list[Json]:
+        """Start a run with a user message and return its events."""
         return self.events(messages=[{"id": "m1", "role": "user", "content": text}], **members)
 
 
 @pytest.fixture(scope="session")
-def switchboard() -> Iterator[tuple[Server, dict[str, Any]]]:
+def shared_server() -> Iterator[tuple[Server, dict[str, Any]]]:
     agents: dict[str, Any] = {}
 
     async def agent(run: Any) -> None:
-        run.agent = agents[run.thread_id]  # nobody else will ask
+        run.agent = agents[run.thread_id]
         await run.agent(run)
 
     with serving(App(agent)) as server:
@@ -46,21 +46,21 @@ def switchboard() -> Iterator[tuple[Server, dict[str, Any]]]:
 
 
 @pytest.fixture
-def desk_for(switchboard: tuple[Server, dict[str, Any]]) -> Callable[[Any], Desk]:
-    """A thread that an agent answers in."""
-    server, agents = switchboard
+def thread_for(shared_server: tuple[Server, dict[str, Any]]) -> Callable[[Any], ServedThread]:
+    """Open a thread for an agent."""
+    server, agents = shared_server
 
-    def open_desk(agent: Any) -> Desk:
+    def open_thread(agent: Any) -> ServedThread:
         thread_id = f"thread-{len(agents)}"
         agents[thread_id] = agent
-        return Desk(server, thread_id)
+        return ServedThread(server, thread_id)
 
-    return open_desk
+    return open_thread
 
 
 @pytest.fixture
 def modelled() -> Iterator[Callable[..., tuple[Any, Recorded]]]:
-    """Starts a model server that answers with these turns; gives an agent of a provider in front of it."""
+    """Start a model server with these answers; return an agent that uses it."""
     with ExitStack() as stack:
 
         def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Any, Recorded]:
@@ -73,12 +73,12 @@ def modelled() -> Iterator[Callable[..., tuple[Any, Recorded]]]:
 
 @pytest.fixture
 def answering(
-    desk_for: Callable[[Any], Desk], modelled: Callable[..., tuple[Any, Recorded]]
-) -> Callable[..., tuple[Desk, Recorded]]:
-    """Starts a model server and an agent, and gives a thread that the agent answers in."""
+    thread_for: Callable[[Any], ServedThread], modelled: Callable[..., tuple[Any, Recorded]]
+) -> Callable[..., tuple[ServedThread, Recorded]]:
+    """Start a model server and an agent; return a thread with that agent."""
 
-    def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[Desk, Recorded]:
+    def start(provider: str, /, *answers: Json | Answer, **options: Any) -> tuple[ServedThread, Recorded]:
         agent, recorded = modelled(provider, *answers, **options)
-        return desk_for(agent), recorded
+        return thread_for(agent), recorded
 
     return start

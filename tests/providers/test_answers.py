@@ -71,9 +71,9 @@ def test_a_tool_with_the_run_is_not_called_again_when_a_question_is_answered(
 
     calls = [("c1", "mail", {"to": "bob"}), ("c2", "pay", {"amount": 1})]
     asked = [{"calls": calls}] if rounds == 1 else [{"calls": [call]} for call in calls]
-    desk, recorded = answering(provider, *asked, {"text": "Done."}, tools=[mail, pay])
-    first = desk.said("Hi", state={"kept": 1})
-    second = resumed(desk, first)
+    thread, recorded = answering(provider, *asked, {"text": "Done."}, tools=[mail, pay])
+    first = thread.send("Hi", state={"kept": 1})
+    second = resumed(thread, first)
     assert sent == ["bob"]
     assert text_of(second) == "Done."
     assert "sent #1" in json.dumps(recorded.requests[-1])
@@ -99,10 +99,10 @@ def test_tools_that_ask_one_after_another_are_asked_each_question_once(answering
         return "second done"
 
     rounds = [{"calls": [("c1", "first", {})]}, {"calls": [("c2", "second", {})]}, {"text": "Done."}]
-    desk, recorded = answering("openai chat", *rounds, tools=[first, second])
-    one = desk.said("Hi")
-    two = resumed(desk, one, "r2", "a")
-    three = resumed(desk, two, "r3", "b")
+    thread, recorded = answering("openai chat", *rounds, tools=[first, second])
+    one = thread.send("Hi")
+    two = resumed(thread, one, "r2", "a")
+    three = resumed(thread, two, "r3", "b")
     assert done == ["first a", "second b"]
     assert text_of(three).endswith("Done.")
     assert len(recorded.requests) == 3
@@ -126,8 +126,8 @@ def test_a_tool_that_raises_what_ends_a_process_has_failed(
         raise error
 
     made = tool(name="boom")(boom if is_async else plain)
-    desk, _ = answering("openai chat", {"calls": [("c1", "boom", {})]}, {"text": "Done."}, tools=[made])
-    events = desk.said("Hi")
+    thread, _ = answering("openai chat", {"calls": [("c1", "boom", {})]}, {"text": "Done."}, tools=[made])
+    events = thread.send("Hi")
     assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["The tool failed."]
     assert text_of(events) == "Done."
 
@@ -144,8 +144,8 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
         return f"\ud800 {text}"
 
     calls = [("c1", "cut", {"text": "\ud83d"})]
-    desk, recorded = answering(provider, {"calls": calls}, {"text": "Done."}, tools=[cut], instructions="Be \ud83d")
-    events = desk.said("x\ud83d y\ud83d\ude00")
+    thread, recorded = answering(provider, {"calls": calls}, {"text": "Done."}, tools=[cut], instructions="Be \ud83d")
+    events = thread.send("x\ud83d y\ud83d\ude00")
     assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["\ud800 \ud83d"]
     assert text_of(events) == "Done."
     sent = json.dumps(recorded.requests[-1], ensure_ascii=False)
@@ -158,19 +158,19 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_an_answer_with_nothing_in_it_is_told(answering: Start, provider: str) -> None:
-    desk, _ = answering(provider, {"text": ""})
-    events = desk.said("Hi")
+    thread, _ = answering(provider, {"text": ""})
+    events = thread.send("Hi")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["empty"]
     assert events[-1]["outcome"] == {"type": "success"}
 
 
-def test_no_key_is_a_matter_of_credentials(desk_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_a_matter_of_credentials(thread_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from anthropic import AsyncAnthropic
 
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     agent = anthropic.agent(AsyncAnthropic(base_url="http://127.0.0.1:9", max_retries=0), model="m")
-    assert desk_for(agent).said("Hi")[-1]["code"] == "provider_auth"
+    assert thread_for(agent).send("Hi")[-1]["code"] == "provider_auth"
 
 
 # Anthropic's blocks
@@ -179,10 +179,10 @@ def test_no_key_is_a_matter_of_credentials(desk_for: Any, monkeypatch: pytest.Mo
 def test_a_thought_that_does_not_show_goes_back_with_its_signature_p18(answering: Start) -> None:
     hidden = {"type": "thinking", "thinking": "", "signature": "SIG"}
     first = blocks(hidden, use("c1", "Oslo"), stop="tool_use")
-    desk, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = thread.send("Hi")
     assert recorded.requests[1]["messages"][1]["content"][0] == hidden
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[2]["messages"][1]["content"][0] == hidden
 
 
@@ -203,8 +203,8 @@ def test_blocks_of_anthropic_may_come_whole_when_they_begin(answering: Start) ->
         {"type": "text", "text": "I look."},
         use("c1", "Oslo"),
     ]
-    desk, recorded = answering("anthropic", at_once(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", at_once(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
+    events = thread.send("Hi")
     assert [one["content"] for one in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
     assert [one["delta"] for one in of_type(events, "TOOL_CALL_ARGS")] == ['{"city":"Oslo"}']
     assert recorded.requests[1]["messages"][1]["content"] == made
@@ -214,8 +214,8 @@ def test_arguments_that_come_with_the_block_and_after_it_count_once(answering: S
     status, body = blocks(use("c1", "Oslo"), stop="tool_use")
     twice = body.replace(b'"input": {}', b'"input": {"city": "Oslo"}')
     assert twice != body
-    desk, _ = answering("anthropic", (status, twice), {"text": "Cold."}, tools=[weather])
-    assert [one["content"] for one in of_type(desk.said("Hi"), "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
+    thread, _ = answering("anthropic", (status, twice), {"text": "Cold."}, tools=[weather])
+    assert [one["content"] for one in of_type(thread.send("Hi"), "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
 
 
 def test_an_answer_of_anthropic_goes_back_in_the_order_it_was_said(answering: Start) -> None:
@@ -226,8 +226,8 @@ def test_an_answer_of_anthropic_goes_back_in_the_order_it_was_said(answering: St
         {"type": "text", "text": "t2"},
         use("c2", "Rome"),
     ]
-    desk, recorded = answering("anthropic", blocks(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
-    desk.said("Hi")
+    thread, recorded = answering("anthropic", blocks(*made, stop="tool_use"), {"text": "Cold."}, tools=[weather])
+    thread.send("Hi")
     assert recorded.requests[1]["messages"][1]["content"] == made
 
 
@@ -247,16 +247,18 @@ def test_blocks_of_the_providers_own_tools_are_kept_for_the_model_with_a_notice(
     answering: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = {"type": "text", "text": "It is cold."}
-    desk, recorded = answering("anthropic", blocks(*SEARCH, said), {"text": "Bye."})
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", blocks(*SEARCH, said), {"text": "Bye."})
+    events = thread.send("Hi")
     assert "server_tool_use" in caplog.text
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[1]["messages"][1]["content"] == [*SEARCH, said]
 
 
 def test_a_call_of_the_providers_own_tool_without_its_result_is_not_sent_back(answering: Start) -> None:
-    desk, recorded = answering("anthropic", blocks(SEARCH[0], {"type": "text", "text": "I search."}), {"text": "Bye."})
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering(
+        "anthropic", blocks(SEARCH[0], {"type": "text", "text": "I search."}), {"text": "Bye."}
+    )
+    next_turn(thread, thread.send("Hi"))
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "I search."}]
 
 
@@ -268,9 +270,9 @@ def test_files_that_anthropics_tools_made_go_back_and_blocks_of_its_betas_are_le
     summary = {"type": "compaction", "content": "They talked."}
     made = [summary, upload, use("c1", "Oslo")]
     answers = ({"text": "Cold."}, {"text": "Bye."})
-    desk, recorded = answering("anthropic", blocks(*made, stop="tool_use"), *answers, tools=[weather])
-    events = desk.said("Hi")
-    next_turn(desk, events)
+    thread, recorded = answering("anthropic", blocks(*made, stop="tool_use"), *answers, tools=[weather])
+    events = thread.send("Hi")
+    next_turn(thread, events)
     assert recorded.requests[1]["messages"][1]["content"] == made[1:]
     assert recorded.requests[2]["messages"][1]["content"] == made[1:]
     notices = [record.getMessage() for record in caplog.records if "the model returned" in record.getMessage()]
@@ -282,8 +284,8 @@ def test_files_that_anthropics_tools_made_go_back_and_blocks_of_its_betas_are_le
 def test_a_paused_answer_goes_back_as_it_is(answering: Start) -> None:
     paused = [{"type": "text", "text": "I search."}, SEARCH[0]]
     rest = blocks(SEARCH[1], {"type": "text", "text": "Cold."})
-    desk, recorded = answering("anthropic", blocks(*paused, stop="pause_turn"), rest)
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", blocks(*paused, stop="pause_turn"), rest)
+    events = thread.send("Hi")
     assert recorded.requests[1]["messages"][1:] == [{"role": "assistant", "content": paused}]
     assert text_of(events) == "I search.Cold."
 
@@ -294,8 +296,8 @@ def test_tools_in_the_options_are_added_to_the_agents_own(answering: Start) -> N
     made |= {"openai responses": {"type": "web_search"}, "gemini": {"google_search": {}}}
     for provider in PROVIDERS:
         options = {"tools": [made[provider]]}
-        desk, recorded = answering(provider, {"text": "Hi."}, tools=[weather], options=options)
-        desk.said("Hi", tools=[FRONT])
+        thread, recorded = answering(provider, {"text": "Hi."}, tools=[weather], options=options)
+        thread.send("Hi", tools=[FRONT])
         sent = json.dumps(recorded.requests[0]["tools"])
         assert ("weather" in sent, "front" in sent) == (True, True)
         assert len(recorded.requests[0]["tools"]) == (2 if provider == "gemini" else 3)
@@ -355,21 +357,21 @@ def test_a_signature_of_gemini_goes_back_with_the_part_it_came_with_p18(answerin
     Within the run the first call must be signed: that of a model which signs otherwise is marked as unsigned.
     """
     made = SIGNED[kind]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, {"text": "Bye."}, tools=[weather, pay])
-    events = desk.said("Hi")
+    thread, recorded = answering("gemini", parts(*made), {"text": "Cold."}, {"text": "Bye."}, tools=[weather, pay])
+    events = thread.send("Hi")
     sent = recorded.requests[1]["contents"][1]["parts"]
     assert check_gemini(from_gemini_wire(recorded.requests[1])) == []
     assert [part if part.get("thoughtSignature") != MARK else without_mark(part) for part in sent] == made
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[2]["contents"][1]["parts"] == made
 
 
 def test_a_signature_after_a_front_ends_call_goes_back_although_the_call_was_held_back(answering: Start) -> None:
     made = [{"functionCall": {"id": "c1", "name": "front", "args": {}}}, {"text": "", "thoughtSignature": "QQ=="}]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay])
-    events = desk.said("Hi", tools=[FRONT])
+    thread, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay])
+    events = thread.send("Hi", tools=[FRONT])
     answer = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"}
-    desk.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
+    thread.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
     call, signature = recorded.requests[1]["contents"][1]["parts"]
     assert [without_mark(call), signature] == made
 
@@ -384,11 +386,11 @@ def test_a_front_ends_call_that_was_held_back_stands_where_the_model_made_it(
     """G-3: the first call of the step has the signature, in the part that it came with; ``pay`` may ask."""
     front = {"functionCall": {"id": "c1", "name": "front", "args": {}}, "thoughtSignature": "Qg=="}
     made = [*before, front, *between, call_part("Oslo"), call_part("Rome")]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay, weather])
-    events = desk.said("Hi", tools=[FRONT])
+    thread, recorded = answering("gemini", parts(*made), {"text": "Bye."}, tools=[pay, weather])
+    events = thread.send("Hi", tools=[FRONT])
     assert [event["toolCallId"] for event in of_type(events, "TOOL_CALL_START")] == ["call-Oslo", "call-Rome", "c1"]
     answer = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"}
-    desk.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
+    thread.events(run_id="r2", messages=[*history(events), answer], tools=[FRONT])
     (sent,) = recorded.requests[1:]
     assert check_gemini(from_gemini_wire(sent)) == []
     found = [part for content in sent["contents"] for part in content["parts"] if "functionCall" in part]
@@ -408,15 +410,15 @@ def test_calls_that_were_told_late_stand_where_they_were_made_for_every_provider
         ("c3", "front", {}),
         ("c4", "pay", {"amount": 1}),
     ]
-    desk, recorded = answering(provider, {"calls": calls}, {"text": "Bye."}, tools=[pay, weather])
-    first = desk.said("Hi", tools=[FRONT])
+    thread, recorded = answering(provider, {"calls": calls}, {"text": "Bye."}, tools=[pay, weather])
+    first = thread.send("Hi", tools=[FRONT])
     (question,) = first[-1]["outcome"]["interrupts"]
     resume = [{"interruptId": question["id"], "status": "resolved", "payload": {"approved": True}}]
     said = [{"id": "m1", "role": "user", "content": "Hi"}]
-    second = desk.events(run_id="r2", messages=said, tools=[FRONT], resume=resume)
+    second = thread.events(run_id="r2", messages=said, tools=[FRONT], resume=resume)
     waiting = second[-1]["outcome"]["pendingToolCallIds"]
     answers = [{"id": f"t-{one}", "role": "tool", "toolCallId": one, "content": "done"} for one in waiting]
-    desk.events(run_id="r3", messages=[*history([*first, *second]), *answers], tools=[FRONT])
+    thread.events(run_id="r3", messages=[*history([*first, *second]), *answers], tools=[FRONT])
     sent = {name: value for name, value in recorded.requests[1].items() if name != "tools"}
     names = re.findall(r'"name": "(front|weather|pay)"', json.dumps(sent))
     assert names[:4] == ["front", "weather", "front", "pay"]
@@ -431,8 +433,8 @@ def test_calls_that_were_told_late_stand_where_they_were_made_for_every_provider
     ],
 )
 def test_a_signed_text_is_not_joined_with_another(answering: Start, made: list[Json], sent: list[str]) -> None:
-    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    next_turn(thread, thread.send("Hi"))
     back = recorded.requests[1]["contents"][1]["parts"]
     assert [part["text"] for part in back] == sent
     signed = next(part["text"] for part in made if "thoughtSignature" in part)
@@ -480,8 +482,8 @@ def test_every_call_of_gemini_is_one_of_its_own_whatever_its_id(
         return {"functionCall": {**named, "name": "weather", "args": {"city": city}}}
 
     made = [call(call_id, f"City {number}") for number, call_id in enumerate(given)]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
+    events = thread.send("Hi")
     assert [one["toolCallId"] for one in of_type(events, "TOOL_CALL_START")] == ids
     answers = [one["functionResponse"] for one in recorded.requests[1]["contents"][2]["parts"]]
     told = [(one["id"], one["response"]["result"]) for one in answers]
@@ -491,18 +493,18 @@ def test_every_call_of_gemini_is_one_of_its_own_whatever_its_id(
 
 def test_thoughts_of_gemini_without_a_signature_are_told_and_not_sent_back(answering: Start) -> None:
     made = [{"text": "Hm.", "thought": True}, {"text": "Hi."}]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
-    events = desk.said("Hi")
+    thread, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    events = thread.send("Hi")
     assert of_type(events, "REASONING_MESSAGE_CONTENT")[0]["delta"] == "Hm."
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[1]["contents"][1]["parts"] == [{"text": "Hi."}]
 
 
 def test_a_picture_that_the_model_makes_is_an_activity_and_seen_again_within_the_run(answering: Start) -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(b"PNG").decode()}}
     made = [{"text": "Look: "}, {**picture, "thoughtSignature": "QQ=="}, {"text": "nice"}, call_part("Oslo")]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
-    events = desk.said("Draw")
+    thread, recorded = answering("gemini", parts(*made), {"text": "Cold."}, tools=[weather])
+    events = thread.send("Draw")
     (activity,) = of_type(events, "ACTIVITY_SNAPSHOT")
     assert activity["activityType"] == "aguila.file"
     source = {"type": "data", "value": picture["inlineData"]["data"], "mimeType": "image/png"}
@@ -516,8 +518,8 @@ def test_a_picture_that_the_model_makes_is_an_activity_and_seen_again_within_the
 
 def test_a_picture_alone_is_an_answer(answering: Start) -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": "UE5H"}}
-    desk, _ = answering("gemini", parts(picture))
-    events = desk.said("Draw")
+    thread, _ = answering("gemini", parts(picture))
+    events = thread.send("Draw")
     assert events[-1]["type"] == "RUN_FINISHED"
     assert len(of_type(events, "ACTIVITY_SNAPSHOT")) == 1
 
@@ -530,19 +532,19 @@ def test_parts_of_geminis_own_tools_are_kept_for_the_model_with_a_notice(
         {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
         {"text": "It is 1."},
     ]
-    desk, recorded = answering("gemini", parts(*made), {"text": "Bye."})
-    events = desk.said("Compute")
+    thread, recorded = answering("gemini", parts(*made), {"text": "Bye."})
+    events = thread.send("Compute")
     assert "executable_code" in caplog.text
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[1]["contents"][1]["parts"] == made
 
 
 @pytest.mark.parametrize("reason", ["OTHER", "SOMETHING_NEW"])
 def test_an_end_for_no_known_reason_is_told_and_fails_a_run_that_says_nothing(answering: Start, reason: str) -> None:
-    desk, _ = answering("gemini", parts(finish=reason), parts({"text": "Hm"}, finish=reason))
-    last = desk.said("Hi")[-1]
+    thread, _ = answering("gemini", parts(finish=reason), parts({"text": "Hm"}, finish=reason))
+    last = thread.send("Hi")[-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "other")
-    events = desk.said("Hi", run_id="r2")
+    events = thread.send("Hi", run_id="r2")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["other"]
 
 
@@ -552,8 +554,8 @@ def test_an_unknown_reason_of_the_others_is_told_too(answering: Start, caplog: p
         ("openai chat", stream("openai chat", finish="insufficient_system_resource")),
     ]
     for provider, answer in odd:
-        desk, _ = answering(provider, answer)
-        assert desk.said("Hi")[-1]["code"] == "other"
+        thread, _ = answering(provider, answer)
+        assert thread.send("Hi")[-1]["code"] == "other"
     assert "insufficient_system_resource" in caplog.text
 
 
@@ -577,7 +579,7 @@ def call_delta(index: int, call_id: str | None, city: str | None, arguments: str
 
 def test_reasoning_content_goes_back_with_the_calls_it_led_to_to_who_gave_it(answering: Start) -> None:
     """DeepSeek refuses calls without, also those that it made with no thought; text alone goes back without."""
-    desk, recorded = answering(
+    thread, recorded = answering(
         "openai chat",
         chunks({"reasoning_content": "I "}, {"reasoning_content": "wonder."}, call_delta(0, "c1", "Oslo")),
         chunks(call_delta(0, "c2", "Rome")),
@@ -587,8 +589,8 @@ def test_reasoning_content_goes_back_with_the_calls_it_led_to_to_who_gave_it(ans
         tools=[weather],
         provider="deepseek",
     )
-    events = desk.said("Hi")
-    next_turn(desk, events)
+    events = thread.send("Hi")
+    next_turn(thread, events)
     sent = [[one.get("reasoning_content") for one in request["messages"]] for request in recorded.requests]
     within = [None, "I wonder.", None, "", None]
     assert sent[2:] == [within, [*within, None, None]]
@@ -599,10 +601,10 @@ def test_thoughts_of_one_server_never_go_to_another(answering: Start, field: str
     first, _ = answering(
         "openai chat", chunks({field: "Hm."}, call_delta(0, "c1", "Oslo")), {"text": "Cold."}, tools=[weather]
     )
-    events = first.said("Hi")
+    events = first.send("Hi")
     for provider, name in (("openai chat", "another"), ("openai responses", "openai"), ("anthropic", "anthropic")):
-        desk, recorded = answering(provider, {"text": "Bye."}, provider=name)
-        next_turn(desk, events)
+        thread, recorded = answering(provider, {"text": "Bye."}, provider=name)
+        next_turn(thread, events)
         assert "Hm." not in json.dumps(recorded.requests[0])
 
 
@@ -622,10 +624,10 @@ def test_reasoning_details_go_back_with_the_call_they_led_to_to_who_gave_them(an
         "after": [call, *[{"reasoning_details": piece} for piece in pieces]],
     }
     answers = (chunks(*deltas[when], finish="tool_calls"), {"text": "Cold."}, {"text": "Bye."}, {"text": "Bye."})
-    desk, recorded = answering("openai chat", *answers, tools=[weather], provider="openrouter")
-    before = desk.said("Hi")
+    thread, recorded = answering("openai chat", *answers, tools=[weather], provider="openrouter")
+    before = thread.send("Hi")
     assert recorded.requests[1]["messages"][1]["reasoning_details"] == whole
-    next_turn(desk, before)
+    next_turn(thread, before)
     assert recorded.requests[2]["messages"][1]["reasoning_details"] == whole
     assert "reasoning_details" not in recorded.requests[2]["messages"][3]
     other, elsewhere = answering("openai chat", {"text": "Bye."}, tools=[weather], provider="another")
@@ -642,10 +644,10 @@ def test_extra_content_goes_back_with_its_call_and_its_message_to_who_gave_it(an
         chunks({"content": "Cold."}, {"extra_content": signed}),
         {"text": "Bye."},
     )
-    desk, recorded = answering("openai chat", *answers, tools=[weather])
-    before = desk.said("Hi")
+    thread, recorded = answering("openai chat", *answers, tools=[weather])
+    before = thread.send("Hi")
     assert recorded.requests[1]["messages"][1]["tool_calls"][0]["extra_content"] == signed
-    next_turn(desk, before)
+    next_turn(thread, before)
     assert recorded.requests[2]["messages"][1]["tool_calls"][0]["extra_content"] == signed
     assert recorded.requests[2]["messages"][3] == {"role": "assistant", "content": "Cold.", "extra_content": signed}
     other, elsewhere = answering("openai chat", {"text": "Bye."}, tools=[weather], provider="another")
@@ -657,8 +659,8 @@ def test_parallel_calls_with_one_id_are_two_calls(answering: Start) -> None:
     same = chunks(
         call_delta(0, "c", "Oslo"), call_delta(1, "c", "Rome"), call_delta(1, "c", None), call_delta(0, "c", None)
     )
-    desk, recorded = answering("openai chat", same, {"text": "Cold."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("openai chat", same, {"text": "Cold."}, tools=[weather])
+    events = thread.send("Hi")
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
     assert results == ["Oslo: 3 degrees", "Rome: 3 degrees"]
     assert len({call["id"] for call in recorded.requests[1]["messages"][1]["tool_calls"]}) == 2
@@ -678,10 +680,10 @@ def test_a_summary_in_several_parts_goes_back_in_the_same_parts_p18(answering: S
     added = sse(more, named=True)[1]
     assert isinstance(added, bytes)
     answer = (200, body[:at] + added + body[at:])
-    desk, recorded = answering("openai responses", answer, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("openai responses", answer, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = thread.send("Hi")
     assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "One.\n\nTwo."
-    next_turn(desk, events)
+    next_turn(thread, events)
     thought = {"type": "reasoning", "id": "rs_1", "encrypted_content": "ENC"}
     summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
     assert [request["input"][1] for request in recorded.requests[1:]] == [{**thought, "summary": summary}] * 2
@@ -713,8 +715,8 @@ def test_usage_that_was_told_is_reported_by_a_run_that_fails_use_1(answering: St
         "error": [b"event: error\ndata: %s\n\n" % json.dumps(error).encode()],
         "broken": [b"event: content_block_delta\ndata: {broken\n\n"],
     }
-    desk, _ = answering(provider, (200, [*begun, *more[way]]))
-    last = desk.said("Hi")[-1]
+    thread, _ = answering(provider, (200, [*begun, *more[way]]))
+    last = thread.send("Hi")[-1]
     assert last["type"] == "RUN_ERROR"
     assert last["usage"][0]["inputTokens"] == 10
 
@@ -723,8 +725,8 @@ def test_usage_of_a_response_that_failed_is_reported_use_1(answering: Start) -> 
     made = {"id": "resp", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "failed"}
     error = {"code": "rate_limit_exceeded", "message": "x"}
     failed = {**made, "error": error, "usage": USAGE["openai responses"], "tools": [], "tool_choice": "auto"}
-    desk, _ = answering("openai responses", sse([{"type": "response.failed", "response": failed}], named=True))
-    last = desk.said("Hi")[-1]
+    thread, _ = answering("openai responses", sse([{"type": "response.failed", "response": failed}], named=True))
+    last = thread.send("Hi")[-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "provider_rate_limit")
     assert last["usage"][0]["inputTokens"] == 10
 
@@ -732,21 +734,21 @@ def test_usage_of_a_response_that_failed_is_reported_use_1(answering: Start) -> 
 def test_usage_of_a_chat_completion_that_broke_off_after_it_is_reported_use_1(answering: Start) -> None:
     whole = frames(stream("openai chat", text="Once upon", usage=USAGE["openai chat"]))
     told = [frame for frame in whole if b'"usage": {' in frame]
-    desk, _ = answering("openai chat", (200, [*whole[:2], *told, CUT]))
-    assert desk.said("Hi")[-1]["usage"][0]["inputTokens"] == 10
+    thread, _ = answering("openai chat", (200, [*whole[:2], *told, CUT]))
+    assert thread.send("Hi")[-1]["usage"][0]["inputTokens"] == 10
 
 
 @pytest.mark.parametrize("provider", TOLD_EARLY)
 def test_usage_that_was_told_is_reported_by_a_run_that_is_cancelled_p27(answering: Start, provider: str) -> None:
     begun = [frame for frame in cut_frames(provider, ENDINGS[provider]) if b"message_stop" not in frame]
     gate = threading.Event()
-    desk, _ = answering(provider, (200, [*begun, gate, b"data: {}\n\n"]))
+    thread, _ = answering(provider, (200, [*begun, gate, b"data: {}\n\n"]))
     try:
-        with desk.server.run(
-            thread_id=desk.thread_id, run_id="r", messages=[{"id": "m", "role": "user", "content": "Hi"}]
+        with thread.server.run(
+            thread_id=thread.thread_id, run_id="r", messages=[{"id": "m", "role": "user", "content": "Hi"}]
         ) as told:
             told.read_until("TEXT_MESSAGE_CONTENT")
-            desk.server.post(f"/threads/{desk.thread_id}/runs/r/cancel")
+            thread.server.post(f"/threads/{thread.thread_id}/runs/r/cancel")
             last = told.rest()[-1]
     finally:
         gate.set()
@@ -756,8 +758,8 @@ def test_usage_that_was_told_is_reported_by_a_run_that_is_cancelled_p27(answerin
 
 def test_usage_is_counted_once_although_it_is_told_again_and_again(answering: Start) -> None:
     made = parts({"text": "a"}, {"text": "b"}, {"text": "c"}, usage=USAGE["gemini"])
-    desk, _ = answering("gemini", made)
-    assert desk.said("Hi")[-1]["usage"][0]["inputTokens"] == 10
+    thread, _ = answering("gemini", made)
+    assert thread.send("Hi")[-1]["usage"][0]["inputTokens"] == 10
 
 
 BROKEN = b"event: content_block_delta\ndata: {broken\n\n"
@@ -783,8 +785,8 @@ def test_the_same_broken_stream_has_the_same_code_with_every_provider(
         "broken": [*begun, BROKEN],
         "cut at once": [CUT],
     }
-    desk, _ = answering(provider, (200, more[way]))
-    events = desk.said("Hi")
+    thread, _ = answering(provider, (200, more[way]))
+    events = thread.send("Hi")
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", code)
     assert text_of(events) == ("" if way == "cut at once" else "Once upon")
 
@@ -804,8 +806,8 @@ def test_a_call_that_was_cut_off_is_not_ended_and_fails_the_run_tool_3(
         end = [frame for frame in end if b"message_start" not in frame and b"response.created" not in frame]
         stop = b'event: content_block_stop\ndata: {"type": "content_block_stop", "index": 0}\n\n'
         end = [stop, *end] if provider == "anthropic" else end
-    desk, _ = answering(provider, (200, b"".join([*whole[: first + 1], *end])), tools=tools)
-    events = desk.said("Hi", tools=[FRONT])
+    thread, _ = answering(provider, (200, b"".join([*whole[: first + 1], *end])), tools=tools)
+    events = thread.send("Hi", tools=[FRONT])
     assert of_type(events, "TOOL_CALL_END") == []
     assert len(of_type(events, "TOOL_CALL_ARGS")) == (0 if tools else 1)
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", finish or "provider_truncated")
@@ -823,8 +825,8 @@ def test_a_call_that_is_complete_is_made_although_the_answer_was_cut_off_after_i
         (b'"stop_reason": "tool_use"', b'"stop_reason": "max_tokens"'),
     ):
         body = body.replace(normal, cut)
-    desk, _ = answering(provider, (200, body), {"text": "Cold."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, _ = answering(provider, (200, body), {"text": "Cold."}, tools=[weather])
+    events = thread.send("Hi")
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
     assert text_of(events) == "Cold."
@@ -842,13 +844,13 @@ def test_calls_in_an_answer_that_was_refused_are_not_made_and_the_model_is_not_a
         return "wiped"
 
     refused = {"refusal": "No.", "calls": [("c1", "wipe", {"disk": "a"}), ("c2", "pay", {"amount": 1})]}
-    desk, recorded = answering(provider, refused, {"text": "As you like."}, tools=[wipe, pay])
-    events = desk.said("Hi")
+    thread, recorded = answering(provider, refused, {"text": "As you like."}, tools=[wipe, pay])
+    events = thread.send("Hi")
     assert (called, len(recorded.requests)) == ([], 1)
     assert events[-1]["outcome"] == {"type": "success"}
     assert [event["value"]["reason"] in ("refusal", "content_filter") for event in of_type(events, "CUSTOM")] == [True]
     assert ["not executed" in event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == [True, True]
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert "not executed" in json.dumps(recorded.requests[-1])
 
 
@@ -857,8 +859,8 @@ def test_calls_in_an_answer_that_was_refused_are_not_made_and_the_model_is_not_a
 def test_a_front_end_is_not_left_to_make_a_call_of_an_answer_that_was_refused(
     answering: Start, provider: str, tools: list[Any]
 ) -> None:
-    desk, _ = answering(provider, {"refusal": "No.", "calls": [("c1", "front", {"a": "x"})]}, tools=tools)
-    events = desk.said("Hi", tools=[FRONT])
+    thread, _ = answering(provider, {"refusal": "No.", "calls": [("c1", "front", {"a": "x"})]}, tools=tools)
+    events = thread.send("Hi", tools=[FRONT])
     if tools:
         assert of_type(events, "TOOL_CALL_START") == []
         assert events[-1]["outcome"] == {"type": "success"}
@@ -893,12 +895,12 @@ def test_items_of_openais_own_tools_are_kept_for_the_model_with_a_notice(
     answering: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = (items(THOUGHT, WEB, FOUND, CALL), {"text": "Cold."}, {"text": "Bye."})
-    desk, recorded = answering("openai responses", *answers, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("openai responses", *answers, tools=[weather])
+    events = thread.send("Hi")
     assert "web_search_call" in caplog.text
     said = {"role": "assistant", "content": "Found."}
     assert recorded.requests[1]["input"][1:4] == [THOUGHT, WEB, said]
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[2]["input"][1:4] == [THOUGHT, WEB, said]
 
 
@@ -908,8 +910,8 @@ def test_a_thought_that_led_to_what_is_not_sent_back_is_not_sent_back(
     safe: list[Json] = []
     click = {"type": "computer_call", "id": "cu_1", "call_id": "x", "status": "completed"}
     answer = items(THOUGHT, {**click, "pending_safety_checks": safe}, FOUND)
-    desk, recorded = answering("openai responses", answer, {"text": "Bye."})
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering("openai responses", answer, {"text": "Bye."})
+    next_turn(thread, thread.send("Hi"))
     assert "computer_call" in caplog.text
     assert [one.get("type") for one in recorded.requests[1]["input"]] == [None, None, None]
 
@@ -917,21 +919,21 @@ def test_a_thought_that_led_to_what_is_not_sent_back_is_not_sent_back(
 def test_a_picture_of_openai_is_an_activity_and_seen_again_within_the_run(answering: Start) -> None:
     picture = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "UE5H"}
     answers = (items(THOUGHT, picture, CALL), {"text": "Cold."}, {"text": "Bye."})
-    desk, recorded = answering("openai responses", *answers, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("openai responses", *answers, tools=[weather])
+    events = thread.send("Hi")
     (shown,) = of_type(events, "ACTIVITY_SNAPSHOT")
     assert shown["activityType"] == "aguila.file"
     assert shown["content"]["source"] == {"type": "data", "value": "UE5H", "mimeType": "image/png"}
     assert recorded.requests[1]["input"][1:3] == [THOUGHT, picture]
-    next_turn(desk, events)
+    next_turn(thread, events)
     kinds = [one.get("type") for one in recorded.requests[2]["input"]]
     assert kinds == [None, "function_call", "function_call_output", None, None]
 
 
 def test_a_picture_of_openai_alone_is_an_answer(answering: Start) -> None:
     picture = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "UE5H"}
-    desk, _ = answering("openai responses", items(picture))
-    events = desk.said("Hi")
+    thread, _ = answering("openai responses", items(picture))
+    events = thread.send("Hi")
     assert len(of_type(events, "ACTIVITY_SNAPSHOT")) == 1
     assert events[-1]["outcome"] == {"type": "success"}
 
@@ -945,8 +947,8 @@ def test_a_call_that_responses_calls_incomplete_is_not_ended_tool_3(answering: S
     for event in kept:
         if event["type"] == "response.output_item.done":
             event["item"] |= {"status": "incomplete", "arguments": deltas[0]["delta"]}
-    desk, _ = answering("openai responses", sse(kept, named=True))
-    events = desk.said("Hi", tools=[FRONT])
+    thread, _ = answering("openai responses", sse(kept, named=True))
+    events = thread.send("Hi", tools=[FRONT])
     assert [event["delta"] for event in of_type(events, "TOOL_CALL_ARGS")] == [deltas[0]["delta"]]
     assert of_type(events, "TOOL_CALL_END") == []
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "length")

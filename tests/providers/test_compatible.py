@@ -50,7 +50,7 @@ def answer(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
     return sse([*[chunk(delta) for delta in deltas], chunk({}, finish)], done=True)
 
 
-async def heard(*made: Json, **options: Any) -> list[ChatUpdate]:
+async def updates_from(*made: Json, **options: Any) -> list[ChatUpdate]:
     """What is read of an answer with these chunks, as the SDK makes objects of them."""
 
     async def stream() -> AsyncIterator[Any]:
@@ -83,7 +83,7 @@ async def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
 ) -> None:
     details = {"completion_tokens_details": {"reasoning_tokens": reasoning}}
     usage = {"prompt_tokens": 32, "completion_tokens": completion, "total_tokens": total, **details}
-    last = (await heard(chunk({"content": "ok"}, "stop"), {**HEAD, "choices": [], "usage": usage}))[-1]
+    last = (await updates_from(chunk({"content": "ok"}, "stop"), {**HEAD, "choices": [], "usage": usage}))[-1]
     (told,) = [content.usage for content in last.contents if isinstance(content, UsageContent)]
     assert (told.input_tokens, told.output_tokens, told.total_tokens) == (32, output, 32 + output)
     assert told.reasoning_tokens == reasoning
@@ -108,8 +108,8 @@ async def test_thoughts_that_are_counted_beside_the_output_are_added_use_3(
 )
 def test_an_error_within_a_stream_has_the_code_of_its_status(answering: Start, error: Json, code: str) -> None:
     failed = {**HEAD, "error": error, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}
-    desk, _ = answering("openai chat", sse([chunk({"content": "par"}), failed], done=True))
-    events = desk.said("Hi")
+    thread, _ = answering("openai chat", sse([chunk({"content": "par"}), failed], done=True))
+    events = thread.send("Hi")
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", code)
     assert "secret" not in events[-1]["message"]
 
@@ -122,13 +122,13 @@ def test_an_error_within_a_stream_has_the_code_of_its_status(answering: Start, e
     [("eos", "stop"), ("eos_token", "stop"), ("stop_sequence", "stop"), ("model_length", "length")],
 )
 async def test_other_words_for_the_same_end_are_known(reason: str, known: str) -> None:
-    assert (await heard(chunk({"content": "ok"}, reason)))[-1].additional_properties[FINISH_REASON] == known
+    assert (await updates_from(chunk({"content": "ok"}, reason)))[-1].additional_properties[FINISH_REASON] == known
 
 
 def test_an_answer_of_gemini_that_could_be_continued_was_cut_off(answering: Start) -> None:
     last = {"content": {"role": "model", "parts": [{"text": "par"}]}, "finishReason": "CONTINUATION"}
-    desk, _ = answering("gemini", sse([{"candidates": [last]}]))
-    (told,) = [event for event in desk.said("Hi") if event["type"] == "CUSTOM"]
+    thread, _ = answering("gemini", sse([{"candidates": [last]}]))
+    (told,) = [event for event in thread.send("Hi") if event["type"] == "CUSTOM"]
     assert told["value"]["reason"] == "length"
 
 
@@ -170,10 +170,10 @@ def test_details_of_thoughts_are_joined_with_their_own_pieces_only(
     answering: Start, pieces: list[Json], whole: list[Json] | None
 ) -> None:
     deltas = [{"reasoning_details": [piece]} for piece in pieces]
-    desk, recorded = answering(
+    thread, recorded = answering(
         "openai chat", answer(*deltas, LOOK, finish="tool_calls"), {"text": "Bye."}, tools=[look]
     )
-    desk.said("Hi")
+    thread.send("Hi")
     assert recorded.requests[1]["messages"][1]["reasoning_details"] == (pieces if whole is None else whole)
 
 
@@ -192,12 +192,12 @@ def test_thoughts_in_chunks_of_the_content_are_told_and_go_back_to_who_gave_them
     second = answer(
         {"content": [thinking("So."), {"type": "text", "text": "It is "}]}, {"content": "Paris."}, {"content": [odd]}
     )
-    desk, recorded = answering("openai chat", first, second, {"text": "Bye."}, tools=[look], provider="mistral")
-    events = desk.said("Hi")
+    thread, recorded = answering("openai chat", first, second, {"text": "Bye."}, tools=[look], provider="mistral")
+    events = thread.send("Hi")
     assert text_of(events) == "It is Paris."
     assert [event["delta"] for event in events if event["type"] == "REASONING_MESSAGE_CONTENT"] == ["Hm", "m.", "So."]
     assert "'reference': it is dropped" in caplog.text
-    next_turn(desk, events)
+    next_turn(thread, events)
     for request in recorded.requests:
         assert check_chat(request) == []
     said = [[thinking("Hmm.")], [thinking("So."), {"type": "text", "text": "It is Paris."}]]
@@ -221,7 +221,7 @@ def piece(arguments: str, **members: Any) -> Json:
 async def calls_of(*deltas: Json) -> list[tuple[str, str]]:
     """The calls that are read of deltas: names and arguments."""
     made: dict[str, tuple[str, str]] = {}
-    for update in await heard(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
+    for update in await updates_from(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
         for content in update.contents:
             if isinstance(content, FunctionCallContent):
                 _, before = made.get(content.call_id, ("", ""))
@@ -245,8 +245,8 @@ async def test_pieces_of_calls_without_a_place_belong_to_the_last_call_p21(delta
 
 def test_a_call_as_it_was_before_there_could_be_several_is_made(answering: Start) -> None:
     deltas = [{"function_call": {"name": "look", "arguments": "{"}}, {"function_call": {"arguments": "}"}}]
-    desk, recorded = answering("openai chat", answer(*deltas, finish="function_call"), {"text": "Bye."}, tools=[look])
-    desk.said("Hi")
+    thread, recorded = answering("openai chat", answer(*deltas, finish="function_call"), {"text": "Bye."}, tools=[look])
+    thread.send("Hi")
     (call,) = recorded.requests[1]["messages"][1]["tool_calls"]
     assert call["function"] == {"name": "look", "arguments": "{}"}
     assert recorded.requests[1]["messages"][2]["content"] == "seen"
@@ -268,8 +268,8 @@ def test_the_words_of_what_is_said_in_sound_are_told_with_a_notice(
         {"audio": {"data": "AAAA"}},
         {"audio": {"transcript": "lo."}},
     ]
-    desk, _ = answering("openai chat", answer({"content": None}, *deltas))
-    assert text_of(desk.said("Hi")) == "Hello."
+    thread, _ = answering("openai chat", answer({"content": None}, *deltas))
+    assert text_of(thread.send("Hi")) == "Hello."
     assert "its sound is dropped" in caplog.text
 
 
@@ -278,8 +278,8 @@ def test_pictures_are_told_as_files_or_left_out_with_a_notice(
 ) -> None:
     urls = ["data:image/webp;base64,UE5H", "data:image/png;base64,???", "https://example.org/x.png"]
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    desk, _ = answering("openai chat", answer({"content": "Here.", "images": [*images, {}]}))
-    events = desk.said("Hi")
+    thread, _ = answering("openai chat", answer({"content": "Here.", "images": [*images, {}]}))
+    events = thread.send("Hi")
     (shown,) = [event for event in events if event["type"] == "ACTIVITY_SNAPSHOT"]
     assert shown["content"]["source"] == {"type": "data", "value": "UE5H", "mimeType": "image/webp"}
     assert "'image': it is dropped" in caplog.text
@@ -351,8 +351,8 @@ def test_an_answer_that_thoughts_have_cut_in_two_is_one_message_in_the_next_run_
     first = answer(
         {"reasoning_content": "A"}, {"content": "x"}, {"reasoning_content": "B"}, {"content": "y"}, LOOK, finish="stop"
     )
-    desk, recorded = answering("openai chat", first, {"text": "Done."}, {"text": "Bye."}, tools=[look])
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering("openai chat", first, {"text": "Done."}, {"text": "Bye."}, tools=[look])
+    next_turn(thread, thread.send("Hi"))
     within = recorded.requests[1]["messages"]
     assert within[1]["content"] == "x\ny"
     assert recorded.requests[2]["messages"][: len(within)] == within
@@ -366,8 +366,8 @@ def test_ids_are_nine_letters_and_digits_for_mistral_whoever_made_them(answering
         return answer(piece("{}", index=0, id=call_id, name="look"), finish="tool_calls")
 
     rounds = [calling("D681PevKs"), calling("D681PevKs"), calling("call_of_another"), {"text": "Bye."}]
-    desk, recorded = answering("openai chat", *rounds, tools=[look], ids="mistral")
-    desk.said("Hi")
+    thread, recorded = answering("openai chat", *rounds, tools=[look], ids="mistral")
+    thread.send("Hi")
     assert check_mistral(recorded.requests[-1]) == []
     made = [call["id"] for one in recorded.requests[-1]["messages"] for call in one.get("tool_calls", ())]
     answered = [one["tool_call_id"] for one in recorded.requests[-1]["messages"] if one["role"] == "tool"]

@@ -96,12 +96,12 @@ def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in
 ) -> None:
     """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
     answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."}, {"text": "Bye."})
-    desk, recorded = answering(provider, *answers, tools=[pay])
-    first = desk.said("Hi")
-    second = resumed(desk, first, payload={"approved": True, "editedArgs": {"amount": 10}})
+    thread, recorded = answering(provider, *answers, tools=[pay])
+    first = thread.send("Hi")
+    second = resumed(thread, first, payload={"approved": True, "editedArgs": {"amount": 10}})
     (answer,) = of_type(second, "TOOL_CALL_RESULT")
     assert (answer["content"], answer["metadata"]) == ("paid 10", {"aguila": {"arguments": {"amount": 10}}})
-    next_turn(desk, [*first, *second], run_id="r3")
+    next_turn(thread, [*first, *second], run_id="r3")
     _, within, later = [json.dumps(result_in(provider, sent)).replace("\\", "") for sent in recorded.requests]
     assert 'The user changed the arguments to {"amount":10}' in within
     assert later == within
@@ -113,14 +113,14 @@ def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments
     answering: Start, provider: str
 ) -> None:
     calls = [("c1", "pay", {"amount": 900}), ("c2", "pay", {"amount": 7})]
-    desk, recorded = answering(provider, {"calls": calls}, {"text": "Paid."}, tools=[pay])
-    first = desk.said("Hi")
+    thread, recorded = answering(provider, {"calls": calls}, {"text": "Paid."}, tools=[pay])
+    first = thread.send("Hi")
     payloads = [{"approved": True, "editedArgs": {"amount": 900}}, {"approved": False, "editedArgs": {"amount": 1}}]
     answers = [
         {"interruptId": one["id"], "status": "resolved", "payload": payload}
         for one, payload in zip(first[-1]["outcome"]["interrupts"], payloads, strict=True)
     ]
-    second = desk.events(run_id="r2", messages=[], resume=answers)
+    second = thread.events(run_id="r2", messages=[], resume=answers)
     assert ["metadata" in one for one in of_type(second, "TOOL_CALL_RESULT")] == [False, False]
     assert "changed the arguments" not in json.dumps(recorded.requests[1])
 
@@ -128,8 +128,8 @@ def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments
 @pytest.mark.parametrize("provider", ["anthropic", "gemini"])
 def test_the_error_of_a_result_is_one_in_the_next_turn_too(answering: Start, provider: str) -> None:
     answers = ({"calls": [("c1", "pay", {"amount": "x"})]}, {"text": "Sorry."}, {"text": "Bye."})
-    desk, recorded = answering(provider, *answers, tools=[pay])
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering(provider, *answers, tools=[pay])
+    next_turn(thread, thread.send("Hi"))
     _, within, later = [json.dumps(result_in(provider, sent)) for sent in recorded.requests]
     assert ('"is_error": true' if provider == "anthropic" else '"error": "the arguments do not fit') in within
     assert later == within
@@ -142,9 +142,9 @@ def test_metadata_of_ours_that_is_not_ours_changes_nothing(answering: Start, pro
     told = {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "paid 1"}
     sent: list[Json] = []
     for answer in (told, {**told, "metadata": {"aguila": own}}):
-        desk, recorded = answering(provider, {"text": "Done."}, tools=[pay])
+        thread, recorded = answering(provider, {"text": "Done."}, tools=[pay])
         said = {"id": "m1", "role": "user", "content": "Hi"}
-        desk.events(messages=[said, {"id": "a1", "role": "assistant", "toolCalls": [call]}, answer])
+        thread.events(messages=[said, {"id": "a1", "role": "assistant", "toolCalls": [call]}, answer])
         sent += recorded.requests
     assert sent[0] == sent[1]
 
@@ -165,9 +165,9 @@ ORDERS = [
 @pytest.mark.parametrize("provider", MIXING)
 def test_text_after_calls_stands_after_them_in_later_runs_too(answering: Start, provider: str, said: list[str]) -> None:
     first = answer(provider, *said)
-    desk, recorded = answering(provider, first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
-    events = desk.said("Hi")
-    next_turn(desk, events)
+    thread, recorded = answering(provider, first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = thread.send("Hi")
+    next_turn(thread, events)
     within, later = (turns(provider, sent) for sent in recorded.requests[1:])
     assert later[: len(within)] == within
     told = json.dumps(within, ensure_ascii=False)
@@ -192,8 +192,8 @@ def test_what_a_provider_has_read_stays_as_it_was(answering: Start, provider: st
     said = [*thoughts, *rest]
     again = [answer(provider, "?again", "!Turin", "and then")] if any(one.startswith("!") for one in said) else []
     answers = [answer(provider, *said), *again, {"text": "Cold."}, {"text": "Bye."}]
-    desk, recorded = answering(provider, *answers, tools=[weather])
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering(provider, *answers, tools=[weather])
+    next_turn(thread, thread.send("Hi"))
     for before, after in zip(recorded.requests, recorded.requests[1:], strict=False):
         assert turns(provider, after)[: len(turns(provider, before))] == turns(provider, before)
 
@@ -203,18 +203,18 @@ def test_the_order_is_kept_where_a_question_came_between(answering: Start, provi
     first = answer(provider, "One. ", "!Oslo", "Two.")
     call = {"functionCall": {"id": "p1", "name": "pay", "args": {"amount": 1}}, "thoughtSignature": "QQ=="}
     asked = parts(call) if provider == "gemini" else {"calls": [("p1", "pay", {"amount": 1})]}
-    desk, recorded = answering(provider, first, asked, {"text": "Paid."}, {"text": "Bye."}, tools=[weather, pay])
-    one = desk.said("Hi")
-    two = resumed(desk, one)
-    next_turn(desk, [*one, *two], run_id="r3")
+    thread, recorded = answering(provider, first, asked, {"text": "Paid."}, {"text": "Bye."}, tools=[weather, pay])
+    one = thread.send("Hi")
+    two = resumed(thread, one)
+    next_turn(thread, [*one, *two], run_id="r3")
     for before, after in zip(recorded.requests, recorded.requests[1:], strict=False):
         assert turns(provider, after)[: len(turns(provider, before))] == turns(provider, before)
 
 
 def test_the_order_is_in_the_metadata_of_the_message_and_only_where_it_is_not_as_usual(answering: Start) -> None:
     first = answer("anthropic", "One. ", "!Oslo", "Two.", "!Rome")
-    desk, _ = answering("anthropic", first, {"text": "Cold."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, _ = answering("anthropic", first, {"text": "Cold."}, tools=[weather])
+    events = thread.send("Hi")
     kept = [
         one.get("metadata") for one in history(events) if one["role"] == "assistant"
     ]  # under our key alone (META-3)
@@ -284,13 +284,13 @@ def test_citations_of_anthropic_are_told_with_their_place_and_go_back_with_their
         use("c1", "Oslo"),
     ]
     first = blocks(*made, stop="tool_use")
-    desk, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", first, {"text": "Cold."}, {"text": "Bye."}, tools=[weather])
+    events = thread.send("Hi")
     known = {"start": 14, "end": 24, "url": "https://a.example/", "title": "A", "text": "It is cold."}
     told = citations_in(events)
     assert told[0] == {**known, "provider": "anthropic", "source": WEB_CITATION}
     assert told[1]["source"]["encrypted_index"] == "X2"
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[1]["messages"][1]["content"] == made
     assert recorded.requests[2]["messages"][1]["content"] == made
     assert WIRE_CHECKERS["anthropic"](recorded.requests[2]) == []
@@ -298,10 +298,10 @@ def test_citations_of_anthropic_are_told_with_their_place_and_go_back_with_their
 
 def test_a_citation_of_anthropic_whose_search_is_not_there_does_not_go_back(answering: Start) -> None:
     cited = {"type": "text", "text": "it is cold", "citations": [WEB_CITATION]}
-    desk, recorded = answering("anthropic", blocks(SEARCH, FOUND, cited), {"text": "Bye."})
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", blocks(SEARCH, FOUND, cited), {"text": "Bye."})
+    events = thread.send("Hi")
     kept = [one for one in history(events) if one["role"] != "reasoning"]
-    desk.events(run_id="r2", messages=[*kept, {"id": "m9", "role": "user", "content": "Go on"}])
+    thread.events(run_id="r2", messages=[*kept, {"id": "m9", "role": "user", "content": "Go on"}])
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "it is cold"}]
 
 
@@ -309,12 +309,12 @@ def test_a_citation_of_a_document_is_told_and_does_not_go_back(answering: Start)
     place = {"document_index": 0, "document_title": "D", "start_char_index": 0, "end_char_index": 3}
     source = {"type": "char_location", "cited_text": "abc", **place}
     made = {"type": "text", "text": "It says so.", "citations": [source]}
-    desk, recorded = answering("anthropic", blocks(made), {"text": "Bye."})
-    events = desk.said("Hi")
+    thread, recorded = answering("anthropic", blocks(made), {"text": "Bye."})
+    events = thread.send("Hi")
     (told,) = citations_in(events)
     assert (told["start"], told["end"], told["title"], told["text"]) == (0, 11, "D", "abc")
     assert told["source"] == source
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "It says so."}]
 
 
@@ -326,8 +326,8 @@ def test_annotations_of_responses_are_told_with_their_place_in_the_message(answe
         part = {"type": "output_text", "text": text, "annotations": list(annotations)}
         return {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [part]}
 
-    desk, _ = answering("openai responses", items(said(1, "First. "), said(2, "It is cold.", link, file)))
-    one, two = citations_in(desk.said("Hi"))
+    thread, _ = answering("openai responses", items(said(1, "First. "), said(2, "It is cold.", link, file)))
+    one, two = citations_in(thread.send("Hi"))
     known = {"url": "https://a.example/", "title": "A", "provider": "openai", "source": link}
     assert one == {"start": 3, "end": 7, **known}  # the message is one of its own
     assert two == {"title": "a.pdf", "provider": "openai", "source": file}
@@ -340,8 +340,8 @@ def test_annotations_of_chat_completions_are_told(answering: Start) -> None:
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     events = [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     events.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    desk, _ = answering("openai chat", sse(events, done=True))
-    (told,) = citations_in(desk.said("Hi"))
+    thread, _ = answering("openai chat", sse(events, done=True))
+    (told,) = citations_in(thread.send("Hi"))
     known = {"url": "https://a.example/", "title": "A", "provider": "openai"}
     assert told == {"start": 0, "end": 5, **known, "source": annotation}
 
@@ -359,8 +359,8 @@ def test_what_gemini_found_is_told_with_its_place_which_it_counts_in_bytes(answe
     }
     said = {"content": {"role": "model", "parts": [{"text": text}]}}
     end = {"content": {"role": "model", "parts": [{"text": ""}]}, "finishReason": "STOP", "groundingMetadata": found}
-    desk, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
-    one, rest = citations_in(desk.said("Hi"))
+    thread, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
+    one, rest = citations_in(thread.send("Hi"))
     assert text[one["start"] : one["end"]] == "Es ist kalt."
     assert (one["url"], one["title"], one["provider"]) == ("https://a.example/", "a.example", "google")
     assert one["source"]["web"] == web["web"]
@@ -373,8 +373,8 @@ def test_what_gemini_repeats_of_others_is_told(answering: Start) -> None:
     repeated = {"citationSources": [{"startIndex": 0, "endIndex": 4, "uri": "https://a.example/", "license": "mit"}]}
     said = {"content": {"role": "model", "parts": [{"text": "Once upon"}]}, "citationMetadata": repeated}
     end = {"content": {"role": "model", "parts": []}, "finishReason": "STOP"}
-    desk, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
-    (told,) = citations_in(desk.said("Hi"))
+    thread, _ = answering("gemini", sse([{"candidates": [said]}, {"candidates": [end]}]))
+    (told,) = citations_in(thread.send("Hi"))
     assert (told["start"], told["end"], told["url"]) == (0, 4, "https://a.example/")
     assert told["source"]["license"] == "mit"
 
@@ -384,8 +384,8 @@ def test_a_citation_that_comes_after_a_call_is_of_the_text_before_it(answering: 
     found["groundingSupports"] = [{"segment": {"endIndex": 4}, "groundingChunkIndices": [0]}]
     made = [{"content": {"role": "model", "parts": [part]}} for part in ({"text": "Cold. "}, call_part("Oslo"))]
     made[-1] |= {"finishReason": "STOP", "groundingMetadata": found}
-    desk, _ = answering("gemini", sse([{"candidates": [one]} for one in made]), {"text": "Bye."}, tools=[weather])
-    (told,) = citations_in(desk.said("Hi"))
+    thread, _ = answering("gemini", sse([{"candidates": [one]} for one in made]), {"text": "Bye."}, tools=[weather])
+    (told,) = citations_in(thread.send("Hi"))
     assert (told["start"], told["end"]) == (0, 4)
 
 
@@ -393,9 +393,9 @@ def test_citations_are_told_again_where_a_run_resumes(answering: Start) -> None:
     cited = {"type": "text", "text": "it is cold", "citations": [WEB_CITATION]}
     asks = {"type": "tool_use", "id": "p1", "name": "pay", "input": {"amount": 1}}
     first = blocks(SEARCH, FOUND, cited, asks, stop="tool_use")
-    desk, recorded = answering("anthropic", first, {"text": "Paid."}, tools=[pay])
-    one = desk.said("Hi")
-    resumed(desk, one)
+    thread, recorded = answering("anthropic", first, {"text": "Paid."}, tools=[pay])
+    one = thread.send("Hi")
+    resumed(thread, one)
     assert len(citations_in(one)) == 1
     assert recorded.requests[1]["messages"][1]["content"] == [SEARCH, FOUND, cited, asks]
 
@@ -418,9 +418,9 @@ def test_a_text_is_cut_where_citations_begin_and_end_and_no_piece_is_blank() -> 
 @pytest.mark.parametrize("citations", [None, 3, [3], [{}], [{"source": 3}], [{"source": {}, "start": "x"}]], ids=str)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_citations_that_are_none_change_nothing(answering: Start, provider: str, citations: Any) -> None:
-    desk, recorded = answering(provider, {"text": "Done."})
+    thread, recorded = answering(provider, {"text": "Done."})
     said = {"id": "a1", "role": "assistant", "content": "Yes.", "metadata": {"aguila": {"citations": citations}}}
-    desk.events(messages=[{"id": "m1", "role": "user", "content": "Hi"}, said, {**said, "id": "m2", "role": "user"}])
+    thread.events(messages=[{"id": "m1", "role": "user", "content": "Hi"}, said, {**said, "id": "m2", "role": "user"}])
     assert WIRE_CHECKERS[provider](recorded.requests[0]) == []
 
 
@@ -440,9 +440,9 @@ def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answerin
     asked: Json = {"calls": [("c1", "delegate", {})]}
     if provider == "gemini":  # which is shown another word in place of a signature that is missing
         asked["thought"] = ("Hm.", "c2ln")
-    desk, recorded = answering(provider, asked, {"text": "Done."}, {"text": "Bye."}, tools=[delegate])
-    first = desk.said("Hi")
-    next_turn(desk, first)
+    thread, recorded = answering(provider, asked, {"text": "Done."}, {"text": "Bye."}, tools=[delegate])
+    first = thread.send("Hi")
+    next_turn(thread, first)
     within, later = (turns(provider, sent) for sent in recorded.requests[1:])
     assert later[: len(within)] == within
     assert len(later) == len(within) + 2
@@ -454,7 +454,7 @@ def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answerin
 # What the user says along with an answer
 
 
-def told(provider: str, sent: Json) -> list[str]:
+def known_texts(provider: str, sent: Json) -> list[str]:
     """The user's words, results and the model's words in a request, in order."""
     known = ("Hi", "paid 1", "paid 2", "Hurry.", "Thanks.", "Well.", "Go on", "Again?")
     text = json.dumps(turns(provider, sent))
@@ -477,7 +477,7 @@ async def test_what_the_user_says_along_with_an_answer_is_shown_to_the_model_in_
             answers = {one.id: {"approved": True} for one in thread.interrupts}
             await thread.resume(answers, content=words)
         await thread.run("Go on")
-    assert [told(provider, sent) for sent in recorded.requests] == [
+    assert [known_texts(provider, sent) for sent in recorded.requests] == [
         ["Hi"],
         ["Hi", "paid 1", "Hurry."],
         ["Hi", "paid 1", "Hurry.", "paid 2", "Thanks."],

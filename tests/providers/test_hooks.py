@@ -53,11 +53,11 @@ CALLING: Json = {"text": "A moment. ", "calls": [("c1", "cart", {"size": "large"
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_what_a_model_says_goes_by_the_hooks_and_goes_back_to_it_as_it_was(
-    modelled: Start, desk_for: Any, provider: str
+    modelled: Start, thread_for: Any, provider: str
 ) -> None:
     hooks = Hooks().map_content(louder).map_result_as_state_snapshot("cart").preview_arguments("cart", "size", "shown")
     agent, recorded = modelled(provider, CALLING, {"text": "Done."}, tools=[cart])
-    events = desk_for(with_hooks(agent, hooks)).said("Hi", state={"kept": 1})
+    events = thread_for(with_hooks(agent, hooks)).send("Hi", state={"kept": 1})
     assert text_of(events) == "A MOMENT. DONE."
     assert of_type(events, "STATE_DELTA")[-1]["delta"][-1]["value"] == "large"
     assert of_type(events, "STATE_SNAPSHOT")[-1]["snapshot"] == {"size": "large"}
@@ -69,7 +69,7 @@ def test_what_a_model_says_goes_by_the_hooks_and_goes_back_to_it_as_it_was(
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_hooks_are_asked_about_calls_and_results_and_a_call_that_was_sent_is_answered(
-    modelled: Start, desk_for: Any, provider: str
+    modelled: Start, thread_for: Any, provider: str
 ) -> None:
     asked: list[str] = []
 
@@ -78,7 +78,7 @@ def test_hooks_are_asked_about_calls_and_results_and_a_call_that_was_sent_is_ans
 
     hooks = Hooks().map_call(called, "cart").map_result(lambda _: CustomEvent(name="cart", value=1), "cart")
     agent, recorded = modelled(provider, CALLING, {"text": "Done."}, tools=[cart])
-    events = desk_for(with_hooks(agent, hooks)).said("Hi")
+    events = thread_for(with_hooks(agent, hooks)).send("Hi")
     assert [json.loads(arguments) for arguments in asked] == [{"size": "large"}]
     assert [event["name"] for event in of_type(events, "CUSTOM")] == ["cart"]
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == [""]
@@ -86,31 +86,31 @@ def test_hooks_are_asked_about_calls_and_results_and_a_call_that_was_sent_is_ans
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_hooks_are_there_on_both_sides_of_a_question(modelled: Start, desk_for: Any, provider: str) -> None:
+def test_hooks_are_there_on_both_sides_of_a_question(modelled: Start, thread_for: Any, provider: str) -> None:
     hooks = Hooks().map_content(louder).map_result_as_state_snapshot("cart")
     asking: Json = {"calls": [*CALLING["calls"], ("c2", "pay", {"amount": 1})]}
     agent, _ = modelled(provider, {"text": "Hm. ", **asking}, {"text": "Done."}, tools=[cart, pay])
-    desk = desk_for(with_hooks(agent, hooks))
-    first = desk.said("Hi", state={"kept": 1})
-    second = resumed(desk, first)
+    thread = thread_for(with_hooks(agent, hooks))
+    first = thread.send("Hi", state={"kept": 1})
+    second = resumed(thread, first)
     assert (text_of(first), text_of(second)) == ("HM. ", "DONE.")
     assert [event["content"] for event in of_type(second, "TOOL_CALL_RESULT")] == ["paid 1"]
     assert consume([*first, *second]).state == {"size": "large"}
 
 
-def test_a_file_that_a_model_made_is_what_a_hook_makes_of_it(modelled: Start, desk_for: Any) -> None:
+def test_a_file_that_a_model_made_is_what_a_hook_makes_of_it(modelled: Start, thread_for: Any) -> None:
     def picture(content: Content) -> CustomEvent | None:
         return CustomEvent(name="picture", value=len(content.data)) if isinstance(content, DataContent) else None
 
     made = {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(b"pixels").decode()}}
     agent, _ = modelled("gemini", parts(made))
-    events = desk_for(with_hooks(agent, Hooks().map_content(picture))).said("Hi")
+    events = thread_for(with_hooks(agent, Hooks().map_content(picture))).send("Hi")
     assert [event["value"] for event in of_type(events, "CUSTOM")] == [6]
     assert of_type(events, "ACTIVITY_SNAPSHOT") == []
 
 
 def test_a_question_that_a_hook_makes_of_a_call_ends_the_run_and_the_call_is_not_made(
-    modelled: Start, desk_for: Any
+    modelled: Start, thread_for: Any
 ) -> None:
     made: list[str] = []
 
@@ -125,19 +125,19 @@ def test_a_question_that_a_hook_makes_of_a_call_ends_the_run_and_the_call_is_not
         return None
 
     agent, recorded = modelled("openai chat", {"calls": [("c1", "wipe", {"disk": "a"})]}, tools=[wipe])
-    events = desk_for(with_hooks(agent, Hooks().map_interrupt(ask))).said("Hi")
+    events = thread_for(with_hooks(agent, Hooks().map_interrupt(ask))).send("Hi")
     (interrupt,) = events[-1]["outcome"]["interrupts"]
     assert (interrupt["id"], interrupt["toolCallId"]) == ("mine", "c1")
     assert (made, len(recorded.requests)) == ([], 1)
 
 
-def test_agents_that_speak_at_once_do_not_end_each_others_messages(modelled: Start, desk_for: Any) -> None:
+def test_agents_that_speak_at_once_do_not_end_each_others_messages(modelled: Start, thread_for: Any) -> None:
     agents = [modelled("openai chat", {"text": text * 50})[0] for text in "ab"]
 
     async def both(run: Any) -> None:
         await asyncio.gather(*(agent(run) for agent in agents))
 
-    events = desk_for(both).said("Hi")
+    events = thread_for(both).send("Hi")
     starts = [event["messageId"] for event in of_type(events, "TEXT_MESSAGE_START")]
     assert len(set(starts)) == len(starts) == 2
     assert sorted(text_of(events)) == sorted("a" * 50 + "b" * 50)

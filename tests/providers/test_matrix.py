@@ -95,8 +95,8 @@ def of_type(events: Events, type_: str) -> Events:
     return [event for event in events if event["type"] == type_]
 
 
-def played(desk: Any, **members: Any) -> Events:
-    return desk.events(**members)
+def run_events(thread: Any, **members: Any) -> Events:
+    return thread.events(**members)
 
 
 # aimock
@@ -123,24 +123,24 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def mocked(provider: str, mock_url: str, desk_for: Callable[[Any], Any]) -> Any:
-    return desk_for(agent_for(provider, mock_url, tools=TOOLS, instructions="Be brief."))
+def mocked(provider: str, mock_url: str, thread_for: Callable[[Any], Any]) -> Any:
+    return thread_for(agent_for(provider, mock_url, tools=TOOLS, instructions="Be brief."))
 
 
 def test_aimock_text(mocked: Any) -> None:
-    events = played(mocked, messages=[user_json("m1", "hello")])
+    events = run_events(mocked, messages=[user_json("m1", "hello")])
     assert text_of(events) == "Hi there, friend!"
     assert events[-1]["outcome"] == {"type": "success"}
 
 
 def test_aimock_tools(mocked: Any) -> None:
-    events = played(mocked, messages=[user_json("m1", "weather in one")])
+    events = run_events(mocked, messages=[user_json("m1", "weather in one")])
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"]
     assert text_of(events) == "That is done."
 
 
 def test_aimock_parallel_tools(mocked: Any) -> None:
-    events = played(mocked, messages=[user_json("m1", "weather in two")])
+    events = run_events(mocked, messages=[user_json("m1", "weather in two")])
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
     assert results == ["Oslo: 3 degrees", "Rome: 3 degrees"]
     assert len({event["parentMessageId"] for event in of_type(events, "TOOL_CALL_START")}) == 1
@@ -148,25 +148,25 @@ def test_aimock_parallel_tools(mocked: Any) -> None:
 
 
 def test_aimock_frontend_tools(mocked: Any) -> None:
-    first = played(mocked, messages=[user_json("m1", "date")], tools=[PICK_DATE])
+    first = run_events(mocked, messages=[user_json("m1", "date")], tools=[PICK_DATE])
     (call,) = of_type(first, "TOOL_CALL_START")
     assert of_type(first, "TOOL_CALL_RESULT") == []
     assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["toolCallId"]]}
     history = json.loads(_messages(first, "date"))
     answer = {"id": "t1", "role": "tool", "toolCallId": call["toolCallId"], "content": "12 May"}
-    second = played(mocked, run_id="r2", messages=[*history, answer], tools=[PICK_DATE])
+    second = run_events(mocked, run_id="r2", messages=[*history, answer], tools=[PICK_DATE])
     assert text_of(second) == "That is done."
 
 
 def test_aimock_approval(mocked: Any) -> None:
     paid.clear()
-    first = played(mocked, messages=[user_json("m1", "pay")])
+    first = run_events(mocked, messages=[user_json("m1", "pay")])
     (interrupt,) = first[-1]["outcome"]["interrupts"]
     (call,) = of_type(first, "TOOL_CALL_START")
     assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", call["toolCallId"])
     assert paid == []
     answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
-    second = played(mocked, run_id="r2", messages=[user_json("m1", "pay")], resume=answer)
+    second = run_events(mocked, run_id="r2", messages=[user_json("m1", "pay")], resume=answer)
     assert paid == [900]
     assert [event["content"] for event in of_type(second, "TOOL_CALL_RESULT")] == ["paid 900"]
     assert of_type(second, "TOOL_CALL_START") == []
@@ -176,18 +176,18 @@ def test_aimock_approval(mocked: Any) -> None:
 def test_aimock_images(mocked: Any) -> None:
     source = {"type": "data", "value": base64.b64encode(PIXEL).decode(), "mimeType": "image/png"}
     parts = [{"type": "text", "text": "look"}, {"type": "image", "source": source}]
-    events = played(mocked, messages=[{"id": "m1", "role": "user", "content": parts}])
+    events = run_events(mocked, messages=[{"id": "m1", "role": "user", "content": parts}])
     assert text_of(events) == "A single blue pixel."
 
 
 def test_aimock_reasoning(mocked: Any) -> None:
-    events = played(mocked, messages=[user_json("m1", "think")])
+    events = run_events(mocked, messages=[user_json("m1", "think")])
     assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "Let me think."
     assert text_of(events) == "42."
 
 
 def test_aimock_usage(mocked: Any, provider: str) -> None:
-    events = played(mocked, messages=[user_json("m1", "count")])
+    events = run_events(mocked, messages=[user_json("m1", "count")])
     (usage,) = events[-1]["usage"]
     assert (usage["provider"], usage["model"]) == (VENDOR[provider], MODELS[provider])
     assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
@@ -196,7 +196,7 @@ def test_aimock_usage(mocked: Any, provider: str) -> None:
 
 
 def test_aimock_length(mocked: Any, provider: str) -> None:
-    events = played(mocked, messages=[user_json("m1", "tell")])
+    events = run_events(mocked, messages=[user_json("m1", "tell")])
     assert text_of(events) == "Once upon"
     # Its Responses are incomplete and do not say why.
     reason = "other" if provider == "openai responses" else "length"
@@ -205,7 +205,7 @@ def test_aimock_length(mocked: Any, provider: str) -> None:
 
 def test_aimock_refusal(mocked: Any, provider: str) -> None:
     """It knows a filter and no refusal: to Anthropic that is no reason, and its Responses fail over it."""
-    events = played(mocked, messages=[user_json("m1", "forbid")])
+    events = run_events(mocked, messages=[user_json("m1", "forbid")])
     assert text_of(events) == "I will"
     if provider == "openai responses":
         assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_unavailable")
@@ -215,7 +215,7 @@ def test_aimock_refusal(mocked: Any, provider: str) -> None:
 
 
 def test_aimock_error(mocked: Any, caplog: pytest.LogCaptureFixture) -> None:
-    events = played(mocked, messages=[user_json("m1", "fail")])
+    events = run_events(mocked, messages=[user_json("m1", "fail")])
     assert events[-1]["type"] == "RUN_ERROR"
     assert events[-1]["code"] == "provider_rate_limit"
     assert "sk-123" not in json.dumps(events)
@@ -225,12 +225,12 @@ def test_aimock_error(mocked: Any, caplog: pytest.LogCaptureFixture) -> None:
 def test_aimock_mixed_tools_in_one_turn(mocked: Any) -> None:
     """Backend, front end and approval at once: results first, then the question, and only then the front end's call."""
     paid.clear()
-    first = played(mocked, messages=[user_json("m1", "mixed")], tools=[PICK_DATE])
+    first = run_events(mocked, messages=[user_json("m1", "mixed")], tools=[PICK_DATE])
     assert [event["toolCallName"] for event in of_type(first, "TOOL_CALL_START")] == ["weather", "pay"]
     (interrupt,) = first[-1]["outcome"]["interrupts"]
     payload = {"approved": False, "reason": "too much"}
     answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]
-    second = played(mocked, run_id="r2", messages=[user_json("m1", "mixed")], tools=[PICK_DATE], resume=answer)
+    second = run_events(mocked, run_id="r2", messages=[user_json("m1", "mixed")], tools=[PICK_DATE], resume=answer)
     assert paid == []
     (told,) = of_type(second, "TOOL_CALL_RESULT")
     assert "too much" in told["content"]
@@ -272,7 +272,7 @@ def check_request(provider: str, request: Json) -> None:
 def test_recorded_text(replying: Start, provider: str) -> None:
     server, recorded = replying({"text": "Hello world"}, instructions="Be brief.")
     context = [{"description": "Where the user is", "value": "Oslo"}]
-    events = played(server, messages=[user_json("m1", "Hi")], context=context)
+    events = run_events(server, messages=[user_json("m1", "Hi")], context=context)
     assert text_of(events) == "Hello world"
     check_request(provider, recorded.requests[0])
     sent = json.dumps(recorded.requests[0])
@@ -284,7 +284,7 @@ def test_recorded_text(replying: Start, provider: str) -> None:
 def test_recorded_tools(replying: Start, provider: str) -> None:
     call = ("call_0", "weather", {"city": "Oslo"})
     server, recorded = replying({"text": "I look.", "calls": [call]}, {"calls": [call]}, {"text": "3 degrees."})
-    events = played(server, messages=[user_json("m1", "Weather?")])
+    events = run_events(server, messages=[user_json("m1", "Weather?")])
     started = of_type(events, "TOOL_CALL_START")
     assert len({event["toolCallId"] for event in started}) == 2  # a server that repeats its ids is no reason to fail
     assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["Oslo: 3 degrees"] * 2
@@ -297,7 +297,7 @@ def test_recorded_tools(replying: Start, provider: str) -> None:
 def test_recorded_parallel_tools(replying: Start, provider: str) -> None:
     calls = [("c1", "weather", {"city": "Oslo"}), ("c2", "weather", {"city": "Rome"}), ("c3", "nobody", {})]
     server, recorded = replying({"calls": calls}, {"text": "Done."})
-    events = played(server, messages=[user_json("m1", "Weather?")])
+    events = run_events(server, messages=[user_json("m1", "Weather?")])
     results = sorted(event["content"] for event in of_type(events, "TOOL_CALL_RESULT"))
     assert results == ["Oslo: 3 degrees", "Rome: 3 degrees", "there is no tool 'nobody'"]
     check_request(provider, recorded.requests[1])
@@ -307,7 +307,7 @@ def test_recorded_parallel_tools(replying: Start, provider: str) -> None:
 def test_recorded_frontend_tools(replying: Start) -> None:
     calls = [("c1", "pick_date", {"month": "May"}), ("c2", "weather", {"city": "Oslo"})]
     server, recorded = replying({"calls": calls}, tools=[weather])
-    events = played(server, messages=[user_json("m1", "When?")], tools=[PICK_DATE])
+    events = run_events(server, messages=[user_json("m1", "When?")], tools=[PICK_DATE])
     (result,) = of_type(events, "TOOL_CALL_RESULT")
     assert result["content"] == "Oslo: 3 degrees"
     (picked,) = [one for one in of_type(events, "TOOL_CALL_START") if one["toolCallName"] == "pick_date"]
@@ -320,18 +320,18 @@ def test_recorded_mixed_tools_in_one_turn(replying: Start, provider: str) -> Non
     """The same as of aimock, and all results are there when the model is asked again."""
     paid.clear()
     calls = [("c1", "weather", {"city": "Oslo"}), ("c2", "pick_date", {"month": "May"}), ("c3", "pay", {"amount": 900})]
-    desk, recorded = replying({"calls": calls}, {"text": "Done."})
-    first = played(desk, messages=[user_json("m1", "mixed")], tools=[PICK_DATE])
+    thread, recorded = replying({"calls": calls}, {"text": "Done."})
+    first = run_events(thread, messages=[user_json("m1", "mixed")], tools=[PICK_DATE])
     assert [event["toolCallName"] for event in of_type(first, "TOOL_CALL_START")] == ["weather", "pay"]
     (interrupt,) = first[-1]["outcome"]["interrupts"]
     answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
-    second = played(desk, run_id="r2", messages=[user_json("m1", "mixed")], tools=[PICK_DATE], resume=answer)
+    second = run_events(thread, run_id="r2", messages=[user_json("m1", "mixed")], tools=[PICK_DATE], resume=answer)
     assert paid == [900]
     (call,) = of_type(second, "TOOL_CALL_START")
     assert second[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [call["toolCallId"]]}
     picked = {"id": "t9", "role": "tool", "toolCallId": call["toolCallId"], "content": "the third"}
     third = [*json.loads(_messages([*first, *second], "mixed")), picked]
-    assert text_of(played(desk, run_id="r3", messages=third, tools=[PICK_DATE])) == "Done."
+    assert text_of(run_events(thread, run_id="r3", messages=third, tools=[PICK_DATE])) == "Done."
     check_request(provider, recorded.requests[1])
     for result in ("Oslo: 3 degrees", "paid 900", "the third"):
         assert result in json.dumps(recorded.requests[1])
@@ -344,7 +344,7 @@ def test_recorded_approval(replying: Start, provider: str) -> None:
     server, recorded = replying(
         {"text": "I pay.", "calls": calls, "usage": USAGE[provider]}, {"text": "Paid.", "usage": USAGE[provider]}
     )
-    first = played(server, messages=[user_json("m1", "Pay")])
+    first = run_events(server, messages=[user_json("m1", "Pay")])
     interrupts = first[-1]["outcome"]["interrupts"]
     assert len(interrupts) == 2
     assert first[-1]["usage"][0]["inputTokens"] == 100
@@ -353,7 +353,7 @@ def test_recorded_approval(replying: Start, provider: str) -> None:
         {"interruptId": one["id"], "status": "resolved", "payload": payload}
         for one, payload in zip(interrupts, payloads, strict=True)
     ]
-    second = played(server, run_id="r2", messages=[user_json("m1", "Pay")], resume=answers)
+    second = run_events(server, run_id="r2", messages=[user_json("m1", "Pay")], resume=answers)
     assert paid == [10]
     assert len(recorded.requests) == 2
     assert text_of(second) == "Paid."
@@ -378,7 +378,7 @@ def test_recorded_images(replying: Start, provider: str) -> None:
         {"type": "document", "source": {"type": "data", "value": "AAAA", "mimeType": "application/x-unknown"}},
     ]
     server, recorded = replying({"text": "A pixel."})
-    assert text_of(played(server, messages=[{"id": "m1", "role": "user", "content": parts}])) == "A pixel."
+    assert text_of(run_events(server, messages=[{"id": "m1", "role": "user", "content": parts}])) == "A pixel."
     sent = json.dumps(recorded.requests[0])
     check_request(provider, recorded.requests[0])
     assert data in sent
@@ -397,10 +397,10 @@ def test_recorded_reasoning(replying: Start, provider: str) -> None:
         {"thought": ("I see.", signature), "text": "Cold."},
         {"text": "Bye."},
     )
-    events = played(server, messages=[user_json("m1", "Weather?")])
+    events = run_events(server, messages=[user_json("m1", "Weather?")])
     assert "".join(event["delta"] for event in of_type(events, "REASONING_MESSAGE_CONTENT")) == "I wonder.I see."
     history = json.loads(_messages(events, "Weather?"))
-    played(server, run_id="r2", messages=[*history, {"id": "m9", "role": "user", "content": "Thanks"}])
+    run_events(server, run_id="r2", messages=[*history, {"id": "m9", "role": "user", "content": "Thanks"}])
     for request in recorded.requests:
         check_request(provider, request)
     if provider == "openai chat":  # no signature: the thoughts themselves, with the calls they led to
@@ -414,7 +414,7 @@ def test_recorded_reasoning(replying: Start, provider: str) -> None:
 def test_recorded_usage(replying: Start, provider: str) -> None:
     """Totals include their parts, whatever the provider's own do (USE-2, USE-3, USE-4)."""
     server, _ = replying({"text": "One.", "usage": USAGE[provider]})
-    (usage,) = played(server, messages=[user_json("m1", "Count")])[-1]["usage"]
+    (usage,) = run_events(server, messages=[user_json("m1", "Count")])[-1]["usage"]
     expected = {
         "provider": VENDOR[provider],
         "model": MODELS[provider],
@@ -432,7 +432,7 @@ def test_recorded_usage(replying: Start, provider: str) -> None:
 
 def test_recorded_refusal(replying: Start) -> None:
     server, _ = replying({"refusal": "I will not do that."})
-    events = played(server, messages=[user_json("m1", "Do it")])
+    events = run_events(server, messages=[user_json("m1", "Do it")])
     assert text_of(events) == "I will not do that."
     (custom,) = of_type(events, "CUSTOM")
     assert custom["name"] == "aguila.finish_reason"
@@ -441,7 +441,7 @@ def test_recorded_refusal(replying: Start) -> None:
 
 def test_recorded_length(replying: Start) -> None:
     server, _ = replying({"text": "Once upon", "finish": "length"})
-    events = played(server, messages=[user_json("m1", "Tell")])
+    events = run_events(server, messages=[user_json("m1", "Tell")])
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["length"]
     assert events[-1]["outcome"] == {"type": "success"}
 
@@ -459,7 +459,7 @@ def test_recorded_length(replying: Start) -> None:
 def test_recorded_error(replying: Start, status: int, code: str) -> None:
     body = json.dumps({"error": {"message": "secret sk-123", "type": "x", "code": status}}).encode()
     server, _ = replying((status, body))
-    events = played(server, messages=[user_json("m1", "Hi")])
+    events = run_events(server, messages=[user_json("m1", "Hi")])
     assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
     assert events[-1]["code"] == code
     assert "sk-123" not in json.dumps(events)
@@ -484,7 +484,7 @@ def test_an_error_in_the_stream_ends_the_run_after_what_was_said(replying: Start
     named = f"event: {error['type']}\n" if "type" in error else ""
     frames.append(f"{named}data: {json.dumps(error)}\n\n".encode())
     server, _ = replying((200, b"".join(frames)))
-    events = played(server, messages=[user_json("m1", "Tell")])
+    events = run_events(server, messages=[user_json("m1", "Tell")])
     assert text_of(events) == "Once upon"
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_unavailable")
     assert "sk-123" not in json.dumps(events)
@@ -492,7 +492,7 @@ def test_an_error_in_the_stream_ends_the_run_after_what_was_said(replying: Start
 
 def test_a_stream_that_breaks_off_is_no_success(replying: Start, provider: str) -> None:
     server, _ = replying((200, b"".join(_cut(stream(provider, text="Once upon")))))
-    events = played(server, messages=[user_json("m1", "Tell")])
+    events = run_events(server, messages=[user_json("m1", "Tell")])
     assert text_of(events) == "Once upon"
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "provider_truncated")
 
@@ -500,14 +500,14 @@ def test_a_stream_that_breaks_off_is_no_success(replying: Start, provider: str) 
 def test_an_error_after_tools_has_the_usage_until_then(replying: Start, provider: str) -> None:
     call = ("c1", "weather", {"city": "Oslo"})
     server, _ = replying({"calls": [call], "usage": USAGE[provider]}, (500, b'{"error": {"message": "no"}}'))
-    last = played(server, messages=[user_json("m1", "Weather?")])[-1]
+    last = run_events(server, messages=[user_json("m1", "Weather?")])[-1]
     assert (last["type"], last["usage"][0]["totalTokens"]) == ("RUN_ERROR", 120)
 
 
 def test_an_agent_stops_after_its_rounds_life_8(replying: Start) -> None:
     turn = {"calls": [("c1", "weather", {"city": "Oslo"})]}
     server, recorded = replying(turn, turn, turn, max_rounds=2)
-    *_, custom, last = played(server, messages=[user_json("m1", "Weather?")])
+    *_, custom, last = run_events(server, messages=[user_json("m1", "Weather?")])
     assert (last["type"], last["outcome"]) == ("RUN_FINISHED", {"type": "cancelled"})
     assert (custom["name"], custom["value"]["reason"]) == ("aguila.finish_reason", "max_rounds")
     assert "2 rounds" in custom["value"]["message"]

@@ -51,25 +51,25 @@ def assistant(recorded: Recorded) -> list[list[tuple[str, str | None]]]:
 @pytest.mark.parametrize("phases", [("commentary", "final_answer"), (None, None), ("commentary", None)])
 def test_two_messages_of_a_response_are_two_and_keep_their_phases(answering: Start, phases: tuple[Any, Any]) -> None:
     first = items(message(1, "I look.", phases[0]), message(2, "It is 4.", phases[1]))
-    desk, recorded = answering("openai responses", first, {"text": "Bye."})
-    events = desk.said("Hi")
+    thread, recorded = answering("openai responses", first, {"text": "Bye."})
+    events = thread.send("Hi")
     assert texts(events) == ["I look.", "It is 4."]
-    next_turn(desk, events)
+    next_turn(thread, events)
     assert assistant(recorded)[1] == [("I look.", phases[0]), ("It is 4.", phases[1])]
 
 
 def test_a_phase_goes_back_within_the_run_and_after_it_with_the_text_that_had_it(answering: Start) -> None:
     first = items(message(1, "I look.", "commentary"), CALL, message(2, "Wait."))
     second = items(message(3, "It is 4.", "final_answer"))
-    desk, recorded = answering("openai responses", first, second, {"text": "Bye."}, tools=[look])
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering("openai responses", first, second, {"text": "Bye."}, tools=[look])
+    next_turn(thread, thread.send("Hi"))
     within = [("I look.", "commentary"), ("Wait.", None)]
     assert assistant(recorded)[1:] == [within, [*within, ("It is 4.", "final_answer")]]
 
 
 def test_a_phase_that_is_not_known_is_not_sent(answering: Start) -> None:
-    desk, recorded = answering("openai responses", items(message(1, "Hm.", "dreaming")), {"text": "Bye."})
-    next_turn(desk, desk.said("Hi"))
+    thread, recorded = answering("openai responses", items(message(1, "Hm.", "dreaming")), {"text": "Bye."})
+    next_turn(thread, thread.send("Hi"))
     assert assistant(recorded)[1] == [("Hm.", None)]
 
 

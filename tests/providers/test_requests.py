@@ -62,14 +62,14 @@ REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def asked(*messages: ChatMessage, **members: Any) -> Prompt:
+def prompt_of(*messages: ChatMessage, **members: Any) -> Prompt:
     return Prompt(messages=list(messages), **members)
 
 
 @pytest.mark.parametrize("provider", REQUESTS)
 def test_a_result_whose_parts_are_all_dropped_is_answered_with_the_empty_string_tool_7(provider: str) -> None:
     result = FunctionResultContent("c1", [DataContent(b"x", "video/x-unknown")])
-    prompt = asked(
+    prompt = prompt_of(
         ChatMessage("user", "Hi"),
         ChatMessage("assistant", [FunctionCallContent("c1", "film")]),
         ChatMessage("tool", [result]),
@@ -90,7 +90,7 @@ def test_a_result_whose_parts_are_all_dropped_is_answered_with_the_empty_string_
 def test_a_handle_of_another_provider_is_never_sent_in_8(provider: str) -> None:
     foreign = HostedFileContent("https://a.example/x", "image/png", additional_properties={PROVIDER: "elsewhere"})
     notices: list[Notice] = []
-    prompt = asked(ChatMessage("user", [TextContent("Look"), foreign]))
+    prompt = prompt_of(ChatMessage("user", [TextContent("Look"), foreign]))
     assert "a.example" not in repr(REQUESTS[provider](prompt, model="m", warn=notices.append))
     assert [notice.rule for notice in notices] == ["IN-6"]
 
@@ -98,7 +98,7 @@ def test_a_handle_of_another_provider_is_never_sent_in_8(provider: str) -> None:
 def test_a_handle_of_the_provider_is_passed_on() -> None:
     def sent(provider: str, name: str) -> str:
         own = HostedFileContent("file-1", "application/pdf", additional_properties={PROVIDER: name})
-        return repr(REQUESTS[provider](asked(ChatMessage("user", [own])), model="m"))
+        return repr(REQUESTS[provider](prompt_of(ChatMessage("user", [own])), model="m"))
 
     assert "'file_id': 'file-1'" in sent("openai chat", "openai")
     assert "'file_id': 'file-1'" in sent("openai responses", "openai")
@@ -109,7 +109,7 @@ def test_a_handle_of_the_provider_is_passed_on() -> None:
 @pytest.mark.parametrize("provider", REQUESTS)
 def test_a_file_of_text_is_given_as_its_text(provider: str) -> None:
     file = DataContent(b"a,b\n1,2", "text/csv; charset=utf-8", additional_properties={FILENAME: "table.csv"})
-    request = REQUESTS[provider](asked(ChatMessage("user", [file])), model="m")
+    request = REQUESTS[provider](prompt_of(ChatMessage("user", [file])), model="m")
     assert "table.csv:\\na,b\\n1,2" in repr(request)
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_text_is_given_as_its_text(provider: str) -> None:
 @pytest.mark.parametrize("media_type", ["image/png", "application/pdf", "audio/wav"])
 def test_a_file_without_bytes_is_skipped_with_a_notice(provider: str, media_type: str) -> None:
     notices: list[Notice] = []
-    prompt = asked(ChatMessage("user", [TextContent("Look"), DataContent(b"", media_type)]))
+    prompt = prompt_of(ChatMessage("user", [TextContent("Look"), DataContent(b"", media_type)]))
     request = REQUESTS[provider](prompt, model="m", warn=notices.append)
     assert [notice.rule for notice in notices] == ["IN-6"]
     assert "base64" not in repr(request)
@@ -127,7 +127,7 @@ def test_a_file_without_bytes_is_skipped_with_a_notice(provider: str, media_type
 def test_an_image_by_address_without_a_type_has_that_of_its_name_for_gemini() -> None:
     notices: list[Notice] = []
     images = [UriContent("https://a.example/x.png?size=2"), UriContent("https://a.example/x")]
-    request = gemini.request(asked(ChatMessage("user", [*images])), model="m", warn=notices.append)
+    request = gemini.request(prompt_of(ChatMessage("user", [*images])), model="m", warn=notices.append)
     file = {"mime_type": "image/png", "file_uri": "https://a.example/x.png?size=2"}
     assert request["contents"][0]["parts"] == [{"file_data": file}]
     assert len(notices) == 1
@@ -143,14 +143,14 @@ def test_names_that_a_provider_refuses_are_spelled_otherwise_and_read_back() -> 
 
 
 def test_an_assistant_first_or_last_gets_a_user_beside_it_where_the_provider_demands_one() -> None:
-    prompt = asked(ChatMessage("assistant", "Welcome."))
+    prompt = prompt_of(ChatMessage("assistant", "Welcome."))
     assert [one["role"] for one in anthropic.request(prompt, model="m")["messages"]] == ["user", "assistant", "user"]
     assert [one["role"] for one in gemini.request(prompt, model="m")["contents"]] == ["user", "model", "user"]
     assert [one["role"] for one in openai_chat.request(prompt, model="m")["messages"]] == ["assistant"]
 
 
 def test_system_messages_of_the_history_join_the_instructions_of_anthropic() -> None:
-    prompt = asked(
+    prompt = prompt_of(
         ChatMessage("system", "Speak French."),
         ChatMessage("user", "Hi"),
         instructions="Be brief.",
@@ -168,7 +168,7 @@ def test_an_artefact_goes_to_its_own_provider_only() -> None:
     call = FunctionCallContent(
         "c1", "f", additional_properties={ENCRYPTED_VALUE: pack(gemini.SIGNATURE, signature="c2ln")}
     )
-    prompt = asked(
+    prompt = prompt_of(
         ChatMessage("user", "Hi"),
         ChatMessage("assistant", [signed, encrypted, TextContent("Well"), call]),
         ChatMessage("tool", [FunctionResultContent("c1", "done")]),
@@ -253,11 +253,8 @@ def chunks(*deltas: dict[str, Any]) -> AsyncIterator[Any]:
     return iterate()
 
 
-async def heard(source: AsyncIterator[ChatUpdate]) -> list[Content]:
-    async def collect() -> list[Content]:
-        return [content async for update in source for content in update.contents]
-
-    return await collect()
+async def contents_of(source: AsyncIterator[ChatUpdate]) -> list[Content]:
+    return [content async for update in source for content in update.contents]
 
 
 async def test_servers_that_give_calls_no_id_or_no_place_are_understood_p21() -> None:
@@ -267,7 +264,7 @@ async def test_servers_that_give_calls_no_id_or_no_place_are_understood_p21() ->
         {"tool_calls": [{"id": None, "function": {"name": None, "arguments": ":1}"}, "index": 0}]},
         {"tool_calls": [{"id": "c9", "function": {"name": "g", "arguments": "{}"}, "index": 0}]},
     ]
-    found = await heard(openai_chat.updates(chunks(*pieces), model="m"))
+    found = await contents_of(openai_chat.updates(chunks(*pieces), model="m"))
     texts: dict[str, str] = {}
     for content in found:
         assert isinstance(content, FunctionCallContent)
@@ -285,7 +282,7 @@ async def test_a_failing_stream_of_responses_fails_the_run_in_our_words() -> Non
         yield SimpleNamespace(type="error", code="rate_limit_exceeded", message="secret")
 
     with pytest.raises(RunFailed) as caught:
-        await heard(openai_responses.updates(failing(), model="m"))
+        await contents_of(openai_responses.updates(failing(), model="m"))
     assert caught.value.code == "provider_rate_limit"
     assert "secret" not in caught.value.message
 
@@ -427,11 +424,11 @@ def test_calls_that_another_model_made_are_sent_as_the_provider_accepts_them() -
         ChatMessage("tool", [FunctionResultContent("c1", "3 degrees")]),
         ChatMessage("tool", [FunctionResultContent("c2", "3 degrees")]),
     ]
-    parts = gemini.request(asked(*called), model="m")["contents"][1]["parts"]
+    parts = gemini.request(prompt_of(*called), model="m")["contents"][1]["parts"]
     assert [part.get("thought_signature") for part in parts] == [gemini.UNSIGNED, None]
-    earlier = gemini.request(asked(*called, ChatMessage("user", "Thanks")), model="m")["contents"][1]["parts"]
+    earlier = gemini.request(prompt_of(*called, ChatMessage("user", "Thanks")), model="m")["contents"][1]["parts"]
     assert [part.get("thought_signature") for part in earlier] == [None, None]
-    (gone,) = anthropic.request(asked(*called), model="m")["tools"]
+    (gone,) = anthropic.request(prompt_of(*called), model="m")["tools"]
     assert (gone["name"], gone["description"]) == ("weather", anthropic.GONE)
 
 
@@ -441,7 +438,7 @@ def test_the_first_call_of_a_step_is_signed_for_gemini_whichever_other_part_is()
     contents = [FunctionCallContent("c1", "f"), FunctionCallContent("c2", "g", additional_properties=signed)]
     answers = [ChatMessage("tool", [FunctionResultContent(call_id, "x")]) for call_id in ("c1", "c2")]
     called = [ChatMessage("user", "Hi"), ChatMessage("assistant", contents), *answers]
-    made = gemini.request(asked(*called), model="m")
+    made = gemini.request(prompt_of(*called), model="m")
     parts = made["contents"][1]["parts"]
     assert [part.get("thought_signature") for part in parts] == [gemini.UNSIGNED, b"sig"]
     assert check_gemini(made) == []
@@ -455,7 +452,7 @@ def test_calls_stand_where_the_model_made_them_whenever_they_were_told() -> None
     def order(*calls: FunctionCallContent) -> list[str]:
         answers = [ChatMessage("tool", [FunctionResultContent(one.call_id, "x")]) for one in calls]
         called = [ChatMessage("user", "Hi"), ChatMessage("assistant", [TextContent("Well"), *calls]), *answers]
-        view = ProviderView(asked(*called), gemini.RULES, lambda notice: None)
+        view = ProviderView(prompt_of(*called), gemini.RULES, lambda notice: None)
         assert [one.results[0].call_id for one in view.messages[2:]] == [one.call_id for one in view.messages[1].calls]
         return [one.call_id for one in view.messages[1].calls]
 

@@ -49,17 +49,17 @@ def of_type(events: list[Json], type_: str) -> list[Json]:
     return [event for event in events if event["type"] == type_]
 
 
-def answered(desk: Any, asked: list[Json], run_id: str) -> list[Json]:
+def answered(thread: Any, asked: list[Json], run_id: str) -> list[Json]:
     answers = [
         {"interruptId": one["id"], "status": "resolved", "payload": {"approved": True}}
         for one in asked[-1]["outcome"]["interrupts"]
     ]
-    return desk.events(run_id=run_id, messages=[], resume=answers)
+    return thread.events(run_id=run_id, messages=[], resume=answers)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_agents_one_after_another_ask_each_its_own_model(
-    modelled: Start, desk_for: Any, till: Till, provider: str
+    modelled: Start, thread_for: Any, till: Till, provider: str
 ) -> None:
     planner, plans = modelled(provider, {"text": "I plan. "}, tools=[till.pay])
     executor, deeds = modelled(provider, {"text": "I do. "}, {"text": "I did."}, tools=[till.pay])
@@ -69,7 +69,7 @@ def test_agents_one_after_another_ask_each_its_own_model(
         await executor(run)
         await executor(run)
 
-    events = desk_for(all_of_them).said("Hi")
+    events = thread_for(all_of_them).send("Hi")
     assert text_of(events) == "I plan. I do. I did."
     assert len({event["messageId"] for event in of_type(events, "TEXT_MESSAGE_START")}) == 3
     assert (len(plans.requests), len(deeds.requests)) == (1, 2)
@@ -77,7 +77,7 @@ def test_agents_one_after_another_ask_each_its_own_model(
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_agents_one_after_another_may_each_ask_and_go_on_with_their_own_answers(
-    modelled: Start, desk_for: Any, till: Till, provider: str
+    modelled: Start, thread_for: Any, till: Till, provider: str
 ) -> None:
     turns = [[{"calls": [("c1", "pay", {"amount": amount})]}, {"text": f"That was {amount}. "}] for amount in (1, 2)]
     (first, ones), (second, twos) = [modelled(provider, *turn, tools=[till.pay]) for turn in turns]
@@ -86,10 +86,10 @@ def test_agents_one_after_another_may_each_ask_and_go_on_with_their_own_answers(
         await first(run)
         await second(run)
 
-    desk = desk_for(both)
-    one = desk.said("Hi")
-    two = answered(desk, one, "r2")
-    three = answered(desk, two, "r3")
+    thread = thread_for(both)
+    one = thread.send("Hi")
+    two = answered(thread, one, "r2")
+    three = answered(thread, two, "r3")
     assert till.paid == [1, 2]
     assert (text_of(two), text_of(three)) == ("That was 1. ", "That was 2. ")
     assert (len(ones.requests), len(twos.requests)) == (2, 2)
@@ -99,7 +99,7 @@ def test_agents_one_after_another_may_each_ask_and_go_on_with_their_own_answers(
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_an_agent_that_is_a_tool_of_another_asks_its_own_model_and_its_own_questions(
-    modelled: Start, desk_for: Any, till: Till, provider: str
+    modelled: Start, thread_for: Any, till: Till, provider: str
 ) -> None:
     inner, inners = modelled(
         provider, {"calls": [("c1", "pay", {"amount": 7})]}, {"text": "Inner did. "}, tools=[till.pay]
@@ -113,9 +113,9 @@ def test_an_agent_that_is_a_tool_of_another_asks_its_own_model_and_its_own_quest
     outer, outers = modelled(
         provider, {"calls": [("c1", "helper", {"task": "x"})]}, {"text": "Outer did."}, tools=[helper]
     )
-    desk = desk_for(outer)
-    one = desk.said("Hi")
-    two = answered(desk, one, "r2")
+    thread = thread_for(outer)
+    one = thread.send("Hi")
+    two = answered(thread, one, "r2")
     assert till.paid == [7]
     assert text_of([*one, *two]) == "Inner did. Outer did."
     assert (len(inners.requests), len(outers.requests)) == (2, 2)
@@ -128,7 +128,7 @@ def test_an_agent_that_is_a_tool_of_another_asks_its_own_model_and_its_own_quest
 
 
 def test_an_agent_in_a_tool_goes_on_where_it_was_beside_one_that_was_done(
-    modelled: Start, desk_for: Any, till: Till
+    modelled: Start, thread_for: Any, till: Till
 ) -> None:
     """A replay skips the tool that is done, and must find what is on record for the other all the same."""
     quick, _ = modelled("openai chat", {"text": "Quick. "}, tools=[till.pay])
@@ -150,9 +150,9 @@ def test_an_agent_in_a_tool_goes_on_where_it_was_beside_one_that_was_done(
 
     calls = [("a", "do_quick", {}), ("b", "do_slow", {})]
     outer, outers = modelled("openai chat", {"calls": calls}, {"text": "Done."}, tools=[do_quick, do_slow])
-    desk = desk_for(outer)
-    one = desk.said("Hi")
-    two = answered(desk, one, "r2")
+    thread = thread_for(outer)
+    one = thread.send("Hi")
+    two = answered(thread, one, "r2")
     assert is_quick_done.is_set()
     assert till.paid == [5]
     assert text_of(two) == "Slow. Done."
@@ -160,7 +160,7 @@ def test_an_agent_in_a_tool_goes_on_where_it_was_beside_one_that_was_done(
 
 
 def test_a_replay_that_skips_an_effect_with_an_agent_in_it_takes_the_next_agent_for_no_other(
-    modelled: Start, desk_for: Any, till: Till
+    modelled: Start, thread_for: Any, till: Till
 ) -> None:
     first, firsts = modelled("openai chat", {"text": "First. "}, tools=[till.pay])
     second, _ = modelled(
@@ -171,14 +171,14 @@ def test_a_replay_that_skips_an_effect_with_an_agent_in_it_takes_the_next_agent_
         await run.once("the first", lambda: first(run), uses_run=True)
         await second(run)
 
-    desk = desk_for(agent)
-    one = desk.said("Hi")
-    two = answered(desk, one, "r2")
+    thread = thread_for(agent)
+    one = thread.send("Hi")
+    two = answered(thread, one, "r2")
     assert (text_of(one), text_of(two)) == ("First. ", "Second.")
     assert len(firsts.requests) == 1
 
 
-def test_calls_of_agents_that_share_a_run_never_have_one_id_p21(modelled: Start, desk_for: Any) -> None:
+def test_calls_of_agents_that_share_a_run_never_have_one_id_p21(modelled: Start, thread_for: Any) -> None:
     turn = {"calls": [("call_1", "weather", {"city": "Oslo"})]}
     agents = [modelled("gemini", turn, {"text": "Done. "}, tools=[weather])[0] for _ in range(2)]
 
@@ -187,7 +187,7 @@ def test_calls_of_agents_that_share_a_run_never_have_one_id_p21(modelled: Start,
         for agent in agents:
             await agent(run)
 
-    events = desk_for(both).said("Hi")
+    events = thread_for(both).send("Hi")
     assert text_of(events) == "Done. Done. "
     calls = [event["toolCallId"] for event in of_type(events, "TOOL_CALL_START")]
     assert len(set(calls)) == 3
@@ -195,7 +195,7 @@ def test_calls_of_agents_that_share_a_run_never_have_one_id_p21(modelled: Start,
 
 
 def test_a_call_of_an_agent_that_a_replay_skips_keeps_its_id_to_itself_p21(
-    modelled: Start, desk_for: Any, till: Till
+    modelled: Start, thread_for: Any, till: Till
 ) -> None:
     calling = {"calls": [("call_1", "weather", {"city": "Oslo"})]}
     inner, _ = modelled("openai chat", calling, {"text": "Cold. "}, tools=[weather])
@@ -207,16 +207,16 @@ def test_a_call_of_an_agent_that_a_replay_skips_keeps_its_id_to_itself_p21(
 
     rounds = [{"calls": [("h1", "helper", {})]}, {"calls": [("p1", "pay", {"amount": 1})]}, calling, {"text": "Done."}]
     outer, outers = modelled("openai chat", *rounds, tools=[helper, till.pay, weather])
-    desk = desk_for(outer)
-    one = desk.said("Hi")
-    two = answered(desk, one, "r2")
+    thread = thread_for(outer)
+    one = thread.send("Hi")
+    two = answered(thread, one, "r2")
     calls = [event["toolCallId"] for event in of_type([*one, *two], "TOOL_CALL_START")]
     assert len(calls) == len(set(calls)) == 4
     assert text_of(two) == "Done."
     assert json.dumps(outers.requests[-1]).count("Oslo: 3 degrees") == 1
 
 
-def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modelled: Start, desk_for: Any) -> None:
+def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modelled: Start, thread_for: Any) -> None:
     calling = {"calls": [("c1", "weather", {"city": "Oslo"})]}
     inner, _ = modelled("openai chat", calling, tools=[weather], max_rounds=1)
 
@@ -226,7 +226,7 @@ def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modell
         return "helped"
 
     outer, outers = modelled("openai chat", {"calls": [("h1", "helper", {})]}, {"text": "Done."}, tools=[helper])
-    events = desk_for(outer).said("Hi")
+    events = thread_for(outer).send("Hi")
     assert (text_of(events), events[-1]["outcome"]["type"]) == ("Done.", "success")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["max_rounds"]
     assert "The tool failed." in json.dumps(outers.requests[-1])
@@ -234,7 +234,7 @@ def test_an_agent_in_a_tool_that_comes_to_its_limit_does_not_stop_the_run(modell
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_what_an_agent_did_is_not_done_again_because_another_in_the_run_asks(
-    modelled: Start, desk_for: Any, till: Till, provider: str
+    modelled: Start, thread_for: Any, till: Till, provider: str
 ) -> None:
     charged: list[int] = []
 
@@ -254,17 +254,17 @@ def test_what_an_agent_did_is_not_done_again_because_another_in_the_run_asks(
         await executor(run)
         await run.ask("And now?", key="now")
 
-    desk = desk_for(both)
-    asked = desk.said("Hi")
-    asked = answered(desk, asked, "run-2")
+    thread = thread_for(both)
+    asked = thread.send("Hi")
+    asked = answered(thread, asked, "run-2")
     assert asked[-1]["outcome"]["type"] == "interrupt"
     answer = {"interruptId": asked[-1]["outcome"]["interrupts"][0]["id"], "status": "resolved", "payload": "go"}
-    assert desk.events(run_id="run-3", messages=[], resume=[answer])[-1]["outcome"] == {"type": "success"}
+    assert thread.events(run_id="run-3", messages=[], resume=[answer])[-1]["outcome"] == {"type": "success"}
     assert (charged, till.paid) == ([1], [2])
     assert (len(plans.requests), len(deeds.requests)) == (2, 2)
 
 
-def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Start, desk_for: Any) -> None:
+def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Start, thread_for: Any) -> None:
     broken, _ = modelled("openai chat", (429, b"{}"))
     other, asked = modelled("openai chat", {"text": "I do."}, {"text": "Never."})
 
@@ -277,7 +277,7 @@ def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Star
             codes.append(failure.code)
             await other(run)
 
-    events = desk_for(falls_back).said("Hi")
+    events = thread_for(falls_back).send("Hi")
     assert (text_of(events), events[-1]["type"]) == ("I do.", "RUN_FINISHED")
     assert codes == ["provider_rate_limit"]
 
@@ -287,14 +287,14 @@ def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Star
         await broken_too(run)
         await other(run)
 
-    events = desk_for(goes_on).said("Hi")
+    events = thread_for(goes_on).send("Hi")
     assert [event["type"] for event in events] == ["RUN_STARTED", "RUN_ERROR"]
     assert events[-1]["code"] == "provider_rate_limit"
     assert len(asked.requests) == 1
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_tools_that_run_at_once_may_each_ask_the_same(modelled: Start, desk_for: Any, provider: str) -> None:
+def test_tools_that_run_at_once_may_each_ask_the_same(modelled: Start, thread_for: Any, provider: str) -> None:
     """The agent names a branch for each call, so its tools need neither names nor keys."""
 
     async def book(what: str, run: Any) -> str:
@@ -303,15 +303,15 @@ def test_tools_that_run_at_once_may_each_ask_the_same(modelled: Start, desk_for:
 
     calls = [("c1", "book", {"what": "flight"}), ("c2", "book", {"what": "dinner"})]
     agent, _ = modelled(provider, {"calls": calls}, {"text": "Booked."}, tools=[book])
-    desk = desk_for(agent)
-    one = desk.said("Hi")
+    thread = thread_for(agent)
+    one = thread.send("Hi")
     asked = one[-1]["outcome"]["interrupts"]
     assert [each["message"] for each in asked] == ["When?", "When?"]
     answers = [
         {"interruptId": each["id"], "status": "resolved", "payload": time}
         for each, time in zip(asked, ("noon", "eight"), strict=True)
     ]
-    two = desk.events(run_id="r2", messages=[], resume=answers)
+    two = thread.events(run_id="r2", messages=[], resume=answers)
     results = sorted(event["content"] for event in of_type(two, "TOOL_CALL_RESULT"))
     assert results == ["dinner at eight", "flight at noon"]
     assert text_of(two) == "Booked."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typing_checks import judged, revealed
+from typing_checks import pyright_findings, revealed
 
 TYPED = """
 from aguila import Run
@@ -45,4 +45,4 @@ def test_a_tool_keeps_the_signature_of_its_function_for_a_type_checker(tmp_path:
         "(a: int, run: Run) -> CoroutineType[Any, Any, bytes]",
         "(a: int) -> None",
     ]
-    assert [one["severity"] for one in judged(tmp_path, MISUSED)] == ["error"]
+    assert [one["severity"] for one in pyright_findings(tmp_path, MISUSED)] == ["error"]

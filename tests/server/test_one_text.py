@@ -45,7 +45,7 @@ def blocks(events: list[dict[str, Any]]) -> int:
     return sum(one != other for one, other in itertools.pairwise(found)) + 1
 
 
-def said(events: list[dict[str, Any]]) -> set[str]:
+def message_texts(events: list[dict[str, Any]]) -> set[str]:
     words: dict[str, str] = {}
     for event in events:
         if event["type"] == "TEXT_MESSAGE_CONTENT":
@@ -63,7 +63,7 @@ def test_parallel_texts_come_one_after_the_other() -> None:
         events = server.events()
         check_valid(events)
         assert blocks(events) == 3
-        assert said(events) == WORDS
+        assert message_texts(events) == WORDS
         assert types(events).count("TEXT_MESSAGE_START") == 3
         with server.stream("GET", "/threads/thread/runs/run/events?protocolVersion=1.1") as stored:
             assert stored.rest() == events
@@ -74,7 +74,7 @@ def test_it_holds_for_runs_that_are_not_stored() -> None:
     with serving(App(team, one_text_at_a_time=True)) as server, server.run("/?store=false") as stream:
         events = stream.rest()
         assert blocks(events) == 3
-        assert said(events) == WORDS
+        assert message_texts(events) == WORDS
 
 
 @pytest.mark.parametrize("held", [0, 500])
@@ -82,7 +82,7 @@ def test_beyond_the_bound_texts_are_continued(held: int) -> None:
     with serving(App(team, one_text_at_a_time=True, limits=Limits(held=held))) as server:
         events = server.events()
         check_valid(events)
-        assert said(events) == WORDS
+        assert message_texts(events) == WORDS
         open_texts: set[str] = set()
         for event in events:
             if event["type"] == "TEXT_MESSAGE_START":
@@ -106,7 +106,7 @@ def test_a_large_event_does_not_wait() -> None:
         events = server.events()
         check_valid(events)
         assert next(event["value"] for event in events if event["type"] == "CUSTOM") == large
-        assert said(events) == {"13", "2"}
+        assert message_texts(events) == {"13", "2"}
 
 
 def test_a_failing_agent_loses_nothing_that_it_said() -> None:
@@ -120,7 +120,7 @@ def test_a_failing_agent_loses_nothing_that_it_said() -> None:
         events = server.events()
         check_valid(events)
         assert types(events)[-1] == "RUN_ERROR"
-        assert said(events) == {"first", "second"}
+        assert message_texts(events) == {"first", "second"}
 
 
 def test_an_event_that_cannot_be_sent_is_told_to_who_sent_it() -> None:

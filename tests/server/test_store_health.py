@@ -193,7 +193,7 @@ def test_an_outage_is_one_line_and_its_end_another_and_no_traceback(caplog: pyte
             store.fails.set()
             assert [one.rest()[-1]["code"], two.rest()[-1]["code"]] == ["store_unavailable"] * 2
             for number in range(5):
-                assert refused(server, number) == (503, "store_unavailable", "1")
+                assert refusal(server, number) == (503, "store_unavailable", "1")
             store.fails.clear()
             wait_until(lambda: any("available again" in record.getMessage() for record in caplog.records))
     lines = [record.getMessage() for record in caplog.records if record.name == "aguila.server"]
@@ -227,7 +227,7 @@ def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCap
     store = NoWrites()
     with serving(App(talks, store=store, lease=0.02)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
         store.is_locked.set()
-        assert refused(server, 1)[0] == 503
+        assert refusal(server, 1)[0] == 503
         looked = store.checks
         wait_until(lambda: store.checks > looked + 2)  # by maintenance, which has nothing else to write
         assert not any("available again" in record.getMessage() for record in caplog.records)
@@ -250,7 +250,7 @@ def test_who_began_before_the_last_failure_does_not_end_an_outage(caplog: pytest
 
 def test_a_run_that_begins_ends_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     store = NoWrites()
-    with serving(App(says, store=store)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
+    with serving(App(says_word, store=store)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
         store.is_locked.set()
         assert server.get("/healthz").status_code == 503
         store.is_locked.clear()
@@ -263,7 +263,7 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
         async def check(self) -> None:
             await asyncio.get_running_loop().create_future()
 
-    with serving(App(says, store=Hanging(), store_patience=0.05)) as server:
+    with serving(App(says_word, store=Hanging(), store_patience=0.05)) as server:
         assert server.get("/healthz").status_code == 503
 
 
@@ -275,7 +275,7 @@ async def test_a_store_that_does_not_close_keeps_nobody(
             await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr("aguila.server.app._MIN_CLOSE_TIMEOUT", 0.01)
-    async with App(says, store=Endless(), store_patience=0.01):
+    async with App(says_word, store=Endless(), store_patience=0.01):
         pass
     assert [record.getMessage() for record in caplog.records] == [
         "the store was not closed: it did not finish within 0.01 seconds"
@@ -296,7 +296,7 @@ async def test_an_app_that_cannot_start_leaves_its_store_closed() -> None:
 
     store = Counted()
     store.fails.set()
-    app = App(says, store=store)
+    app = App(says_word, store=store)
     with pytest.raises(StoreUnavailable):
         await app.start()
     assert store.opened == 0
@@ -306,10 +306,10 @@ async def test_an_app_that_cannot_start_leaves_its_store_closed() -> None:
     assert store.opened == 0
 
 
-async def says(run: Any) -> Any:
+async def says_word(run: Any) -> Any:
     yield "word"
 
 
-def refused(server: Server, number: int) -> tuple[int, str, str]:
+def refusal(server: Server, number: int) -> tuple[int, str, str]:
     answer = server.post("/", json=run_input("refused", str(number)))
     return answer.status_code, answer.json()["error"]["code"], answer.headers["retry-after"]

@@ -46,7 +46,7 @@ def expand(*events):
     return list(expand_chunks(events))
 
 
-def refused(*events):
+def rejection(*events):
     """The error for the last of the events; the ones before it are fine."""
     expander = ChunkExpander()
     for event in events[:-1]:
@@ -58,7 +58,7 @@ def refused(*events):
     return caught.value
 
 
-def said(message_id, delta):
+def text_content(message_id, delta):
     return TextMessageContentEvent(message_id=message_id, delta=delta)
 
 
@@ -66,12 +66,16 @@ def said(message_id, delta):
 
 
 def test_a_stream_without_chunks_passes_untouched():
-    events = [START, said("m", "a"), END, CustomEvent(name="n", value=1)]
+    events = [START, text_content("m", "a"), END, CustomEvent(name="n", value=1)]
     assert expand(*events) == events
 
 
 def test_the_first_text_chunk_opens_and_later_ones_may_say_nothing_but_text():
-    assert expand(Text(message_id="m", delta="a"), Text(delta="b")) == [START, said("m", "a"), said("m", "b")]
+    assert expand(Text(message_id="m", delta="a"), Text(delta="b")) == [
+        START,
+        text_content("m", "a"),
+        text_content("m", "b"),
+    ]
 
 
 def test_a_tool_chunk_opens_a_call_on_its_parent():
@@ -100,11 +104,14 @@ def test_an_opener_without_delta_is_only_a_start():
 
 
 def test_an_empty_delta_is_a_delta():
-    assert expand(Text(message_id="m", delta="")) == [START, said("m", "")]
+    assert expand(Text(message_id="m", delta="")) == [START, text_content("m", "")]
 
 
 def test_an_empty_id_is_an_id():
-    assert expand(Text(message_id="", delta="a"), Text(message_id="", delta="b"))[1:] == [said("", "a"), said("", "b")]
+    assert expand(Text(message_id="", delta="a"), Text(message_id="", delta="b"))[1:] == [
+        text_content("", "a"),
+        text_content("", "b"),
+    ]
 
 
 def test_metadata_is_on_start_and_content_and_never_on_the_end_of_the_item_before_CHK_10():
@@ -163,13 +170,13 @@ def test_the_end_of_the_stream_invents_no_end():
     ],
 )
 def test_a_first_chunk_without_its_id_or_name_is_refused_CHK_3(chunk, missing):
-    error = refused(chunk)
+    error = rejection(chunk)
     assert error.rule == "CHK-3"
     assert missing in error.message
 
 
 def test_a_chunk_of_another_kind_does_not_continue_and_so_must_name_its_item_CHK_3():
-    assert refused(Text(message_id="m"), ReasoningMessageChunkEvent(delta="a")).rule == "CHK-3"
+    assert rejection(Text(message_id="m"), ReasoningMessageChunkEvent(delta="a")).rule == "CHK-3"
 
 
 def test_a_refused_chunk_leaves_the_open_item_open():
@@ -177,14 +184,14 @@ def test_a_refused_chunk_leaves_the_open_item_open():
     expander.feed(Text(message_id="m"))
     with pytest.raises(SequenceError):
         expander.feed(Tool(tool_call_id="c"))
-    assert expander.feed(Text(delta="a")) == (said("m", "a"),)
+    assert expander.feed(Text(delta="a")) == (text_content("m", "a"),)
 
 
 def test_repeating_what_the_opener_said_is_fine_CHK_5():
     events = expand(
         Text(message_id="m", role="user", name="Ann"), Text(message_id="m", role="user", name="Ann", delta="a")
     )
-    assert events[1:] == [said("m", "a")]
+    assert events[1:] == [text_content("m", "a")]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +207,11 @@ def test_repeating_what_the_opener_said_is_fine_CHK_5():
     ],
 )
 def test_a_repeat_that_contradicts_the_opener_is_refused_also_where_the_opener_had_none_CHK_5(first, second):
-    assert refused(first, second).rule == "CHK-5"
+    assert rejection(first, second).rule == "CHK-5"
 
 
 def test_a_role_left_out_by_the_opener_may_be_said_as_what_it_means_CHK_5():
-    assert expand(Text(message_id="m"), Text(role="assistant", delta="a")) == [START, said("m", "a")]
+    assert expand(Text(message_id="m"), Text(role="assistant", delta="a")) == [START, text_content("m", "a")]
 
 
 # Lanes
@@ -229,7 +236,7 @@ def test_subagents_have_lanes_of_their_own_and_the_empty_id_is_one_of_them_CHK_6
     assert expand(*opened, *more, Text(delta="x"))[3:] == [
         TextMessageContentEvent(message_id="m-", delta="x", subagent_run_id=""),
         TextMessageContentEvent(message_id="m-s", delta="x", subagent_run_id="s"),
-        said("m-None", "x"),
+        text_content("m-None", "x"),
     ]
 
 
@@ -241,13 +248,14 @@ def test_a_named_id_is_continued_where_it_is_open_with_the_opener_s_tag_CHK_8():
 @pytest.mark.parametrize("owner", [None, "t", ""])
 def test_a_tag_that_disagrees_with_the_lane_of_the_named_id_is_refused_CHK_8(owner):
     assert (
-        refused(Text(message_id="m", subagent_run_id=owner), Text(message_id="m", subagent_run_id="s")).rule == "CHK-8"
+        rejection(Text(message_id="m", subagent_run_id=owner), Text(message_id="m", subagent_run_id="s")).rule
+        == "CHK-8"
     )
 
 
 def test_without_id_and_tag_the_parent_s_item_is_meant_before_any_other_CHK_8():
     events = expand(Text(message_id="a", subagent_run_id="s"), Text(message_id="b"), Text(delta="x"))
-    assert events[-1] == said("b", "x")
+    assert events[-1] == text_content("b", "x")
 
 
 def test_without_id_and_tag_the_only_open_item_of_the_kind_is_meant_CHK_8():
@@ -261,7 +269,7 @@ def test_without_id_and_tag_the_only_open_item_of_the_kind_is_meant_CHK_8():
 
 
 def test_without_id_and_tag_several_candidates_are_ambiguous_CHK_8():
-    error = refused(
+    error = rejection(
         Text(message_id="a", subagent_run_id="s"), Text(message_id="b", subagent_run_id="t"), Text(delta="x")
     )
     assert error.rule == "CHK-8"
@@ -346,29 +354,29 @@ def test_the_end_of_a_subagent_ends_its_item_first_CHK_9(event):
 
 def test_after_an_ending_event_an_id_reopens_the_item_and_no_id_is_refused_CHK_2():
     custom = CustomEvent(name="x", value=None)
-    assert expand(Text(message_id="m"), custom, Text(message_id="m", delta="a"))[-2:] == [START, said("m", "a")]
-    assert refused(Text(message_id="m"), custom, Text(delta="a")).rule == "CHK-3"
+    assert expand(Text(message_id="m"), custom, Text(message_id="m", delta="a"))[-2:] == [START, text_content("m", "a")]
+    assert rejection(Text(message_id="m"), custom, Text(delta="a")).rule == "CHK-3"
 
 
 def test_a_tool_call_is_reopened_only_with_its_name():
     custom = CustomEvent(name="x", value=None)
     first = Tool(tool_call_id="c", tool_call_name="f")
-    assert refused(first, custom, Tool(tool_call_id="c", delta="a")).rule == "CHK-3"
+    assert rejection(first, custom, Tool(tool_call_id="c", delta="a")).rule == "CHK-3"
 
 
 def test_an_error_names_fields_as_the_wire_does_CHK_5():
-    error = refused(Tool(tool_call_id="c", tool_call_name="f"), Tool(parent_message_id="n"))
+    error = rejection(Tool(tool_call_id="c", tool_call_name="f"), Tool(parent_message_id="n"))
     assert "parentMessageId 'n'" in error.message
 
 
 def test_an_error_names_a_few_of_many_lanes_CHK_8():
     opened = [Text(message_id=f"m{i}", subagent_run_id=f"s{i}") for i in range(100)]
-    error = refused(*opened, Text(delta="a"))
+    error = rejection(*opened, Text(delta="a"))
     assert (error.rule, "'s4' and 95 more" in error.message) == ("CHK-8", True)
 
 
 def test_an_item_of_the_agent_itself_is_continued_without_a_tag_CHK_8():
-    assert "omit its tag" in refused(Text(message_id="m"), Text(message_id="m", subagent_run_id="s")).message
+    assert "omit its tag" in rejection(Text(message_id="m"), Text(message_id="m", subagent_run_id="s")).message
 
 
 class Compared(str):

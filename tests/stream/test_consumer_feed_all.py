@@ -39,7 +39,7 @@ PIECES = [
 ]
 
 
-def told(feed, texts, is_looking=True):
+def feed_results(feed, texts, is_looking=True):
     """What came out, how it ended, and what was noticed on the way."""
     notices = []
     consumer = Consumer(warn=notices.append, new_id=iter(f"id{n}" for n in range(99)).__next__)
@@ -67,7 +67,7 @@ def test_all_at_once_is_the_same_as_one_by_one(events, cut, is_begun, is_looking
         yield from consumer.feed_all(texts[:cut])
         yield from consumer.feed_all(texts[cut:])
 
-    plain, together = told(one_by_one, texts, is_looking), told(in_two, texts, is_looking)
+    plain, together = feed_results(one_by_one, texts, is_looking), feed_results(in_two, texts, is_looking)
     assert [each[0] for each in together[0]] == [each[0] for each in plain[0]]
     assert together[0][-1:] == plain[0][-1:]
     assert together[1:] == plain[1:]

@@ -51,7 +51,7 @@ def text(message_id="m", tag=None):
     return TextMessageStartEvent(message_id=message_id, subagent_run_id=tag)
 
 
-def say(message_id="m", tag=None):
+def text_content(message_id="m", tag=None):
     return TextMessageContentEvent(message_id=message_id, delta="x", subagent_run_id=tag)
 
 
@@ -125,13 +125,13 @@ def result(message_id="o", call_id="c", tag=None):
     return ToolCallResultEvent(message_id=message_id, tool_call_id=call_id, content="", subagent_run_id=tag)
 
 
-def accepted(*events):
+def assert_accepted(*events):
     verdict = verify(events)
     assert verdict.findings == []
     return verdict.end
 
 
-def refused(rule, *events):
+def assert_refused(rule, *events):
     """The last event is refused by this rule, and everything before it is accepted."""
     verifier = Verifier()
     for event in events[:-1]:
@@ -153,55 +153,55 @@ def refused(rule, *events):
     "events", [[RUN_STARTED, RUN_FINISHED], [ERROR], [RUN_STARTED, ERROR], [RUN_STARTED, RUN_FINISHED, ERROR]]
 )
 def test_a_stream_begins_with_a_start_or_an_error_and_ends_with_a_terminal_event(events):
-    assert accepted(*events) == "finished"
+    assert assert_accepted(*events) == "finished"
 
 
-@pytest.mark.parametrize("event", [RUN_FINISHED, CUSTOM, text(), say(), StateSnapshotEvent(snapshot=1)])
+@pytest.mark.parametrize("event", [RUN_FINISHED, CUSTOM, text(), text_content(), StateSnapshotEvent(snapshot=1)])
 def test_nothing_else_comes_first_LIFE_1(event):
-    assert "RUN_STARTED" in refused("LIFE-1", event).message
+    assert "RUN_STARTED" in assert_refused("LIFE-1", event).message
 
 
 def test_runs_do_not_nest_LIFE_17():
-    refused("LIFE-17", RUN_STARTED, RUN_STARTED)
+    assert_refused("LIFE-17", RUN_STARTED, RUN_STARTED)
 
 
 @pytest.mark.parametrize("event", [RUN_FINISHED, CUSTOM, end(), RawEvent(event=1)])
 def test_after_a_finished_run_only_a_new_run_or_a_late_error_may_come_LIFE_15(event):
-    refused("LIFE-15", RUN_STARTED, RUN_FINISHED, event)
+    assert_refused("LIFE-15", RUN_STARTED, RUN_FINISHED, event)
 
 
-@pytest.mark.parametrize("event", [RUN_FINISHED, ERROR, CUSTOM, say()])
+@pytest.mark.parametrize("event", [RUN_FINISHED, ERROR, CUSTOM, text_content()])
 @pytest.mark.parametrize("failed", [[ERROR], [RUN_STARTED, ERROR], [RUN_STARTED, RUN_FINISHED, ERROR]])
 def test_after_a_failed_run_only_a_new_run_may_come_LIFE_16(failed, event):
-    refused("LIFE-16", *failed, event)
+    assert_refused("LIFE-16", *failed, event)
 
 
 @pytest.mark.parametrize(
     "earlier", [[RUN_STARTED, RUN_FINISHED], [RUN_STARTED, text(), ERROR], [ERROR], [RUN_STARTED, RUN_FINISHED, ERROR]]
 )
 def test_a_new_run_may_follow_a_closed_one_and_knows_nothing_of_what_that_had_open_LIFE_20(earlier):
-    assert accepted(*earlier, RUN_STARTED, text("m", "a"), end(), RUN_FINISHED) == "finished"
+    assert assert_accepted(*earlier, RUN_STARTED, text("m", "a"), end(), RUN_FINISHED) == "finished"
 
 
 def test_an_error_ends_whatever_is_open_LIFE_13():
-    assert accepted(RUN_STARTED, text(), start_call(), step(), sub(), span(), think(), ERROR) == "finished"
+    assert assert_accepted(RUN_STARTED, text(), start_call(), step(), sub(), span(), think(), ERROR) == "finished"
 
 
 def test_ids_of_the_boundaries_are_not_the_consumer_s_business_AMB_4():
-    assert accepted(RUN_STARTED, RunFinishedEvent(thread_id="other", run_id="other")) == "finished"
+    assert assert_accepted(RUN_STARTED, RunFinishedEvent(thread_id="other", run_id="other")) == "finished"
 
 
 @pytest.mark.parametrize(
     "events", [[], [RUN_STARTED], [RUN_STARTED, text(), end()], [RUN_STARTED, RUN_FINISHED, RUN_STARTED]]
 )
 def test_a_stream_without_its_last_terminal_event_is_truncated_and_no_violation_AMB_5(events):
-    assert accepted(*events) == "truncated"
+    assert assert_accepted(*events) == "truncated"
 
 
 # Items, as rows of the table: opener, content and closer of each kind with its own id
 
 ROWS = {
-    "text message": (text(), [say()], [end()]),
+    "text message": (text(), [text_content()], [end()]),
     "tool call": (start_call(), [args()], [end_call()]),
     "reasoning message": (think(), [thought()], [end_think()]),
     "reasoning span": (span(), [], [end_span()]),
@@ -223,27 +223,27 @@ every_item = pytest.mark.parametrize("noun", [item.noun for item in ITEMS])
 def test_an_item_is_opened_continued_and_closed(noun):
     opener, content, closers = ROWS[noun]
     for closer in closers:
-        assert accepted(RUN_STARTED, opener, *content, *content, closer, RUN_FINISHED) == "finished"
+        assert assert_accepted(RUN_STARTED, opener, *content, *content, closer, RUN_FINISHED) == "finished"
 
 
 @every_item
 def test_an_item_is_not_opened_while_it_is_open(noun):
     opener, _, _ = ROWS[noun]
-    refused(RULES[noun][0], RUN_STARTED, opener, opener)
+    assert_refused(RULES[noun][0], RUN_STARTED, opener, opener)
 
 
 @every_item
 def test_an_item_that_is_not_open_is_neither_continued_nor_closed(noun):
     opener, content, closers = ROWS[noun]
     for event in (*content, *closers):
-        refused(RULES[noun][1], RUN_STARTED, event)
-        refused(RULES[noun][1], RUN_STARTED, opener, closers[0], event)
+        assert_refused(RULES[noun][1], RUN_STARTED, event)
+        assert_refused(RULES[noun][1], RUN_STARTED, opener, closers[0], event)
 
 
 @every_item
 def test_an_item_is_closed_before_the_run_finishes(noun):
     opener, _, closers = ROWS[noun]
-    error = refused(RULES[noun][2], RUN_STARTED, opener, RUN_FINISHED)
+    error = assert_refused(RULES[noun][2], RUN_STARTED, opener, RUN_FINISHED)
     assert closers[0].type.value in error.message, "the message says what to send"
 
 
@@ -251,30 +251,30 @@ def test_an_item_is_closed_before_the_run_finishes(noun):
 def test_a_closed_item_may_be_opened_again_unless_it_is_a_subagent_SUB_2(noun):
     opener, content, closers = ROWS[noun]
     if noun == "subagent":
-        refused("SUB-2", RUN_STARTED, opener, closers[0], opener)
+        assert_refused("SUB-2", RUN_STARTED, opener, closers[0], opener)
     else:
-        accepted(RUN_STARTED, opener, closers[0], opener, *content, closers[0], RUN_FINISHED)
+        assert_accepted(RUN_STARTED, opener, closers[0], opener, *content, closers[0], RUN_FINISHED)
 
 
 def test_the_empty_id_is_an_id_like_any_other():
-    accepted(
+    assert_accepted(
         RUN_STARTED,
         text(""),
-        say(""),
+        text_content(""),
         end(""),
         sub(""),
         text("m", ""),
-        say("m", ""),
+        text_content("m", ""),
         end("m", ""),
         end_sub(""),
         RUN_FINISHED,
     )
-    refused("STR-2", RUN_STARTED, text("m"), say(""))
-    refused("SUB-8", RUN_STARTED, text("m"), say("m", ""))
+    assert_refused("STR-2", RUN_STARTED, text("m"), text_content(""))
+    assert_refused("SUB-8", RUN_STARTED, text("m"), text_content("m", ""))
 
 
 def test_items_of_all_kinds_overlap_freely_and_ids_are_unique_per_kind_only_STR_5():
-    accepted(
+    assert_accepted(
         RUN_STARTED,
         text("i"),
         start_call("i"),
@@ -286,7 +286,7 @@ def test_items_of_all_kinds_overlap_freely_and_ids_are_unique_per_kind_only_STR_
         CUSTOM,
         RawEvent(event=1),
         messages_snapshot(),
-        say("i"),
+        text_content("i"),
         args("i"),
         end_span("i"),
         thought("i"),
@@ -300,52 +300,56 @@ def test_items_of_all_kinds_overlap_freely_and_ids_are_unique_per_kind_only_STR_
 
 
 def test_a_reasoning_message_needs_no_span_RSN_2():
-    accepted(RUN_STARTED, think(), thought(), end_think(), span(), think(), end_span(), end_think(), RUN_FINISHED)
+    assert_accepted(
+        RUN_STARTED, think(), thought(), end_think(), span(), think(), end_span(), end_think(), RUN_FINISHED
+    )
 
 
 # Steps
 
 
 def test_a_step_is_open_once_per_owner_STEP_4():
-    accepted(
+    assert_accepted(
         RUN_STARTED, step(), step(tag="a"), step(tag=""), end_step(tag="a"), end_step(), end_step(tag=""), RUN_FINISHED
     )
 
 
 @pytest.mark.parametrize(("started", "finished"), [("a", None), (None, "a"), ("a", "b"), ("", None)])
 def test_a_step_is_finished_by_the_owner_who_started_it_STEP_4(started, finished):
-    refused("STEP-4", RUN_STARTED, step(tag=started), end_step(tag=finished))
+    assert_refused("STEP-4", RUN_STARTED, step(tag=started), end_step(tag=finished))
 
 
 # Tool calls
 
 
 def test_a_tool_result_needs_no_call_and_may_repeat_and_may_come_while_the_call_is_open():
-    accepted(RUN_STARTED, result(), start_call(), result(), end_call(), result("p"), RUN_FINISHED)
+    assert_accepted(RUN_STARTED, result(), start_call(), result(), end_call(), result("p"), RUN_FINISHED)
 
 
 def test_a_parent_message_nobody_knows_is_fine():
-    accepted(RUN_STARTED, start_call(parent="nobody", tag="a"), end_call(), RUN_FINISHED)
+    assert_accepted(RUN_STARTED, start_call(parent="nobody", tag="a"), end_call(), RUN_FINISHED)
 
 
 def test_a_call_has_the_owner_of_the_message_that_carries_it_TOOL_2():
-    accepted(RUN_STARTED, text("m", "a"), start_call("c", "a", "m"), end_call("c", "a"), end(), RUN_FINISHED)
-    refused("TOOL-2", RUN_STARTED, text("m", "a"), start_call("c", "b", "m"))
-    refused("TOOL-2", RUN_STARTED, text("m"), end(), start_call("c", "b", "m"))
+    assert_accepted(RUN_STARTED, text("m", "a"), start_call("c", "a", "m"), end_call("c", "a"), end(), RUN_FINISHED)
+    assert_refused("TOOL-2", RUN_STARTED, text("m", "a"), start_call("c", "b", "m"))
+    assert_refused("TOOL-2", RUN_STARTED, text("m"), end(), start_call("c", "b", "m"))
 
 
 def test_a_call_without_a_tag_inherits_the_owner_of_its_message_SUB_10():
     inherited = [RUN_STARTED, text("m", "a"), start_call("c", None, "m")]
-    accepted(*inherited, args("c", "a"), end_call("c", "a"), end(), RUN_FINISHED)
-    refused("SUB-8", *inherited, args("c", "b"))
+    assert_accepted(*inherited, args("c", "a"), end_call("c", "a"), end(), RUN_FINISHED)
+    assert_refused("SUB-8", *inherited, args("c", "b"))
 
 
 def test_a_call_does_not_move_to_a_message_of_another_owner_SUB_10():
-    refused("SUB-10", RUN_STARTED, text("m", "a"), start_call("c", "b"), end_call("c"), start_call("c", None, "m"))
+    assert_refused(
+        "SUB-10", RUN_STARTED, text("m", "a"), start_call("c", "b"), end_call("c"), start_call("c", None, "m")
+    )
 
 
 def test_a_call_opened_again_keeps_its_owner_SUB_8():
-    refused("SUB-8", RUN_STARTED, start_call("c", "a"), end_call("c"), start_call("c", "b"))
+    assert_refused("SUB-8", RUN_STARTED, start_call("c", "a"), end_call("c"), start_call("c", "b"))
 
 
 # Attribution
@@ -354,7 +358,7 @@ def test_a_call_opened_again_keeps_its_owner_SUB_8():
 @pytest.mark.parametrize(
     ("opener", "continuations"),
     [
-        (text, (say, end)),
+        (text, (text_content, end)),
         (start_call, (args, end_call)),
         (span, (end_span,)),
         (think, (thought, end_think)),
@@ -364,7 +368,7 @@ def test_a_call_opened_again_keeps_its_owner_SUB_8():
 @pytest.mark.parametrize("owner", [None, "a"])
 def test_a_continuation_has_its_opener_s_tag_or_none_SUB_8_SUB_9(opener, continuations, owner):
     for continuation in continuations:
-        refused("SUB-8", RUN_STARTED, opener(tag=owner), continuation(tag="b"))
+        assert_refused("SUB-8", RUN_STARTED, opener(tag=owner), continuation(tag="b"))
         for tag in {None, owner}:
             verifier = Verifier()
             for event in (RUN_STARTED, opener(tag=owner), continuation(tag=tag)):
@@ -373,38 +377,38 @@ def test_a_continuation_has_its_opener_s_tag_or_none_SUB_8_SUB_9(opener, continu
 
 @pytest.mark.parametrize(("opener", "closer"), [(text, end), (think, end_think), (span, end_span)])
 def test_an_owner_is_remembered_after_the_close_and_the_first_one_stands_SUB_8(opener, closer):
-    refused("SUB-8", RUN_STARTED, opener(tag="a"), closer(), opener(tag="b"))
-    accepted(RUN_STARTED, opener(tag="a"), closer(), opener(), closer(tag="a"), RUN_FINISHED)
+    assert_refused("SUB-8", RUN_STARTED, opener(tag="a"), closer(), opener(tag="b"))
+    assert_accepted(RUN_STARTED, opener(tag="a"), closer(), opener(), closer(tag="a"), RUN_FINISHED)
 
 
 def test_a_span_and_a_reasoning_message_with_one_id_have_one_owner():
-    refused("SUB-8", RUN_STARTED, span("r", "a"), think("r", "b"))
+    assert_refused("SUB-8", RUN_STARTED, span("r", "a"), think("r", "b"))
 
 
 def test_an_encrypted_value_is_tagged_as_what_it_belongs_to_SUB_8():
     history = [RUN_STARTED, text("m", "a"), end(), start_call("c", "a"), end_call(), think("r", "a"), end_think()]
     for subtype, entity in [("message", "m"), ("message", "r"), ("tool-call", "c")]:
-        refused("SUB-8", *history, seal(subtype, entity, "b"))
-        accepted(*history, seal(subtype, entity, "a"), seal(subtype, entity, None), RUN_FINISHED)
-    accepted(*history, seal("message", "nobody", "z"), seal("tool-call", "m", "z"), RUN_FINISHED)
+        assert_refused("SUB-8", *history, seal(subtype, entity, "b"))
+        assert_accepted(*history, seal(subtype, entity, "a"), seal(subtype, entity, None), RUN_FINISHED)
+    assert_accepted(*history, seal("message", "nobody", "z"), seal("tool-call", "m", "z"), RUN_FINISHED)
 
 
 def test_the_message_bucket_comes_before_the_reasoning_bucket_for_an_encrypted_value():
-    refused("SUB-8", RUN_STARTED, text("i", "a"), think("i", "b"), seal("message", "i", "b"))
+    assert_refused("SUB-8", RUN_STARTED, text("i", "a"), think("i", "b"), seal("message", "i", "b"))
 
 
 def test_a_tool_result_takes_its_message_id_over_whoever_had_it():
-    refused("SUB-8", RUN_STARTED, text("m", "a"), result("m", tag="b"), say("m", "a"))
+    assert_refused("SUB-8", RUN_STARTED, text("m", "a"), result("m", tag="b"), text_content("m", "a"))
 
 
 def test_an_activity_patch_needs_no_snapshot_but_the_right_owner_SUB_8():
-    accepted(RUN_STARTED, patch(tag="a"), RUN_FINISHED)
+    assert_accepted(RUN_STARTED, patch(tag="a"), RUN_FINISHED)
 
 
 def test_a_replacing_activity_snapshot_is_owned_anew_and_one_that_does_not_replace_is_not_ACT_5():
-    accepted(RUN_STARTED, activity(tag="a"), activity(tag="b"), patch(tag="b"), RUN_FINISHED)
-    refused("SUB-8", RUN_STARTED, activity(tag="a"), activity(tag="b", replace=False), patch(tag="b"))
-    accepted(RUN_STARTED, activity(tag="a", replace=False), patch(tag="a"), RUN_FINISHED)
+    assert_accepted(RUN_STARTED, activity(tag="a"), activity(tag="b"), patch(tag="b"), RUN_FINISHED)
+    assert_refused("SUB-8", RUN_STARTED, activity(tag="a"), activity(tag="b", replace=False), patch(tag="b"))
+    assert_accepted(RUN_STARTED, activity(tag="a", replace=False), patch(tag="a"), RUN_FINISHED)
 
 
 MESSAGES = [
@@ -418,49 +422,51 @@ MESSAGES = [
 
 @pytest.mark.parametrize("event", [text("m", "b"), start_call("c", "b"), think("r", "b"), patch("x", "b")])
 def test_a_snapshot_and_an_echoed_input_say_who_owns_what(event):
-    refused("SUB-8", RUN_STARTED, messages_snapshot(*MESSAGES), event)
+    assert_refused("SUB-8", RUN_STARTED, messages_snapshot(*MESSAGES), event)
     echo = RunStartedEvent(thread_id="t", run_id="r", input=RunAgentInput(thread_id="t", run_id="r", messages=MESSAGES))
-    refused("SUB-8", echo, event)
+    assert_refused("SUB-8", echo, event)
 
 
 def test_a_snapshot_overrules_what_was_known_and_opens_and_closes_nothing():
-    refused("SUB-8", RUN_STARTED, text("m", "b"), messages_snapshot(*MESSAGES), say("m", "b"))
-    accepted(RUN_STARTED, text("m", "b"), messages_snapshot(*MESSAGES), say("m", "a"), end("m"), RUN_FINISHED)
-    refused("STR-2", RUN_STARTED, messages_snapshot(*MESSAGES), say("m"))
+    assert_refused("SUB-8", RUN_STARTED, text("m", "b"), messages_snapshot(*MESSAGES), text_content("m", "b"))
+    assert_accepted(
+        RUN_STARTED, text("m", "b"), messages_snapshot(*MESSAGES), text_content("m", "a"), end("m"), RUN_FINISHED
+    )
+    assert_refused("STR-2", RUN_STARTED, messages_snapshot(*MESSAGES), text_content("m"))
 
 
 @pytest.mark.parametrize(
     "event", [StateSnapshotEvent(snapshot=1, subagent_run_id="z"), CustomEvent(name="n", value=1, subagent_run_id="z")]
 )
 def test_a_tag_on_an_event_that_builds_nothing_is_provenance_only_SUB_5(event):
-    accepted(RUN_STARTED, event, RUN_FINISHED)
+    assert_accepted(RUN_STARTED, event, RUN_FINISHED)
 
 
 # Subagents
 
 
 def test_a_subagent_names_a_parent_that_was_announced_in_this_run_SUB_11():
-    accepted(
+    assert_accepted(
         RUN_STARTED, sub("a"), sub("b", "a"), end_sub("a"), sub("c", "a"), end_sub("b"), end_sub("c"), RUN_FINISHED
     )
-    refused("SUB-11", RUN_STARTED, sub("b", "a"))
-    refused("SUB-11", RUN_STARTED, sub("a", "a"))
-    refused("SUB-11", RUN_STARTED, sub("a"), end_sub("a"), RUN_FINISHED, RUN_STARTED, sub("b", "a"))
+    assert_refused("SUB-11", RUN_STARTED, sub("b", "a"))
+    assert_refused("SUB-11", RUN_STARTED, sub("a", "a"))
+    assert_refused("SUB-11", RUN_STARTED, sub("a"), end_sub("a"), RUN_FINISHED, RUN_STARTED, sub("b", "a"))
 
 
 def test_a_subagent_s_id_may_come_back_in_a_later_run_SUB_2():
-    accepted(RUN_STARTED, sub(), end_sub(), RUN_FINISHED, RUN_STARTED, sub(), end_sub(), RUN_FINISHED)
+    assert_accepted(RUN_STARTED, sub(), end_sub(), RUN_FINISHED, RUN_STARTED, sub(), end_sub(), RUN_FINISHED)
 
 
 def test_a_subagent_may_end_before_its_items_and_its_children():
-    accepted(
+    assert_accepted(
         RUN_STARTED,
         sub("a"),
         sub("b", "a"),
         text("m", "a"),
         step("s", "a"),
         end_sub("a"),
-        say("m", "a"),
+        text_content("m", "a"),
         end("m"),
         end_step("s", "a"),
         end_sub("b"),
@@ -474,7 +480,19 @@ def test_a_subagent_may_end_before_its_items_and_its_children():
 
 def test_collecting_goes_on_after_a_violation_and_reports_each_once():
     verdict = verify(
-        [say(), RUN_STARTED, say(), text(), text(), say(), end(tag="z"), step(), RUN_FINISHED, CUSTOM, ERROR],
+        [
+            text_content(),
+            RUN_STARTED,
+            text_content(),
+            text(),
+            text(),
+            text_content(),
+            end(tag="z"),
+            step(),
+            RUN_FINISHED,
+            CUSTOM,
+            ERROR,
+        ],
         collect=True,
     )
     assert [(e.index, e.rule) for e in verdict.findings] == [
@@ -491,7 +509,7 @@ def test_collecting_goes_on_after_a_violation_and_reports_each_once():
 
 
 def test_collecting_a_stream_that_lost_its_start_finds_that_once():
-    assert [e.rule for e in verify([text(), say(), end(), RUN_FINISHED], collect=True).findings] == ["LIFE-1"]
+    assert [e.rule for e in verify([text(), text_content(), end(), RUN_FINISHED], collect=True).findings] == ["LIFE-1"]
     assert [e.rule for e in verify([RUN_FINISHED], collect=True).findings] == ["LIFE-1"]
 
 
@@ -510,7 +528,7 @@ def test_verify_expands_chunks_and_counts_the_events_it_was_given():
 
 def test_a_chunk_fed_to_the_verifier_itself_is_let_through_but_only_in_a_run():
     chunk = TextMessageChunkEvent(message_id="m", delta="x")
-    refused("LIFE-1", chunk)
+    assert_refused("LIFE-1", chunk)
     verifier = Verifier()
     verifier.feed(RUN_STARTED)
     verifier.feed(chunk)
@@ -557,11 +575,13 @@ def test_nothing_is_open_after_the_end_of_a_run(last):
 
 
 def test_the_advice_about_a_wrong_tag_fits_its_owner_SUB_8():
-    assert "send it without a tag" in refused("SUB-8", RUN_STARTED, text("m"), say("m", "b")).message
-    assert "with that tag or none" in refused("SUB-8", RUN_STARTED, text("m", "a"), say("m", "b")).message
+    assert "send it without a tag" in assert_refused("SUB-8", RUN_STARTED, text("m"), text_content("m", "b")).message
+    assert (
+        "with that tag or none" in assert_refused("SUB-8", RUN_STARTED, text("m", "a"), text_content("m", "b")).message
+    )
 
 
 def test_an_error_shows_its_rule_and_place():
-    error = refused("STR-2", RUN_STARTED, say("m"))
+    error = assert_refused("STR-2", RUN_STARTED, text_content("m"))
     assert repr(error).startswith("SequenceError(")
     assert repr(error).endswith("rule='STR-2', index=1)")

@@ -40,16 +40,18 @@ async def updates_of(events: Iterable[Any], **options: Any) -> list[ChatUpdate]:
     return [update async for update in as_chat_updates(events, **options)]
 
 
-def said(*contents: Any, role: str = "assistant", message_id: str | None = None, **properties: Any) -> ChatUpdate:
+def chat_update(
+    *contents: Any, role: str = "assistant", message_id: str | None = None, **properties: Any
+) -> ChatUpdate:
     return ChatUpdate(role, list(contents), message_id, additional_properties=properties)
 
 
-def inner(events: list[Event]) -> list[Event]:
+def without_boundaries(events: list[Event]) -> list[Event]:
     """What a run that finished said between its boundaries."""
     assert isinstance(events[0], RunStartedEvent)
     assert isinstance(events[-1], RunFinishedEvent)
     return events[1:-1]
 
 
-def of(kind: type[Any], events: list[Event]) -> list[Any]:
+def of_type(kind: type[Any], events: list[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]

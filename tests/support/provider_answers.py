@@ -24,9 +24,9 @@ def history(events: list[Json], said: str = "Hi") -> list[Json]:
     return json.loads(encode(consume(events, messages=[first]).messages))
 
 
-def next_turn(desk: Any, before: list[Json], run_id: str = "r2", **members: Any) -> list[Json]:
+def next_turn(thread: Any, before: list[Json], run_id: str = "r2", **members: Any) -> list[Json]:
     messages = [*history(before), {"id": "m9", "role": "user", "content": "Go on"}]
-    return desk.events(run_id=run_id, messages=messages, **members)
+    return thread.events(run_id=run_id, messages=messages, **members)
 
 
 def result_in(provider: str, sent: Json) -> Any:
@@ -44,13 +44,13 @@ def result_in(provider: str, sent: Json) -> Any:
             return [part["functionResponse"] for part in found if "functionResponse" in part]
 
 
-def resumed(desk: Any, events: list[Json], run_id: str = "r2", payload: Any = None) -> list[Json]:
+def resumed(thread: Any, events: list[Json], run_id: str = "r2", payload: Any = None) -> list[Json]:
     payload = {"approved": True} if payload is None else payload
     answers = [
         {"interruptId": one["id"], "status": "resolved", "payload": payload}
         for one in events[-1]["outcome"]["interrupts"]
     ]
-    return desk.events(run_id=run_id, messages=[], resume=answers)
+    return thread.events(run_id=run_id, messages=[], resume=answers)
 
 
 def blocks(*made: Json, stop: str = "end_turn", usage: Json | None = None, ends: bool = True) -> tuple[int, bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def judged(folder: Path, code: str) -> list[dict[str, Any]]:
+def pyright_findings(folder: Path, code: str) -> list[dict[str, Any]]:
     """All that pyright says about a file of this code."""
     path = folder / "checked.py"
     path.write_text(code)
@@ -20,7 +20,7 @@ def judged(folder: Path, code: str) -> list[dict[str, Any]]:
 
 def revealed(folder: Path, code: str) -> list[str]:
     """The types that ``reveal_type`` shows; nothing may be wrong."""
-    found = judged(folder, code)
+    found = pyright_findings(folder, code)
     wrong = [one["message"] for one in found if one["severity"] == "error"]
     assert not wrong, wrong
     return [one["message"].split(" is ", 1)[1].strip('"') for one in found if one["severity"] == "information"]

@@ -35,11 +35,11 @@ def thread(request: pytest.FixtureRequest) -> Thread:
     return thread
 
 
-def said(thread: Thread) -> list[Any]:
+def message_texts(thread: Thread) -> list[Any]:
     return [each.content for each in thread.conversation.messages if each.content is not None]
 
 
-def asked(outcome: Outcome) -> list[Any]:
+def question_texts(outcome: Outcome) -> list[Any]:
     return [each.message for each in outcome.ending.interrupts]
 
 
@@ -85,7 +85,7 @@ async def test_each_subagent_and_text_goes_on_under_its_own_id(thread: Thread) -
     subs = [event.subagent_run_id for event in first.of(SubagentStartedEvent)]
     assert [interrupt.subagent_run_id for interrupt in first.ending.interrupts] == subs
     assert [event.subagent_run_id for event in second.of(SubagentStartedEvent)] == subs
-    assert said(thread) == ["question 1, A", "question 2, B", "done"]
+    assert message_texts(thread) == ["question 1, A", "question 2, B", "done"]
 
 
 async def test_branches_that_come_in_another_order_are_still_themselves(thread: Thread) -> None:
@@ -109,8 +109,8 @@ async def test_branches_that_come_in_another_order_are_still_themselves(thread: 
                 raise result
 
     first, _ = await chain(thread, agent, ["A", "B"])
-    assert asked(first) == ["1?", "2?"]
-    assert said(thread) == ["question 1, A", "question 2, B"]
+    assert question_texts(first) == ["1?", "2?"]
+    assert message_texts(thread) == ["question 1, A", "question 2, B"]
 
 
 @pytest.mark.parametrize("how", ["plain", "wait_for", "task"])
@@ -134,8 +134,8 @@ async def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_wa
         await run.say("all")
 
     first, _ = await chain(thread, agent, ["A", "B"])
-    assert asked(first) == ["1?", "3?"]
-    assert said(thread) == ["branch 1 got A", "branch 3 got B", "all"]
+    assert question_texts(first) == ["1?", "3?"]
+    assert message_texts(thread) == ["branch 1 got A", "branch 3 got B", "all"]
 
 
 async def test_questions_without_keys_find_their_answers_in_every_branch(thread: Thread) -> None:
@@ -151,8 +151,8 @@ async def test_questions_without_keys_find_their_answers_in_every_branch(thread:
                 raise result
 
     outcomes = await chain(thread, agent, ["Ada", "Bob"], [36, 40])
-    assert [asked(each) for each in outcomes] == [["A: name?", "B: name?"], ["A: age?", "B: age?"], []]
-    assert said(thread) == ["A is Ada, 36", "B is Bob, 40"]
+    assert [question_texts(each) for each in outcomes] == [["A: name?", "B: name?"], ["A: age?", "B: age?"], []]
+    assert message_texts(thread) == ["A is Ada, 36", "B is Bob, 40"]
 
 
 async def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(thread: Thread) -> None:
@@ -172,7 +172,7 @@ async def test_a_branch_that_was_stopped_before_it_asked_goes_on_where_it_was(th
         await run.say("done")
 
     await chain(thread, agent, ["A"])
-    assert sorted(said(thread)) == ["A", "asker", "done", "one two three four", "talked"]
+    assert sorted(message_texts(thread)) == ["A", "asker", "done", "one two three four", "talked"]
 
 
 async def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_nothing_twice(thread: Thread) -> None:
@@ -194,7 +194,7 @@ async def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_noth
         await asyncio.gather(run.branch("slow", slow), run.branch("late", late))
 
     await chain(thread, agent, ["A"], ["B"])
-    assert sorted(said(thread)) == ["early A", "late", "late B", "slow 0", "slow 10", "slow 20"]
+    assert sorted(message_texts(thread)) == ["early A", "late", "late B", "slow 0", "slow 10", "slow 20"]
 
 
 async def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(thread: Thread) -> None:
@@ -206,7 +206,7 @@ async def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_
         await run.say("nothing" if isinstance(answer, BaseException) else answer)
 
     await chain(thread, agent, ["A"])
-    assert said(thread) == ["begin", "nothing", "A"]
+    assert message_texts(thread) == ["begin", "nothing", "A"]
 
 
 @pytest.mark.parametrize("key", [None, "name"])
@@ -227,8 +227,8 @@ async def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(
             await text.write(f"Hello {name}")
 
     first, second = await chain(thread, agent, ["Ann"])
-    assert (asked(first), asked(second)) == (["Your name?"], [])
-    assert said(thread) == ["I need your name. Hello Ann", "Ann"]
+    assert (question_texts(first), question_texts(second)) == (["Your name?"], [])
+    assert message_texts(thread) == ["I need your name. Hello Ann", "Ann"]
     shown = [event.tool_call_id for event in first.of(ToolCallStartEvent)]
     assert [event.tool_call_id for event in second.of(ToolCallResultEvent)] == shown
     assert second.of(ToolCallStartEvent) == []
@@ -244,7 +244,7 @@ async def test_what_a_branch_failed_of_beside_a_question_is_in_the_log(caplog: p
         await both(run.ask("Really?"), fails())
 
     (first,) = await chain(thread, agent)
-    assert asked(first) == ["Really?"]
+    assert question_texts(first) == ["Really?"]
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("it broke",)]  # type: ignore[index, union-attr]
 
 
@@ -347,7 +347,7 @@ async def test_a_question_with_a_key_needs_no_name(thread: Thread) -> None:
         await both(branch(1), branch(2))
 
     await chain(thread, agent, ["A", "B"])
-    assert said(thread) == ["A", "B"]
+    assert message_texts(thread) == ["A", "B"]
 
 
 async def test_branches_that_are_active_at_once_have_different_names(
@@ -375,7 +375,7 @@ async def test_a_name_may_be_used_again_when_its_branch_has_ended(thread: Thread
         await run.say("end")
 
     await chain(thread, agent, ["A", "B"], ["C", "D"], ["E"])
-    assert said(thread) == ["0 a A", "0 b B", "1 a C", "1 b D", "E", "end"]
+    assert message_texts(thread) == ["0 a A", "0 b B", "1 a C", "1 b D", "E", "end"]
 
 
 @pytest.mark.parametrize("name", ["", 7, None])
@@ -421,7 +421,7 @@ async def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thr
         await run.say(answer)
 
     await chain(thread, agent, ["A"])
-    assert said(thread) == ["begin", "nothing", "A"]
+    assert message_texts(thread) == ["begin", "nothing", "A"]
 
 
 async def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
@@ -433,7 +433,7 @@ async def test_what_a_generator_yields_in_a_scope_belongs_to_the_branch(thread: 
         yield " end"
 
     await chain(thread, agent, ["A"])
-    assert said(thread) == ["one two A end"]
+    assert message_texts(thread) == ["one two A end"]
 
 
 async def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_branch(thread: Thread) -> None:
@@ -445,7 +445,7 @@ async def test_what_a_generator_in_a_thread_yields_in_a_scope_belongs_to_the_bra
         yield " end"
 
     await chain(thread, agent, ["A"])
-    assert said(thread) == ["one two A end"]
+    assert message_texts(thread) == ["one two A end"]
 
 
 async def test_the_same_question_in_one_task_after_another_has_an_answer_each(thread: Thread) -> None:
@@ -454,7 +454,7 @@ async def test_the_same_question_in_one_task_after_another_has_an_answer_each(th
             await run.say(await asyncio.create_task(run.ask("Next?")))
 
     await chain(thread, agent, ["A"], ["B"], ["C"])
-    assert said(thread) == ["A", "B", "C"]
+    assert message_texts(thread) == ["A", "B", "C"]
 
 
 async def test_state_of_a_branch_that_is_behind_is_not_taken_back(thread: Thread) -> None:
@@ -512,7 +512,7 @@ async def test_a_run_that_is_cancelled_before_it_used_an_answer_leaves_its_branc
     task.cancel()
     assert (await task).ending.outcome == "cancelled"
     assert (await thread.resume_some(agent, [entry])).ending.outcome == "success"
-    assert sorted(said(thread)) == ["A", "one", "three", "two"]
+    assert sorted(message_texts(thread)) == ["A", "one", "three", "two"]
 
 
 async def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> None:
@@ -541,7 +541,7 @@ async def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> No
     (shown,) = first.of(ToolCallStartEvent)
     (result,) = second.of(ToolCallResultEvent)
     assert result.tool_call_id == shown.tool_call_id
-    assert said(thread) == ["two is here", "B", "all ['A', 'B']"]
+    assert message_texts(thread) == ["two is here", "B", "all ['A', 'B']"]
 
 
 async def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
@@ -561,7 +561,7 @@ async def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
 
     thread = Thread()
     await chain(thread, agent, ["A", "B", "C"])
-    assert sorted(said(thread)) == ["0 asks, A", "1 asks, B", "2 asks, C"]
+    assert sorted(message_texts(thread)) == ["0 asks, A", "1 asks, B", "2 asks, C"]
 
 
 async def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> None:
@@ -585,7 +585,7 @@ async def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over
     is_over.set()
     assert is_told.wait(DEADLINE)
     assert [type(error) for error in told] == [asyncio.CancelledError]
-    assert said(thread) == ["done"]
+    assert message_texts(thread) == ["done"]
 
 
 async def nests(run: Any) -> None:
@@ -636,4 +636,4 @@ def tells_again_in_a_thread(run: Any) -> None:
 @pytest.mark.parametrize("agent", [tells_again, tells_again_in_a_thread])
 async def test_what_is_told_again_in_a_replay_is_not_heard(thread: Thread, agent: Any) -> None:
     await chain(thread, agent, ["A"])
-    assert said(thread) == ["told", "end"]
+    assert message_texts(thread) == ["told", "end"]

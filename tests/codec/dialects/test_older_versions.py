@@ -48,7 +48,7 @@ IMAGE = ImagePart(source=UrlSource(value="https://x.test/cat.png", mime_type="im
 OLD = ["0.0.39", "0.0.47", "0.0.57", "0.1.22", "1.0"]
 
 
-def asked(*messages: Message, **members: Any) -> RunAgentInput:
+def run_input(*messages: Message, **members: Any) -> RunAgentInput:
     return RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **members)
 
 
@@ -73,7 +73,7 @@ def sent(input: RunAgentInput, peer: str) -> tuple[dict[str, Any], list[str]]:
     "peer", [None, "1.1", "1.10", "2.0", "draft", "", "1", "1.0.0.0", "\u0660.\u0660", "9" * 5000 + ".0"]
 )
 def test_nobody_guesses_downward_ver_4_ver_11(peer: str | None) -> None:
-    everything = asked(
+    everything = run_input(
         user("u", [IMAGE]), AssistantMessage(id="a", subagent_run_id="s"), protocol_version="1.1", parent_run_id="p"
     )
     event = ReasoningEncryptedValueEvent(
@@ -85,7 +85,7 @@ def test_nobody_guesses_downward_ver_4_ver_11(peer: str | None) -> None:
 
 @pytest.mark.parametrize("peer", OLD)
 def test_what_an_old_peer_knows_is_not_copied(peer: str) -> None:
-    plain = asked(UserMessage(id="u", content="hi"), AssistantMessage(id="a", content="ho"))
+    plain = run_input(UserMessage(id="u", content="hi"), AssistantMessage(id="a", content="ho"))
     assert downgrade_input(plain, peer, pytest.fail) is plain
     event = TextMessageContentEvent(message_id="m", delta="x")
     assert downgrade_event(event, peer, pytest.fail) is event
@@ -96,19 +96,19 @@ def test_what_an_old_peer_knows_is_not_copied(peer: str) -> None:
 
 @pytest.mark.parametrize("peer", ["0.0.39", "0.0.57", "0.1.22"])
 def test_a_peer_from_before_versions_is_told_none_ver_1(peer: str) -> None:
-    wire, lost = sent(asked(protocol_version="1.1"), peer)
+    wire, lost = sent(run_input(protocol_version="1.1"), peer)
     assert wire == {"threadId": "t", "runId": "r", "messages": []}
     assert lost == []
 
 
 def test_a_peer_of_1_0_is_told_the_version_we_speak_ver_5() -> None:
-    assert sent(asked(protocol_version="1.1"), "1.0")[0]["protocolVersion"] == "1.1"
+    assert sent(run_input(protocol_version="1.1"), "1.0")[0]["protocolVersion"] == "1.1"
 
 
 def test_up_to_0_0_39_parts_are_flattened_to_text_era_4() -> None:
     picture = DocumentPart(source=FileSource(value="f"))
     wire, lost = sent(
-        asked(user("u", [TextPart(text="What "), IMAGE, TextPart(text="is this?"), picture, IMAGE])), "0.0.39"
+        run_input(user("u", [TextPart(text="What "), IMAGE, TextPart(text="is this?"), picture, IMAGE])), "0.0.39"
     )
     assert wire["messages"] == [{"id": "u", "role": "user", "content": "What is this?"}]
     assert lost == ["/messages/0/content"]
@@ -116,22 +116,22 @@ def test_up_to_0_0_39_parts_are_flattened_to_text_era_4() -> None:
 
 def test_up_to_0_0_39_a_notice_names_each_kind_that_is_lost() -> None:
     notices: list[Notice] = []
-    downgrade_input(asked(user("u", [IMAGE, DocumentPart(source=FileSource(value="f"))])), "0.0.39", notices.append)
+    downgrade_input(run_input(user("u", [IMAGE, DocumentPart(source=FileSource(value="f"))])), "0.0.39", notices.append)
     assert "document, image" in notices[0].message
 
 
 def test_up_to_0_0_39_absent_content_is_an_empty_string_and_nothing_else_ver_13() -> None:
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))
-    wire, lost = sent(asked(AssistantMessage(id="a", tool_calls=[call]), user("u", [])), "0.0.39")
+    wire, lost = sent(run_input(AssistantMessage(id="a", tool_calls=[call]), user("u", [])), "0.0.39")
     assert [message["content"] for message in wire["messages"]] == ["", ""]
     assert lost == []
 
 
 def test_up_to_0_0_39_a_run_has_no_parent() -> None:
-    wire, lost = sent(asked(parent_run_id="p"), "0.0.39")
+    wire, lost = sent(run_input(parent_run_id="p"), "0.0.39")
     assert "parentRunId" not in wire
     assert lost == ["/parentRunId"]
-    assert sent(asked(parent_run_id="p"), "0.0.40")[0]["parentRunId"] == "p"
+    assert sent(run_input(parent_run_id="p"), "0.0.40")[0]["parentRunId"] == "p"
 
 
 def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
@@ -141,7 +141,7 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
         IMAGE,
         DocumentPart(source=FileSource(value="file-1", mime_type="application/pdf")),
     )
-    wire, lost = sent(asked(user("u", [*parts])), "0.0.47")
+    wire, lost = sent(run_input(user("u", [*parts])), "0.0.47")
     assert wire["messages"][0]["content"] == [
         {"type": "text", "text": "See"},
         {"type": "binary", "mimeType": "image/png", "data": "QUJD", "filename": "a.png"},
@@ -149,7 +149,7 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
         {"type": "binary", "mimeType": "application/pdf", "id": "file-1"},
     ]
     assert lost == []
-    assert sent(asked(user("u", [*parts[:3]])), "0.0.48")[0]["messages"][0]["content"][2]["type"] == "image"
+    assert sent(run_input(user("u", [*parts[:3]])), "0.0.48")[0]["messages"][0]["content"][2]["type"] == "image"
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,13 @@ def test_up_to_0_0_47_every_file_is_a_binary_part() -> None:
     ],
 )
 def test_up_to_0_0_47_what_a_binary_part_cannot_hold_is_reported(part: ContentPart, lost: list[str]) -> None:
-    assert sent(asked(user("u", [part])), "0.0.47")[1] == [f"/messages/0/content/0/{name}" for name in lost]
+    assert sent(run_input(user("u", [part])), "0.0.47")[1] == [f"/messages/0/content/0/{name}" for name in lost]
 
 
 def test_up_to_0_0_57_there_are_no_subagents_no_file_sources_and_no_parts_in_tool_messages() -> None:
     handle = DocumentPart(source=FileSource(value="f"))
     wire, lost = sent(
-        asked(
+        run_input(
             AssistantMessage(id="a", content="x", subagent_run_id=""),
             user("u", [TextPart(text="t"), handle, IMAGE]),
             ToolMessage(id="o", tool_call_id="c", content=[TextPart(text="2"), IMAGE]),
@@ -191,15 +191,15 @@ def test_up_to_0_0_57_there_are_no_subagents_no_file_sources_and_no_parts_in_too
 
 def test_what_goes_to_a_0_0_47_peer_comes_back_as_it_was() -> None:
     parts = (TextPart(text="See"), IMAGE, DocumentPart(source=FileSource(value="f", mime_type="a/b")))
-    wire, _ = sent(asked(user("u", [*parts])), "0.0.47")
+    wire, _ = sent(run_input(user("u", [*parts])), "0.0.47")
     upgraded = Compat("standard", [].append).upgrade_document(wire, "RunAgentInput")
-    assert upgraded == json.loads(encode(asked(user("u", [*parts]))))
+    assert upgraded == json.loads(encode(run_input(user("u", [*parts]))))
 
 
 @pytest.mark.parametrize("peer", ["0.0.39", "0.0.47", "0.0.57"])
 def test_a_binary_part_for_a_known_old_peer_is_no_obstacle(peer: str) -> None:
     binary: Any = BinaryInputContent(mime_type="image/png", data="QUJD")
-    content = sent(asked(user("u", [binary, TextPart(text="t")])), peer)[0]["messages"][0]["content"]
+    content = sent(run_input(user("u", [binary, TextPart(text="t")])), peer)[0]["messages"][0]["content"]
     assert content == ("t" if peer == "0.0.39" else [json.loads(encode(binary)), {"type": "text", "text": "t"}])
 
 
@@ -214,7 +214,7 @@ def sealed(**members: Any) -> AssistantMessage:
 
 
 def test_a_1_0_peer_gets_encrypted_values_without_their_type_chg_1() -> None:
-    wire, lost = sent(asked(sealed(encrypted_value="w", encrypted_value_type="x/z")), "1.0")
+    wire, lost = sent(run_input(sealed(encrypted_value="w", encrypted_value_type="x/z")), "1.0")
     assert wire["messages"][0]["encryptedValue"] == "w"
     assert wire["messages"][0]["toolCalls"][0]["encryptedValue"] == "v"
     assert "encryptedValueType" not in json.dumps(wire)
@@ -256,7 +256,7 @@ def test_a_run_declares_what_the_peer_is_sent_ver_9(declared: str | None, peer: 
 
 def test_the_echo_of_an_input_is_downgraded_with_its_run() -> None:
     notices: list[Notice] = []
-    event = RunStartedEvent(thread_id="t", run_id="r", input=asked(user("u", [IMAGE]), protocol_version="1.1"))
+    event = RunStartedEvent(thread_id="t", run_id="r", input=run_input(user("u", [IMAGE]), protocol_version="1.1"))
     downgraded = downgrade_event(event, "0.0.39", notices.append)
     assert json.loads(encode(downgraded))["input"] == {
         "threadId": "t",
@@ -292,7 +292,7 @@ def test_attribution_goes_silently_wherever_it_is_ver_15() -> None:
     events: list[Event] = [
         TextMessageContentEvent(message_id="m", delta="x", subagent_run_id=""),
         MessagesSnapshotEvent(messages=[message]),
-        RunStartedEvent(thread_id="t", run_id="r", input=asked(message)),
+        RunStartedEvent(thread_id="t", run_id="r", input=run_input(message)),
         RunFinishedEvent(
             thread_id="t",
             run_id="r",
@@ -315,7 +315,7 @@ def test_what_is_opaque_is_not_entered() -> None:
     [
         RunErrorEvent(message="x"),
         RunStartedEvent(thread_id="t", run_id="r"),
-        RunStartedEvent(thread_id="t", run_id="r", input=asked(user("u", [IMAGE]))),
+        RunStartedEvent(thread_id="t", run_id="r", input=run_input(user("u", [IMAGE]))),
         RUN_FINISHED,
         RunFinishedEvent(
             thread_id="t",

@@ -49,11 +49,11 @@ def thought(message_id: str, text: str) -> list[Event]:
     ]
 
 
-def shown(message_id: str) -> list[Event]:
+def activity_events(message_id: str) -> list[Event]:
     return [ActivitySnapshotEvent(message_id=message_id, activity_type="plan", content={})]
 
 
-def called(call_id: str, result_id: str) -> list[Event]:
+def tool_call_events(call_id: str, result_id: str) -> list[Event]:
     return [
         ToolCallStartEvent(tool_call_id=call_id, tool_call_name="look"),
         ToolCallArgsEvent(tool_call_id=call_id, delta="{}"),
@@ -137,11 +137,13 @@ async def test_order_and_insertions_are_the_clients(open_store: Store) -> None:
 
 
 async def test_activities_and_reasoning_that_no_client_sends_stay_with_their_run(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), [*shown("p1"), *thought("t1", "hm"), *text_message("a1", "x")])
+    await write(
+        open_store, request("r1", user("u1")), [*activity_events("p1"), *thought("t1", "hm"), *text_message("a1", "x")]
+    )
     await write(
         open_store,
         request("r2", user("u1"), answer("a1", "x"), user("u2")),
-        [*thought("t2", "hm"), *text_message("a2", "y"), *shown("p2")],
+        [*thought("t2", "hm"), *text_message("a2", "y"), *activity_events("p2")],
     )
     everything = ["u1", "p1", "t1", "a1", "u2", "t2", "a2", "p2"]
     assert await ids(open_store) == everything
@@ -151,8 +153,8 @@ async def test_activities_and_reasoning_that_no_client_sends_stay_with_their_run
 
 
 async def test_the_activity_of_a_run_that_said_nothing_else_stays_with_what_came_before_it(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), shown("p1"))
-    await write(open_store, request("r2", user("u1"), user("u2")), shown("p2"))
+    await write(open_store, request("r1", user("u1")), activity_events("p1"))
+    await write(open_store, request("r2", user("u1"), user("u2")), activity_events("p2"))
     await write(open_store, request("r3", user("u1"), user("u3")))
     assert await ids(open_store) == ["u1", "p1", "u3"]
 
@@ -232,8 +234,8 @@ async def test_who_joins_is_told_this_view(open_store: Store) -> None:
 
 async def test_what_is_left_out_costs_nothing_to_those_who_look_later(open_store: Store) -> None:
     """An answer and a call of something that was left out belong to nothing that stays."""
-    await write(open_store, request("r1", user("u1")), [*called("c1", "t1"), *text_message("a1", "x")])
-    await write(open_store, request("r2", user("u1")), [*called("c1", "t1"), *text_message("a1", "y")])
+    await write(open_store, request("r1", user("u1")), [*tool_call_events("c1", "t1"), *text_message("a1", "x")])
+    await write(open_store, request("r2", user("u1")), [*tool_call_events("c1", "t1"), *text_message("a1", "y")])
     found = await messages(open_store)
     assert [message.id for message in found] == ["u1", "c1", "t1", "a1"]
     assert (found[-1].content, found[1].tool_calls[0].function.arguments) == ("y", "{}")  # type: ignore[union-attr]
@@ -353,11 +355,11 @@ class Play:
                     events += thought(one, "hm")
                     made.append(ReasoningMessage(id=one, content="hm"))
                 case "activity":
-                    events += shown(one)
+                    events += activity_events(one)
                     made.append(ActivityMessage(id=one, activity_type="plan", content={}))
                 case _:
                     result = self.new_id("result")
-                    events += called(one, result)
+                    events += tool_call_events(one, result)
                     call = ToolCall(id=one, function=FunctionCall(name="look", arguments="{}"))
                     made += [
                         AssistantMessage(id=one, tool_calls=[call]),

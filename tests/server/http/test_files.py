@@ -218,7 +218,7 @@ async def test_an_upload_that_is_broken_off_stores_nothing(open_store: Store) ->
 # Out
 
 
-def asked(method: str = "GET", **headers: str) -> Request:
+def file_request(method: str = "GET", **headers: str) -> Request:
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return Request({"method": method, "headers": named}, "/files/abc")
 
@@ -231,14 +231,14 @@ def download(data: bytes, request: Request) -> tuple[int, dict[str, str], bytes]
 
 def answer(media_type: str, filename: str | None = None) -> dict[str, str]:
     blob = Blob(blob_id="abc", media_type=media_type, filename=filename, size=1, created_at=0.0)
-    status, headers, body = file_response(blob, b"x", asked())
+    status, headers, body = file_response(blob, b"x", file_request())
     assert (status, body) == (200, b"x")
     return {name.decode(): value.decode("latin-1") for name, value in headers}
 
 
 @pytest.mark.parametrize("known", ['"abc"', 'W/"abc"', '"x", "abc"', "*"])
 def test_who_has_a_file_already_is_told_so(known: str) -> None:
-    status, headers, body = download(b"0123456789", asked(if_none_match=known, range="bytes=0-1"))
+    status, headers, body = download(b"0123456789", file_request(if_none_match=known, range="bytes=0-1"))
     assert (status, body, headers["etag"]) == (304, b"", '"abc"')
     assert "content-length" not in headers
     assert headers["cache-control"].startswith("private")
@@ -246,7 +246,7 @@ def test_who_has_a_file_already_is_told_so(known: str) -> None:
 
 @pytest.mark.parametrize("known", ['"x"', "abc", '"abcd"', ""])
 def test_who_has_another_file_gets_this_one(known: str) -> None:
-    status, headers, body = download(b"0123456789", asked(if_none_match=known))
+    status, headers, body = download(b"0123456789", file_request(if_none_match=known))
     assert (status, body, headers["accept-ranges"]) == (200, b"0123456789", "bytes")
 
 
@@ -262,28 +262,28 @@ def test_who_has_another_file_gets_this_one(known: str) -> None:
     ],
 )
 def test_a_part_of_a_file_can_be_asked_for(wanted: str, body: bytes, said: str) -> None:
-    status, headers, found = download(b"0123456789", asked(range=wanted))
+    status, headers, found = download(b"0123456789", file_request(range=wanted))
     assert (status, found, headers["content-range"]) == (206, body, said)
     assert headers["content-length"] == str(len(body))
     assert headers["content-security-policy"] == "default-src 'none'; sandbox"
-    same = download(b"0123456789", asked(range=wanted, if_range='"abc"'))
+    same = download(b"0123456789", file_request(range=wanted, if_range='"abc"'))
     assert same[0] == 206
-    other = download(b"0123456789", asked(range=wanted, if_range='"of another version"'))
+    other = download(b"0123456789", file_request(range=wanted, if_range='"of another version"'))
     assert (other[0], other[2]) == (200, b"0123456789")
-    assert download(b"0123456789", asked("HEAD", range=wanted))[0] == 200
+    assert download(b"0123456789", file_request("HEAD", range=wanted))[0] == 200
 
 
 @pytest.mark.parametrize(
     "wanted", ["bytes=0-1,4-5", "bytes=5-2", "bytes=-", "bytes=x-y", "lines=0-1", "", "bytes=\xb2-"]
 )
 def test_a_range_that_is_none_gets_the_whole_file(wanted: str) -> None:
-    assert download(b"0123456789", asked(range=wanted))[::2] == (200, b"0123456789")
+    assert download(b"0123456789", file_request(range=wanted))[::2] == (200, b"0123456789")
 
 
 @pytest.mark.parametrize("wanted", ["bytes=10-", "bytes=10-12", "bytes=-0"])
 def test_a_range_beyond_the_file_is_refused(wanted: str) -> None:
     with pytest.raises(Rejected) as caught:
-        download(b"0123456789", asked(range=wanted))
+        download(b"0123456789", file_request(range=wanted))
     assert (caught.value.status, caught.value.code) == (416, "range_not_satisfiable")
     assert caught.value.headers == {"content-range": "bytes */10"}
 

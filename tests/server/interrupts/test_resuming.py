@@ -28,7 +28,7 @@ def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str,
     return [{"interruptId": name, "status": status, "payload": payload} for name, payload in pairs]
 
 
-def asked(events: list[dict[str, Any]]) -> list[str]:
+def interrupt_ids(events: list[dict[str, Any]]) -> list[str]:
     check_valid(events)
     return [interrupt["id"] for interrupt in events[-1]["outcome"]["interrupts"]]
 
@@ -50,10 +50,10 @@ async def asks_twice(run: Any) -> Any:
 @pytest.mark.parametrize("history", ["client", "server"])
 def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: Any, history: Any) -> None:
     with serving(App(asks_twice, store=store, history=history)) as server:
-        (first,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"kept": True}))
+        (first,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"kept": True}))
         assert code_of(server, run_id="r2", messages=[user_json("u2", "well?")]) == (422, "interrupt_uncovered")
         assert code_of(server, run_id="r2", resume=answers((first, 5))) == (422, "interrupt_answer_invalid")
-        (second,) = asked(server.events(run_id="r2", resume=answers((first, "a"))))
+        (second,) = interrupt_ids(server.events(run_id="r2", resume=answers((first, "a"))))
         events = server.events(run_id="r3", resume=answers((second, "b")))
         check_valid(events)
         assert text_of(events) == "second=b"
@@ -79,7 +79,7 @@ def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(
         def waiting() -> list[str]:
             return [interrupt["id"] for interrupt in server.get("/threads/thread").json()["interrupts"]]
 
-        assert asked(server.events(run_id="r1")) == [name]
+        assert interrupt_ids(server.events(run_id="r1")) == [name]
         assert waiting() == [name]
         assert server.events(run_id="r2", resume=answers((name, "fail")))[-1]["type"] == "RUN_ERROR"
         assert waiting() == [name]
@@ -126,7 +126,7 @@ def test_an_interrupt_that_a_watched_run_is_answering_is_taken(store: Any) -> No
         yield await run.ask("Go?")
 
     with serving(App(agent, store=store)) as server, closing(server.peer()) as other:
-        (name,) = asked(server.events(run_id="r1", messages=[user_json("u1", "x")]))
+        (name,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "x")]))
         with server.run(run_id="r2", resume=answers((name, "one"))) as first:
             first.read_until("RUN_STARTED")
             gate.await_reached()
@@ -254,7 +254,7 @@ def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, his
     which = agent if form == "async" else in_a_thread
     with serving(App(which, store=store, history=history, warn=notices.append)) as server:
         first = [user_json("u1", "Go")]
-        (one,) = asked(server.events(run_id="r1", messages=first))
+        (one,) = interrupt_ids(server.events(run_id="r1", messages=first))
         assert notices == []
         events = server.events(
             run_id="r2",
@@ -274,9 +274,9 @@ def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, his
 def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: Any, state: Any) -> None:
     notices: list[Any] = []
     with serving(App(asks_twice, store=store, warn=notices.append)) as server:
-        (one,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
+        (one,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         more = {} if state is None else {"state": state}
-        asked(server.events(run_id="r2", messages=[user_json("u1", "Go")], resume=answers((one, "x")), **more))
+        interrupt_ids(server.events(run_id="r2", messages=[user_json("u1", "Go")], resume=answers((one, "x")), **more))
     assert notices == []
 
 
@@ -291,10 +291,10 @@ def document_block(word: str) -> dict[str, Any]:
 
 def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
     with serving(App(document_block("resume_input")["agent"], store=store, warn=lambda _: None)) as server:
-        (one,) = asked(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"zoom": 1}))
+        (one,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"zoom": 1}))
         check_valid(server.events(run_id="r2", state={"zoom": 2}, resume=answers((one, "red"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 2, "colour": "red"}
-        (one,) = asked(server.events(run_id="r3", messages=[user_json("u2", "Go")]))
+        (one,) = interrupt_ids(server.events(run_id="r3", messages=[user_json("u2", "Go")]))
         check_valid(server.events(run_id="r4", resume=answers((one, "blue"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 1, "colour": "blue"}
 
@@ -330,7 +330,7 @@ def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: An
         talk("r1", "one", state={"l": [9], "x": 1})
         talk("r2", "two")  # which begins with {} if the client keeps the history
         talk("r3", "three", state={"l": [], "ui": 1})
-        (question,) = asked(talk("r4", "ask", state={"l": [1]}))
+        (question,) = interrupt_ids(talk("r4", "ask", state={"l": [1]}))
         talk("r5", None, resume=answers((question, "yes")))
         assert server.get("/threads/thread").json()["state"]["answer"] == "yes"
 
@@ -364,7 +364,7 @@ def test_branches_that_ask_side_by_side_go_on_under_their_own_ids(store: Any) ->
         for number in range(2, 8):
             if runs[-1][-1]["outcome"]["type"] != "interrupt":
                 break
-            open_ = asked(runs[-1])
+            open_ = interrupt_ids(runs[-1])
             days = [f"answer {len(given) + index}" for index in range(len(open_))]
             given += days
             runs.append(server.events(run_id=f"r{number}", resume=answers(*zip(open_, days, strict=True))))

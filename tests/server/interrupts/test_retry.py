@@ -56,12 +56,12 @@ def thread_of(server: Any) -> tuple[Any, Any]:
     return thread["messages"], thread["state"]
 
 
-def held(server: Any) -> list[dict[str, Any]]:
+def client_history(server: Any) -> list[dict[str, Any]]:
     """What a client sends that keeps the history: all that it holds."""
     return [one for one in thread_of(server)[0] if one["role"] not in ("activity", "reasoning")]
 
 
-def words(messages: list[dict[str, Any]]) -> list[Any]:
+def contents(messages: list[dict[str, Any]]) -> list[Any]:
     roles = ("user", "assistant", "tool")
     return [one["content"] for one in messages if one["role"] in roles and "content" in one]
 
@@ -78,7 +78,7 @@ def test_the_same_answer_tries_again_and_the_thread_is_as_if_nothing_had_failed(
         with serving(app) as server:
             question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"kept": 1}))
             for attempt in range(times + 1):
-                sent = held(server) if history == "client" else []
+                sent = client_history(server) if history == "client" else []
                 state = thread_of(server)[1]
                 events = server.events(run_id=f"a{attempt}", messages=sent, state=state, resume=approves(question))
                 check_valid(events)
@@ -101,16 +101,16 @@ def test_what_was_said_with_the_answer_stays_and_what_the_failed_run_said_does_n
     agent = Failing(1)
     with serving(App(agent, store=store)) as server:
         question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
-        hurry = [*held(server), user_json("u2", "and hurry up")]
+        hurry = [*client_history(server), user_json("u2", "and hurry up")]
         server.events(run_id="r2", messages=hurry, resume=approves(question))
-        still = [*held(server), user_json("u3", "well?")]
-        assert words(still) == ["Go", "Go: that ", "paid", "and hurry up", "well?"]
+        still = [*client_history(server), user_json("u3", "well?")]
+        assert contents(still) == ["Go", "Go: that ", "paid", "and hurry up", "well?"]
         events = server.events(run_id="r3", messages=still, resume=approves(question))
         (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
-        assert words(snapshot["messages"]) == ["Go", "Go: ", "and hurry up", "well?"]
+        assert contents(snapshot["messages"]) == ["Go", "Go: ", "and hurry up", "well?"]
         # Without reasoning in it, a snapshot would leave what was thought to be thought again after itself (MSGS-2).
         assert [one["content"] for one in snapshot["messages"] if one["role"] == "reasoning"] == [""]
-        assert words(thread_of(server)[0]) == ["Go", "Go: that is done.", "paid", "and hurry up", "well?"]
+        assert contents(thread_of(server)[0]) == ["Go", "Go: that is done.", "paid", "and hurry up", "well?"]
     assert agent.came_with[-1] == ["user Go", "assistant Go: ", "assistant None", "user and hurry up", "user well?"]
 
 

@@ -47,7 +47,7 @@ OPEN = TextMessageStartEvent(message_id="m")
 CLOSE = TextMessageEndEvent(message_id="m")
 
 
-def say(delta, id="m", **fields):
+def text_content(delta, id="m", **fields):
     return TextMessageContentEvent(message_id=id, delta=delta, **fields)
 
 
@@ -73,7 +73,11 @@ def inside(*events, **kwargs):
 
 
 def test_a_message_is_a_start_one_content_and_an_end():
-    assert inside(OPEN, say("Hel"), say("l"), say("o"), CLOSE) == [OPEN, say("Hello"), CLOSE]
+    assert inside(OPEN, text_content("Hel"), text_content("l"), text_content("o"), CLOSE) == [
+        OPEN,
+        text_content("Hello"),
+        CLOSE,
+    ]
 
 
 def test_reasoning_and_arguments_are_joined_alike():
@@ -89,27 +93,41 @@ def test_reasoning_and_arguments_are_joined_alike():
 
 def test_a_message_without_content_gets_none():
     assert inside(OPEN, CLOSE) == [OPEN, CLOSE]
-    assert inside(OPEN, say(""), CLOSE) == [OPEN, say(""), CLOSE]
+    assert inside(OPEN, text_content(""), CLOSE) == [OPEN, text_content(""), CLOSE]
 
 
 def test_halves_of_a_character_are_joined():
-    assert inside(OPEN, say("\ud83d"), say("\ude42"), CLOSE) == [OPEN, say("🙂"), CLOSE]
+    assert inside(OPEN, text_content("\ud83d"), text_content("\ude42"), CLOSE) == [OPEN, text_content("🙂"), CLOSE]
 
 
 def test_other_events_stay_in_place_between_start_and_end():
     raw = RawEvent(event=1)
-    events = inside(custom("0"), OPEN, say("a"), custom("1"), say("b"), raw, CLOSE, custom("2"))
-    assert events == [custom("0"), OPEN, say("ab"), custom("1"), raw, CLOSE, custom("2")]
+    events = inside(custom("0"), OPEN, text_content("a"), custom("1"), text_content("b"), raw, CLOSE, custom("2"))
+    assert events == [custom("0"), OPEN, text_content("ab"), custom("1"), raw, CLOSE, custom("2")]
 
 
 def test_interleaved_messages_are_each_joined():
     other = [TextMessageStartEvent(message_id="n"), TextMessageEndEvent(message_id="n")]
-    events = inside(OPEN, other[0], say("a"), say("1", "n"), say("b"), say("2", "n"), other[1], CLOSE)
-    assert events == [OPEN, other[0], say("ab"), say("12", "n"), other[1], CLOSE]
+    events = inside(
+        OPEN,
+        other[0],
+        text_content("a"),
+        text_content("1", "n"),
+        text_content("b"),
+        text_content("2", "n"),
+        other[1],
+        CLOSE,
+    )
+    assert events == [OPEN, other[0], text_content("ab"), text_content("12", "n"), other[1], CLOSE]
 
 
 def test_a_message_opened_again_in_the_same_words_is_one_item():
-    assert inside(OPEN, say("a"), CLOSE, custom(), OPEN, say("b"), CLOSE) == [OPEN, say("ab"), custom(), CLOSE]
+    assert inside(OPEN, text_content("a"), CLOSE, custom(), OPEN, text_content("b"), CLOSE) == [
+        OPEN,
+        text_content("ab"),
+        custom(),
+        CLOSE,
+    ]
 
 
 def test_a_call_opened_again_under_another_name_stays_two():
@@ -121,7 +139,7 @@ def test_a_call_opened_again_under_another_name_stays_two():
 
 def test_chunks_become_start_content_and_end():
     chunk = TextMessageChunkEvent(message_id="m", delta="a")
-    assert inside(chunk, chunk) == [replace(OPEN, role="assistant"), say("aa"), CLOSE]
+    assert inside(chunk, chunk) == [replace(OPEN, role="assistant"), text_content("aa"), CLOSE]
 
 
 def test_a_chunk_that_cannot_be_expanded_is_an_error_chk_3():
@@ -135,29 +153,29 @@ def test_a_chunk_that_cannot_be_expanded_is_an_error_chk_3():
 def test_metadata_goes_onto_the_start_meta_4():
     events = inside(
         replace(OPEN, metadata={"a": 1, "b": 1}),
-        say("x", metadata={"b": 2}),
-        say("y", metadata={"c": 3}),
+        text_content("x", metadata={"b": 2}),
+        text_content("y", metadata={"c": 3}),
         replace(CLOSE, metadata={"c": 4}),
     )
-    assert events == [replace(OPEN, metadata={"a": 1, "b": 2, "c": 4}), say("xy"), CLOSE]
+    assert events == [replace(OPEN, metadata={"a": 1, "b": 2, "c": 4}), text_content("xy"), CLOSE]
 
 
 def test_after_a_snapshot_metadata_goes_onto_what_follows_it():
     snapshot = MessagesSnapshotEvent(messages=[AssistantMessage(id="m", content="new")])
     events = inside(
         OPEN,
-        say("a", metadata={"k": 1}),
-        say("b"),
+        text_content("a", metadata={"k": 1}),
+        text_content("b"),
         snapshot,
-        say("c"),
-        say("d", metadata={"k": 2}),
+        text_content("c"),
+        text_content("d", metadata={"k": 2}),
         replace(CLOSE, metadata={"j": 3}),
     )
     assert events == [
         replace(OPEN, metadata={"k": 1}),
-        say("ab"),
+        text_content("ab"),
         snapshot,
-        say("cd", metadata={"k": 2, "j": 3}),
+        text_content("cd", metadata={"k": 2, "j": 3}),
         CLOSE,
     ]
 
@@ -167,30 +185,50 @@ def test_after_a_snapshot_metadata_goes_onto_what_follows_it():
 
 def test_a_snapshot_separates_what_came_before_from_what_came_after():
     snapshot = MessagesSnapshotEvent(messages=[AssistantMessage(id="m", content="new")])
-    assert inside(OPEN, say("a"), snapshot, say("b"), CLOSE) == [OPEN, say("a"), snapshot, say("b"), CLOSE]
-    again = [OPEN, say("a"), CLOSE, snapshot, OPEN, say("b"), CLOSE]
+    assert inside(OPEN, text_content("a"), snapshot, text_content("b"), CLOSE) == [
+        OPEN,
+        text_content("a"),
+        snapshot,
+        text_content("b"),
+        CLOSE,
+    ]
+    again = [OPEN, text_content("a"), CLOSE, snapshot, OPEN, text_content("b"), CLOSE]
     assert inside(*again) == again
 
 
 def test_text_and_reasoning_of_one_message_stay_in_order():
     think = ReasoningMessageContentEvent(message_id="m", delta="t")
-    events = [OPEN, ReasoningMessageStartEvent(message_id="m"), say("a"), think, say("b"), think]
+    events = [OPEN, ReasoningMessageStartEvent(message_id="m"), text_content("a"), think, text_content("b"), think]
     events += [CLOSE, ReasoningMessageEndEvent(message_id="m")]
     assert inside(*events) == events
 
 
 def test_an_activity_that_takes_a_messages_place_separates():
     show = ActivitySnapshotEvent(message_id="m", activity_type="plan", content={})
-    events = [OPEN, say("a", metadata={"k": 1}), show, say("b", metadata={"k": 2}), CLOSE]
+    events = [OPEN, text_content("a", metadata={"k": 1}), show, text_content("b", metadata={"k": 2}), CLOSE]
     left = inside(*events, warn=lambda _: None)
-    assert left == [replace(OPEN, metadata={"k": 1}), say("a"), show, say("b", metadata={"k": 2}), CLOSE]
+    assert left == [
+        replace(OPEN, metadata={"k": 1}),
+        text_content("a"),
+        show,
+        text_content("b", metadata={"k": 2}),
+        CLOSE,
+    ]
 
 
 # unfinished and failed
 
 
 def test_an_unfinished_item_stays_exactly_as_it_is():
-    stream = [RUN_STARTED, OPEN, say("a"), CLOSE, OPEN, say("b"), say("c", metadata={"k": 1})]
+    stream = [
+        RUN_STARTED,
+        OPEN,
+        text_content("a"),
+        CLOSE,
+        OPEN,
+        text_content("b"),
+        text_content("c", metadata={"k": 1}),
+    ]
     assert compact(stream) == stream
 
 
@@ -203,7 +241,7 @@ def test_an_unfinished_chunked_item_stays_in_chunks_so_that_it_can_go_on():
     assert compacted == [
         RUN_STARTED,
         TextMessageStartEvent(message_id="a", role="assistant"),
-        say("11", "a"),
+        text_content("11", "a"),
         TextMessageEndEvent(message_id="a"),
         second,
         more,
@@ -212,14 +250,27 @@ def test_an_unfinished_chunked_item_stays_in_chunks_so_that_it_can_go_on():
 
 
 def test_finished_items_of_an_open_run_are_joined():
-    assert compact([RUN_STARTED, OPEN, say("a"), say("b"), CLOSE]) == [RUN_STARTED, OPEN, say("ab"), CLOSE]
+    assert compact([RUN_STARTED, OPEN, text_content("a"), text_content("b"), CLOSE]) == [
+        RUN_STARTED,
+        OPEN,
+        text_content("ab"),
+        CLOSE,
+    ]
 
 
 @pytest.mark.parametrize("end", [[RunErrorEvent(message="no")], [RUN_FINISHED, RunErrorEvent(message="late")]])
 def test_a_failed_run_stays_exactly_as_it_is(end):
     echo = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id="u", content="")])
     first = [replace(RUN_STARTED, input=echo), RUN_FINISHED]
-    failed = [replace(RUN_STARTED, run_id="r2", input=echo), OPEN, say("a"), say("b"), CLOSE, add("/a"), add("/b")]
+    failed = [
+        replace(RUN_STARTED, run_id="r2", input=echo),
+        OPEN,
+        text_content("a"),
+        text_content("b"),
+        CLOSE,
+        add("/a"),
+        add("/b"),
+    ]
     failed += [TextMessageChunkEvent(message_id="c", delta="x"), *end]
     assert compact([*first, *failed], state={}) == [*first, *failed]
 
@@ -227,7 +278,13 @@ def test_a_failed_run_stays_exactly_as_it_is(end):
 def test_many_runs_keep_their_boundaries_and_parents():
     stream = []
     for i in range(3):
-        stream += [replace(RUN_STARTED, run_id=f"r{i}", parent_run_id="r0"), OPEN, say("a"), say("b"), CLOSE]
+        stream += [
+            replace(RUN_STARTED, run_id=f"r{i}", parent_run_id="r0"),
+            OPEN,
+            text_content("a"),
+            text_content("b"),
+            CLOSE,
+        ]
         stream.append(replace(RUN_FINISHED, run_id=f"r{i}"))
     compacted = compact(stream)
     assert len(compacted) == 15
@@ -360,7 +417,7 @@ def test_the_echo_keeps_a_message_that_a_snapshot_has_dropped():
 def test_the_echo_keeps_a_message_that_says_whose_an_item_is():
     mine = AssistantMessage(id="m", content="x", subagent_run_id="s")
     first = [begin(mine), RUN_FINISHED]
-    grow = [OPEN, say("a", subagent_run_id="s"), CLOSE]
+    grow = [OPEN, text_content("a", subagent_run_id="s"), CLOSE]
     assert compact([*first, begin(mine), *grow, RUN_FINISHED]) == [*first, begin(mine), *grow, RUN_FINISHED]
     assert compact([*first, begin(mine), RUN_FINISHED]) == [*first, begin(), RUN_FINISHED]
 
@@ -368,7 +425,7 @@ def test_the_echo_keeps_a_message_that_says_whose_an_item_is():
 # branches
 
 
-def same(log, **options):
+def check_compaction(log, **options):
     """What is left of a log, which means the same in a row and along every branch."""
     compacted = compact(log, warn=lambda _: None)
     assert compact(compacted, warn=lambda _: None) == compacted
@@ -389,7 +446,7 @@ def branch(run_id, parent, *events, messages=(), state=None):
 
 
 def write(id, delta="x"):
-    return [TextMessageStartEvent(message_id=id), say(delta, id), TextMessageEndEvent(message_id=id)]
+    return [TextMessageStartEvent(message_id=id), text_content(delta, id), TextMessageEndEvent(message_id=id)]
 
 
 def test_the_echo_keeps_what_only_another_branch_has_brought():
@@ -400,7 +457,7 @@ def test_the_echo_keeps_what_only_another_branch_has_brought():
         *branch("r2", "r0", *write("a3"), messages=asked),
         *branch("r3", None, *write("a4"), messages=[*asked, AssistantMessage(id="a3", content="x"), user("u3")]),
     ]
-    compacted = same(log)
+    compacted = check_compaction(log)
     assert [m.id for m in Lineage(compacted).reduce_along("r2").messages] == ["u1", "a1", "u2", "a3"]
     echoes = [[m.id for m in e.input.messages] for e in compacted if isinstance(e, RunStartedEvent)]
     assert echoes == [["u1"], ["u2"], ["u2"], ["u3"]]
@@ -413,15 +470,15 @@ def test_the_message_of_a_call_is_known_on_its_branch_by_the_call():
         ToolCallEndEvent(tool_call_id="c"),
     ]
     log = [*branch("r0", None), *branch("r1", "r0", *call), *branch("r2", "r0"), *branch("r3", "r1", messages=[asked])]
-    assert same(log)[-2].input.messages == []
+    assert check_compaction(log)[-2].input.messages == []
 
 
 def test_deltas_are_joined_by_the_state_of_their_branch():
     change = StateDeltaEvent(delta=[{"op": "replace", "path": "/x", "value": 2}])
     first = [*branch("r0", None, StateSnapshotEvent(snapshot={})), *branch("r1", "r0", add("/x"))]
-    apart = same([*first, *branch("r2", "r0", change, add("/y"))])
+    apart = check_compaction([*first, *branch("r2", "r0", change, add("/y"))])
     assert Lineage(apart).reduce_along("r2", warn=lambda _: None).state == {"y": 1}
-    assert len(same([*first, *branch("r2", "r0", add("/y"), add("/z"))])) == len([*first, 0, 0, 0])
+    assert len(check_compaction([*first, *branch("r2", "r0", add("/y"), add("/z"))])) == len([*first, 0, 0, 0])
 
 
 def test_deltas_stay_apart_where_only_another_branch_knows_the_state():
@@ -431,16 +488,16 @@ def test_deltas_stay_apart_where_only_another_branch_knows_the_state():
         *branch("r1", "r0", StateSnapshotEvent(snapshot={})),
         *branch("r2", "r0", add("/y"), root),
     ]
-    assert same(log, state=5) == log
+    assert check_compaction(log, state=5) == log
 
 
 def test_deltas_are_joined_where_the_input_tells_the_state_that_both_readings_have():
     change = StateDeltaEvent(delta=[{"op": "replace", "path": "/x", "value": 2}])
     snapshots = [StateSnapshotEvent(snapshot={}), StateSnapshotEvent(snapshot={"x": 1})]
     first = [*branch("r0", None, snapshots[0]), *branch("r1", "r0", snapshots[1])]
-    assert len(same([*first, *branch("r2", "r0", change, add("/y"), state={"x": 1})])) == len(first) + 3
+    assert len(check_compaction([*first, *branch("r2", "r0", change, add("/y"), state={"x": 1})])) == len(first) + 3
     apart = [*first, *branch("r2", "r0", change, add("/y"), state={"x": 0})]
-    assert same(apart) == apart
+    assert check_compaction(apart) == apart
 
 
 def test_a_message_that_only_another_branch_still_has_after_a_snapshot_is_not_joined_across_a_call():
@@ -449,9 +506,9 @@ def test_a_message_that_only_another_branch_still_has_after_a_snapshot_is_not_jo
         ToolCallStartEvent(tool_call_id="c", tool_call_name="f", parent_message_id="m"),
         ToolCallEndEvent(tool_call_id="c"),
     ]
-    heard_or_not = [OPEN, MessagesSnapshotEvent(messages=[]), say("x"), *call, say("y"), CLOSE]
+    heard_or_not = [OPEN, MessagesSnapshotEvent(messages=[]), text_content("x"), *call, text_content("y"), CLOSE]
     log = [*branch("r0", None), *branch("r1", "r0", *think), *branch("r2", "r0", *heard_or_not)]
-    assert same(log) == log
+    assert check_compaction(log) == log
 
 
 def test_a_message_that_is_a_tool_message_on_its_branch_is_not_joined_across_a_call():
@@ -460,18 +517,18 @@ def test_a_message_that_is_a_tool_message_on_its_branch_is_not_joined_across_a_c
     log = [
         *branch("r0", None),
         *branch("r1", "r0", *write("m")),
-        *branch("r2", "r0", result, OPEN, say("x"), *call, say("y"), CLOSE),
+        *branch("r2", "r0", result, OPEN, text_content("x"), *call, text_content("y"), CLOSE),
     ]
-    assert same(log) == log
+    assert check_compaction(log) == log
 
 
 def test_an_end_from_outside_its_lane_leaves_the_chunks_of_an_item_as_they_are():
     chunk = ReasoningMessageChunkEvent(message_id="a", delta="1", subagent_run_id="s")
     ended = [ReasoningMessageEndEvent(message_id="a"), ReasoningMessageStartEvent(message_id="a")]
     stream = [RUN_STARTED, chunk, *ended, replace(chunk, delta="2")]
-    assert same(stream) == stream
+    assert check_compaction(stream) == stream
     more = [replace(chunk, delta="3"), CustomEvent(name="n", value=1, subagent_run_id="s")]
-    assert len(same([*stream, *more])) == 8
+    assert len(check_compaction([*stream, *more])) == 8
 
 
 def test_a_run_that_was_cut_off_in_chunks_ends_where_its_branch_does():
@@ -492,12 +549,12 @@ def test_a_run_that_was_cut_off_in_chunks_ends_where_its_branch_does():
 
 
 def test_a_delta_alone_keeps_its_envelope_and_joined_ones_lose_it():
-    alone = say("a", timestamp=1, raw_event="raw", subagent_run_id="s")
+    alone = text_content("a", timestamp=1, raw_event="raw", subagent_run_id="s")
     opened = replace(OPEN, subagent_run_id="s", timestamp=0, raw_event="0")
     closed = replace(CLOSE, timestamp=9, raw_event="9")
     assert inside(opened, alone, closed) == [opened, alone, closed]
-    joined = say("ab", timestamp=1, subagent_run_id="s")
-    assert inside(opened, alone, say("b", timestamp=2, raw_event="x"), closed) == [opened, joined, closed]
+    joined = text_content("ab", timestamp=1, subagent_run_id="s")
+    assert inside(opened, alone, text_content("b", timestamp=2, raw_event="x"), closed) == [opened, joined, closed]
 
 
 def test_a_folded_state_event_has_the_last_timestamp_and_all_metadata():

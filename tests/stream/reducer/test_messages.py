@@ -46,7 +46,7 @@ def notices():
     return Notices()
 
 
-def made(id, name="f", arguments="", **fields):
+def call_in_message(id, name="f", arguments="", **fields):
     return ToolCall(id=id, function=FunctionCall(name=name, arguments=arguments), **fields)
 
 
@@ -233,7 +233,7 @@ def test_the_metadata_of_an_event_is_never_changed():
 def test_a_call_joins_the_assistant_message_it_names_tool():
     stream = [*text_message("m", "look", subagent_run_id="s"), *tool_call("c", '{"q"', ":1}", parent_message_id="m")]
     expected = AssistantMessage(
-        id="m", content="look", subagent_run_id="s", tool_calls=[made("c", arguments='{"q":1}')]
+        id="m", content="look", subagent_run_id="s", tool_calls=[call_in_message("c", arguments='{"q":1}')]
     )
     assert reduce(stream).messages == [expected]
 
@@ -241,13 +241,15 @@ def test_a_call_joins_the_assistant_message_it_names_tool():
 @pytest.mark.parametrize("parent", [None, ""])
 def test_a_call_without_a_parent_gets_a_message_of_its_own_id(parent):
     stream = tool_call("c", parent_message_id=parent, subagent_run_id="s")
-    expected = AssistantMessage(id="c", subagent_run_id="s", tool_calls=[made("c")])
+    expected = AssistantMessage(id="c", subagent_run_id="s", tool_calls=[call_in_message("c")])
     assert reduce(stream).messages == [expected]
 
 
 def test_a_call_with_an_unknown_parent_creates_it_and_others_join():
     stream = [*tool_call("c", parent_message_id="m"), *tool_call("d", parent_message_id="m")]
-    assert reduce(stream).messages == [AssistantMessage(id="m", tool_calls=[made("c"), made("d")])]
+    assert reduce(stream).messages == [
+        AssistantMessage(id="m", tool_calls=[call_in_message("c"), call_in_message("d")])
+    ]
 
 
 def test_a_call_of_a_parent_that_makes_no_calls_gets_its_own_message(notices):
@@ -258,7 +260,7 @@ def test_a_call_of_a_parent_that_makes_no_calls_gets_its_own_message(notices):
 
 def test_a_call_that_shares_its_id_with_an_assistant_message_joins_it():
     assert reduce([*text_message("x", "hi"), *tool_call("x")]).messages == [
-        AssistantMessage(id="x", content="hi", tool_calls=[made("x")])
+        AssistantMessage(id="x", content="hi", tool_calls=[call_in_message("x")])
     ]
 
 
@@ -266,27 +268,29 @@ def test_a_call_that_shares_its_id_with_another_message_stands_beside_it(notices
     conversation = reduce([*text_message("x", "hi", role="user"), *tool_call("x", "{}")], warn=notices)
     assert conversation.messages == [
         UserMessage(id="x", content="hi"),
-        AssistantMessage(id="x", tool_calls=[made("x", arguments="{}")]),
+        AssistantMessage(id="x", tool_calls=[call_in_message("x", arguments="{}")]),
     ]
     assert notices.rules == ["ENV-12"]
 
 
 def test_starting_a_call_again_keeps_one_call_and_appends_tool_4(notices):
     conversation = reduce([*tool_call("c", "a"), *tool_call("c", "b", metadata={"k": 1})], warn=notices)
-    assert conversation.messages[0].tool_calls == [made("c", arguments="ab", metadata={"k": 1})]
+    assert conversation.messages[0].tool_calls == [call_in_message("c", arguments="ab", metadata={"k": 1})]
     assert notices == []
 
 
 def test_starting_a_call_again_under_another_name_renames_it_with_a_notice_tool_4(notices):
     conversation = reduce([*tool_call("c", "a"), *tool_call("c", name="find")], warn=notices)
-    assert conversation.messages[0].tool_calls == [made("c", name="find", arguments="a")]
+    assert conversation.messages[0].tool_calls == [call_in_message("c", name="find", arguments="a")]
     assert notices.rules == ["TOOL-4"]
 
 
 def test_a_call_of_the_history_can_go_on():
-    held = AssistantMessage(id="m", tool_calls=[made("c", arguments="{"), made("d")])
+    held = AssistantMessage(id="m", tool_calls=[call_in_message("c", arguments="{"), call_in_message("d")])
     conversation = reduce(tool_call("c", "}"), messages=[held])
-    assert conversation.messages == [AssistantMessage(id="m", tool_calls=[made("c", arguments="{}"), made("d")])]
+    assert conversation.messages == [
+        AssistantMessage(id="m", tool_calls=[call_in_message("c", arguments="{}"), call_in_message("d")])
+    ]
 
 
 def test_arguments_for_a_call_that_is_gone_are_noticed(notices):
@@ -347,7 +351,7 @@ def test_an_answer_that_shares_its_id_with_another_message_replaces_nothing_env_
     ]
     conversation = reduce(stream, warn=notices)
     assert conversation.messages == [
-        AssistantMessage(id="m", content="hi!", tool_calls=[made("c")]),
+        AssistantMessage(id="m", content="hi!", tool_calls=[call_in_message("c")]),
         ToolMessage(id="m", tool_call_id="c", content="two"),
     ]
     assert notices.rules == ["ENV-12"]
@@ -379,7 +383,7 @@ def test_an_encrypted_value_is_kept_with_its_message_or_call_enc_1():
     ]
     (message,) = reduce(stream).messages
     assert (message.encrypted_value, message.encrypted_value_type) == ("m", "vendor.a")
-    assert message.tool_calls == [made("c", encrypted_value="t")]
+    assert message.tool_calls == [call_in_message("c", encrypted_value="t")]
     assert message.metadata is None
 
 
