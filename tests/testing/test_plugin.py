@@ -81,7 +81,7 @@ def test_a_broken_stream_fails_with_everything_that_is_wrong(tmp_path: Path) -> 
     test = """
 def test_it(assert_stream):
     assert_stream([
-        UNVERSIONED_RUN_STARTED,
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"},
     ])
 """
