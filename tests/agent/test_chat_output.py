@@ -261,7 +261,7 @@ async def test_usage_in_contents_is_added_to_the_run_s() -> None:
     assert usage.input_tokens == 3
 
 
-async def test_an_end_that_tells_what_was_used_is_not_added_to() -> None:
+async def test_an_end_with_usage_of_its_own_keeps_it() -> None:
     async def agent(run: Any) -> Any:
         yield update(UsageContent(TokenUsage(provider="p", input_tokens=2)))
         told = [TokenUsage(provider="p", input_tokens=2)]
@@ -473,7 +473,7 @@ async def test_what_is_no_output_is_named(caplog: pytest.LogCaptureFixture) -> N
         assert "chat updates" in (await run_agent(agent, debug=True)).last.message
 
 
-async def test_who_speaks_in_chat_beside_others_can_do_so_from_a_thread_too() -> None:
+async def test_chat_output_beside_other_output_works_from_a_thread_too() -> None:
     async def on_the_loop(run: Any) -> None:
         chat = run.chat()
         await chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))

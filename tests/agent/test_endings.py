@@ -125,7 +125,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize("agent", FAILING)
-async def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
+async def test_an_agent_that_fails_ends_in_one_run_error_without_details(
     agent: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcome = await run_agent(agent)
@@ -141,7 +141,7 @@ async def test_an_agent_that_fails_ends_in_one_run_error_that_tells_nothing(
     assert logged.exc_info is not None
 
 
-async def test_a_state_that_cannot_be_sent_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_that_cannot_be_sent_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> None:
         run.state["x"] = {1, 2}
         await run.say("x")
@@ -565,7 +565,7 @@ async def test_whatever_an_agent_makes_of_its_cancellation_the_run_is_cancelled(
     assert outcome.last.result is None
 
 
-async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_not_heard() -> None:
+async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_its_output_dropped() -> None:
     sent = ended = False
 
     async def agent(run: Any) -> None:
@@ -644,7 +644,7 @@ async def test_a_run_cancelled_when_its_agent_was_done_is_what_it_was() -> None:
     assert (await task).ending.outcome == "success"
 
 
-async def test_what_an_agent_leaves_running_is_not_heard_after_the_end() -> None:
+async def test_output_of_tasks_that_an_agent_leaves_running_is_dropped_after_the_end() -> None:
     tasks: list[asyncio.Task[None]] = []
 
     async def agent(run: Any) -> None:
@@ -767,7 +767,7 @@ async def test_the_session_is_kept_unless_the_run_fails() -> None:
     assert sessions == [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]
 
 
-async def test_a_state_that_is_nested_too_deep_is_told_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_that_is_nested_too_deep_is_logged_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def agent(run: Any) -> Any:
         inner = run.state
         for _ in range(600):

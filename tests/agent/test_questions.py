@@ -342,7 +342,7 @@ def counts_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [counts, counts_in_a_thread])
-async def test_a_resumed_run_tells_only_what_it_used_itself_use_9(agent: Any) -> None:
+async def test_a_resumed_run_reports_only_its_own_usage_use_9(agent: Any) -> None:
     thread = Thread()
     first = await thread.run(agent)
     second = await thread.resume(agent, 1)
@@ -912,7 +912,7 @@ async def test_several_calls_are_approved_at_once_in_one_run_and_one_that_was_sh
     assert second.last.outcome.pending_tool_call_ids is None
 
 
-async def test_calls_that_cannot_be_told_apart_are_not_asked_about_at_once() -> None:
+async def test_identical_calls_cannot_be_approved_at_once() -> None:
     async def agent(run: Any) -> None:
         await run.approve_all([ProposedCall(tool_name="delete", args={}, key="k")] * 2)
 

@@ -193,7 +193,7 @@ async def test_a_step_says_how_it_went() -> None:
     assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
 
 
-async def test_a_subagent_that_fails_ends_in_an_error_that_tells_nothing_and_the_run_goes_on() -> None:
+async def test_a_subagent_that_fails_ends_in_an_error_without_details_and_the_run_goes_on() -> None:
     async def agent(run: Any) -> Any:
         async def work() -> None:
             async with run.subagent("s") as sub, sub.text() as text:

@@ -155,7 +155,7 @@ def test_an_answer_is_an_approval_if_it_says_yes_or_no_and_goes_back_as_it_came(
 
 
 @pytest.mark.parametrize("more", [{}, {"reason": "human_approval"}])
-def test_an_approval_of_an_older_peer_names_the_call_that_nobody_has_seen(more: dict[str, str]) -> None:
+def test_an_approval_of_an_older_peer_names_a_call_that_was_not_shown(more: dict[str, str]) -> None:
     raw = {"id": "i", **more, "payload": {"functionName": "pay", "functionArguments": {"amount": 5}}}
     events = [
         UNVERSIONED_RUN_STARTED,

@@ -97,7 +97,7 @@ def test_text_between_a_call_and_its_result_comes_after_the_result() -> None:
     assert kinds(*history) == ["moved_result"]
 
 
-def test_a_user_who_speaks_before_the_result_comes_after_it() -> None:
+def test_a_user_message_before_the_result_moves_behind_it() -> None:
     assert view(assistant_calling("c1"), USER, result("c1")) == [assistant_calling("c1"), result("c1"), USER]
 
 
@@ -239,7 +239,7 @@ def test_what_a_subagent_said_and_called_is_left_out_and_its_answer_to_the_agent
     ]
 
 
-def test_a_subagent_that_speaks_between_parallel_calls_does_not_part_them() -> None:
+def test_a_subagent_message_between_parallel_calls_does_not_split_them() -> None:
     seen = view(
         assistant_calling("c1"),
         by_subagent(assistant_calling("c9")),

@@ -263,7 +263,7 @@ async def test_a_patch_in_a_content_that_cannot_be_applied_is_a_notice_and_the_r
     assert [notice.rule in ("SNAP-8", "SNAP-9") for notice in notices] == [True]
 
 
-async def test_what_comes_after_the_end_or_is_asked_twice_is_told() -> None:
+async def test_content_after_the_end_and_a_question_asked_twice_make_notices() -> None:
     notices: list[Notice] = []
     question = InterruptRequestContent("i", "input_required", message="?")
     await stream([chat_update(question), chat_update(question)], warn=notices.append)
@@ -349,7 +349,7 @@ async def test_what_cannot_be_shown_is_not_and_the_call_goes_on(state: Any, argu
     assert [e.type for e in events] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
 
 
-async def test_a_preview_in_a_state_that_is_no_object_is_told_once() -> None:
+async def test_a_preview_in_a_state_that_is_no_object_makes_one_notice() -> None:
     notices: list[Notice] = []
     hooks = Hooks().preview_arguments("f", "a", "m")
     updates = [calling("c", "f", '{"a":1}'), calling("d", "f", '{"a":2}')]

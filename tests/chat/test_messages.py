@@ -169,7 +169,7 @@ def test_data_becomes_bytes_and_comes_back_as_the_kind_its_media_type_names(medi
     assert round_trip(user("m1", [part])) == [user("m1", [part])]
 
 
-def test_a_kind_that_the_media_type_does_not_tell_is_kept() -> None:
+def test_a_kind_that_does_not_follow_from_the_media_type_is_kept() -> None:
     part = ImagePart(source=UrlSource(value="https://x.example/a"), id="p", metadata={"filename": "a.png", "alt": None})
     [message] = to_chat(user("m1", [part]))
     [content] = message.contents

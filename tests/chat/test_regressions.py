@@ -566,7 +566,7 @@ async def test_880_an_error_always_has_a_message(message: str) -> None:
     assert error.code == "quota"
 
 
-async def test_880_the_failure_of_a_run_elsewhere_is_told_in_its_own_words() -> None:
+async def test_880_the_failure_of_a_run_elsewhere_keeps_its_message() -> None:
     async def agent() -> AsyncIterator[ChatUpdate]:
         raise RunFailed("the model is overloaded", code="overloaded")
         yield

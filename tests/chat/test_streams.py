@@ -109,7 +109,7 @@ async def test_messages_and_bare_contents_are_updates_too() -> None:
     assert [e.delta for e in of_type(TextMessageContentEvent, events)] == ["one", "two"]
 
 
-async def test_whole_messages_are_messages_of_their_own_though_nobody_named_them() -> None:
+async def test_whole_messages_without_ids_are_separate_messages() -> None:
     events = await stream(["zero", ChatMessage(A, "one"), ChatMessage(A, "two"), "three"])
     assert [m.content for m in consume(events).messages] == ["zero", "one", "two", "three"]
 
@@ -243,7 +243,7 @@ async def test_reasoning_with_an_id_of_its_own_keeps_it_and_its_artefact() -> No
 # subagents
 
 
-async def test_subagents_speak_beside_each_other() -> None:
+async def test_subagents_write_messages_at_the_same_time() -> None:
     one = {"ag_ui_subagent_run_id": "s1"}
     two = {"ag_ui_subagent_run_id": "s2"}
     updates = [
@@ -276,7 +276,7 @@ async def test_a_subagent_that_ends_takes_along_what_it_left_open() -> None:
 # usage, errors, questions
 
 
-async def test_usage_is_added_up_and_told_at_the_end() -> None:
+async def test_usage_is_added_up_and_reported_at_the_end() -> None:
     one = UsageContent(TokenUsage(model="m", input_tokens=1, output_tokens=2))
     two = UsageContent(TokenUsage(model="m", input_tokens=10))
     for last, kind in ((chat_update(), RunFinishedEvent), (chat_update(ErrorContent("no"), two), RunErrorEvent)):
@@ -289,7 +289,7 @@ async def test_usage_is_added_up_and_told_at_the_end() -> None:
         assert UsageContent(TokenUsage(model="m", input_tokens=11, output_tokens=2)) in contents
 
 
-async def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_that_contents_brought() -> None:
+async def test_the_agents_own_end_of_the_run_has_the_usage_and_questions_of_contents() -> None:
     finish = RunFinishedEvent(thread_id="thread", run_id="run", result=1)
     spent, asked = UsageContent(TokenUsage(output_tokens=1)), InterruptRequestContent("i")
     last: Any = (await stream([chat_update(spent), finish]))[-1]
@@ -300,7 +300,7 @@ async def test_the_agents_own_end_of_the_run_tells_the_usage_and_the_questions_t
     assert (await stream([chat_update(spent, asked), own]))[-1] == own
 
 
-async def test_an_error_content_ends_the_run_and_the_source_is_let_go() -> None:
+async def test_an_error_content_ends_the_run_and_closes_the_source() -> None:
     asked: list[int] = []
 
     async def agent() -> AsyncIterator[ChatUpdate]:
@@ -351,7 +351,7 @@ async def test_an_approval_for_a_call_of_the_history_does_not_repeat_it() -> Non
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-async def test_an_approval_for_a_call_that_nobody_showed_names_it_only() -> None:
+async def test_an_approval_for_a_call_that_was_not_shown_only_names_it() -> None:
     events = await stream([chat_update(ApprovalRequestContent("i", FunctionCallContent("elsewhere", "")))])
     assert [e.type for e in events] == ["RUN_STARTED", "RUN_FINISHED"]
     assert events[-1].outcome.interrupts[0].tool_call_id == "elsewhere"  # type: ignore[union-attr]

@@ -450,7 +450,7 @@ def test_what_an_http_answer_can_do_wrong_is_found() -> None:
     assert rules(Answer([pb(*TYPED)], content_type=proto + "; v=1")) == ["PB-3"]
 
 
-def test_a_refusal_and_nobody_there_is_that_it_could_not_run() -> None:
+def test_a_refusal_and_an_unreachable_server_mean_that_the_check_could_not_run() -> None:
     with ScriptedServer(Answer([b'{"detail": "no"}'], status=422, content_type="application/json")) as server:
         done = check(server.url)
         url = server.url

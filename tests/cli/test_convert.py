@@ -141,7 +141,7 @@ def test_a_file_that_is_not_a_stream_is_refused(tmp_path: Path, command: str) ->
 
 
 @pytest.mark.parametrize("command", ["convert", "compact"])
-def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, command: str) -> None:
+def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, command: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(written(every_event(), "jsonl", unexpected))
     (tmp_path / "b.sse").write_bytes(b"mine")
     done = aguila(command, "a.jsonl", "b.sse", folder=tmp_path)

@@ -115,7 +115,7 @@ def test_a_dict_of_agents_is_served_by_name(folder: Path) -> None:
         assert text_of(server.events(path="/agents/second", thread_id="t2")) == "Another one"
 
 
-def test_a_copilotkit_page_is_served_and_told_how(folder: Path) -> None:
+def test_a_copilotkit_page_is_served_and_its_settings_are_printed(folder: Path) -> None:
     with aguila_serve(folder, "mine:agent", "--copilotkit-path", "/kit") as server:
         assert list(server.get("/kit/info").json()["agents"]) == ["default"]
         assert server.post("/kit", json={"method": "info"}).json()["singleRoute"]["threadEndpoints"]["list"] is True
@@ -390,7 +390,7 @@ def test_logs_can_be_json(folder: Path) -> None:
         assert isinstance(ended["ms"], int)
 
 
-def test_told_to_stop_it_lets_runs_finish_for_a_while_then_cancels_them(folder: Path) -> None:
+def test_on_sigterm_runs_may_finish_for_a_while_and_are_then_cancelled(folder: Path) -> None:
     with aguila_serve(folder, "aguila.cli.demo:agent", "--drain", "0.3") as server:
         with server.run(messages=asking("slow")) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")

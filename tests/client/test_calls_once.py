@@ -94,7 +94,7 @@ def test_after_ctrl_c_the_calls_beside_it_go_on_and_are_answered_by_the_next_run
         assert "may have had an effect" in answers(server)["c1"]["error"]
 
 
-def test_a_function_that_was_interrupted_is_not_called_again_and_the_agent_is_told(twin, server):
+def test_a_function_that_was_interrupted_is_not_called_again_and_the_agent_gets_an_error(twin, server):
     made = []
 
     def pay():

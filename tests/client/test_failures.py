@@ -97,7 +97,7 @@ def client_over(twin, over, url, limits):
 
 
 @TRANSPORTS
-def test_which_limit_was_hit_is_told_with_its_value(twin, over):
+def test_the_error_names_the_limit_and_its_value(twin, over):
     def begins(asked):
         return Answer([frame(run_started_json(asked.json["runId"], "t")), threading.Event()])
 
@@ -116,7 +116,7 @@ def test_which_limit_was_hit_is_told_with_its_value(twin, over):
 
 
 @TRANSPORTS
-def test_a_server_that_never_answers_hits_a_limit_that_is_told(twin, over):
+def test_a_server_that_never_answers_hits_a_limit_that_the_error_names(twin, over):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         client = client_over(twin, over, url, Timeouts(first_event=0.0625, answer=0.125))

@@ -81,7 +81,7 @@ def test_a_client_without_an_event_loop_reads_it_too(server: Server) -> None:
         assert values(list(client.thread("t").run("Paint."))) == [TEXT]
 
 
-async def test_a_large_event_that_is_none_is_told_with_its_place_and_what_came_before() -> None:
+async def test_a_large_value_that_is_no_event_is_reported_with_its_place_and_the_events_before_it() -> None:
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
         start = b'data: {"type":"RUN_STARTED","threadId":"t","runId":"r"}\n\n'

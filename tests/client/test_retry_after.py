@@ -79,7 +79,7 @@ def test_without_reconnecting_a_refusal_is_a_refusal(twin):
         assert len(server.requests) == 1
 
 
-def test_a_dropped_stream_comes_back_when_it_was_told_to(twin):
+def test_a_dropped_stream_reconnects_after_the_time_the_server_gave(twin):
     def cut(asked):
         return Answer([frame(run_started_json(asked.json["runId"], asked.json["threadId"]), 1)], cut=True)
 

@@ -479,7 +479,7 @@ def test_a_thread_has_one_run_at_a_time_and_a_run_is_followed_once(twin):
         assert len(server.requests) == 1
 
 
-def test_a_run_that_nobody_follows_says_so(twin):
+def test_a_run_that_is_never_read_warns(twin):
     thread = twin.client("http://127.0.0.1:9").thread()
     with pytest.warns(RuntimeWarning, match="nothing was sent"):
         thread.run("Hi")

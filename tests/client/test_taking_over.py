@@ -144,7 +144,7 @@ def assistant(id, *calls):
     ],
     ids=["together", "a message each", "one answered", "asked again", "given up", "none"],
 )
-def test_a_server_that_names_no_calls_tells_them_by_its_messages(twin, messages, open_calls):
+def test_pending_calls_are_found_in_the_messages_if_the_server_lists_none(twin, messages, open_calls):
     body = json.dumps({"messages": messages}).encode()
     with ScriptedServer(
         Answer([body], 200, "application/json"), run_of(), Answer([body], 200, "application/json")

@@ -278,7 +278,7 @@ def has_opened(server: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def test_told_while_a_locked_store_is_being_opened_it_ends(folder: Path) -> None:
+def test_sigterm_while_a_locked_store_is_being_opened_ends_the_process(folder: Path) -> None:
     command = [sys.executable, "-m", "uvicorn", "site_to_stop:quick", "--port", str(free_port())]
     with (
         locked_store(folder),
@@ -294,7 +294,7 @@ def test_told_while_a_locked_store_is_being_opened_it_ends(folder: Path) -> None
     assert "Traceback" not in output
 
 
-def test_told_while_the_first_request_opens_the_store_it_begins_no_run(folder: Path) -> None:
+def test_sigterm_while_the_first_request_opens_the_store_starts_no_run(folder: Path) -> None:
     """Without a lifespan nobody would tell the app again, and the server would wait for the run."""
     (folder / "site_to_stop.py").write_text(SITE.replace("store_patience=0.5)", "store_patience=20)", 1))
     with uvicorn_of(folder, "mounted") as server:

@@ -43,7 +43,7 @@ def outcome(worker: Worker, thread_id: str, run_id: str) -> Any:
 REFUSED = (409, "thread_busy")
 
 
-def test_what_nobody_watches_is_replaced_and_what_somebody_watches_is_not(tmp_path: Path) -> None:
+def test_an_unwatched_run_is_replaced_and_a_watched_one_is_not(tmp_path: Path) -> None:
     rounds = scaled(2, 40)
     took: list[float] = []
     valve = Valve(tmp_path, "valve")

@@ -69,7 +69,7 @@ def comparable(verdict: dict[str, Any], other: dict[str, Any]) -> list[dict[str,
     return [{**message, "content": None} if message["id"] in parts else message for message in verdict["messages"]]
 
 
-async def test_who_joins_after_any_event_ends_up_where_who_watched_from_the_beginning_does() -> None:
+async def test_a_client_that_joins_after_any_event_ends_up_like_one_that_watched_from_the_beginning() -> None:
     threads = [await streams(seed) for seed in range(SEEDS)]
     bodies = [text for watched, told, _ in threads for text in (watched, *(one for _, one in told))]
     lines = "\n".join(json.dumps({"body": text, "messages": [], "state": {}}) for text in bodies)

@@ -77,7 +77,7 @@ def test_the_client_takes_the_feature(scenarios: Played, form: str, feature: str
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_client_is_told_what_belongs_to_the_feature(scenarios: Played, form: str) -> None:
+def test_the_client_receives_the_events_of_the_feature(scenarios: Played, form: str) -> None:
     def turns(feature: str) -> Played:
         return scenarios[form + feature]
 

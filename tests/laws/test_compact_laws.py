@@ -56,14 +56,14 @@ def test_a_compacted_stream_means_the_same(stream):
 
 @settings(max_examples=150, deadline=None)
 @given(streams(), st.dictionaries(st.sampled_from(["a", "b", "list"]), st.integers() | st.just([])))
-def test_it_means_the_same_from_any_state_it_was_told(stream, state):
+def test_a_compacted_log_means_the_same_from_any_state_it_was_given(stream, state):
     compacted = compact(stream, state=state, warn=ignore)
     assert reduce(compacted, state=state, warn=ignore) == reduce(stream, state=state, warn=ignore)
 
 
 @settings(max_examples=150, deadline=None)
 @given(streams(), st.dictionaries(st.sampled_from(["a", "b", "list"]), st.integers() | st.just([])))
-def test_it_means_the_same_from_any_state_if_it_was_told_none(stream, state):
+def test_a_compacted_log_means_the_same_from_any_state_if_it_was_given_none(stream, state):
     compacted = compact(stream, warn=ignore)
     assert reduce(compacted, state=state, warn=ignore).state == reduce(stream, state=state, warn=ignore).state
 

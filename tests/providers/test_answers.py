@@ -157,7 +157,7 @@ def test_half_a_character_becomes_another_and_joins_its_other_half_for_the_provi
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_an_answer_with_nothing_in_it_is_told(answering: Start, provider: str) -> None:
+def test_an_empty_answer_sends_a_custom_event(answering: Start, provider: str) -> None:
     thread, _ = answering(provider, {"text": ""})
     events = thread.send("Hi")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["empty"]
@@ -401,7 +401,7 @@ def test_a_front_ends_call_that_was_held_back_stands_where_the_model_made_it(
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_calls_that_were_told_late_stand_where_they_were_made_for_every_provider(
+def test_calls_that_were_sent_late_stand_where_they_were_made_for_every_provider(
     answering: Start, provider: str
 ) -> None:
     calls = [
@@ -491,7 +491,7 @@ def test_every_call_of_gemini_is_one_of_its_own_whatever_its_id(
     assert check_gemini(from_gemini_wire(recorded.requests[1])) == []
 
 
-def test_thoughts_of_gemini_without_a_signature_are_told_and_not_sent_back(answering: Start) -> None:
+def test_thoughts_of_gemini_without_a_signature_are_shown_and_not_sent_back(answering: Start) -> None:
     made = [{"text": "Hm.", "thought": True}, {"text": "Hi."}]
     thread, recorded = answering("gemini", parts(*made), {"text": "Bye."})
     events = thread.send("Hi")
@@ -540,7 +540,7 @@ def test_parts_of_geminis_own_tools_are_kept_for_the_model_with_a_notice(
 
 
 @pytest.mark.parametrize("reason", ["OTHER", "SOMETHING_NEW"])
-def test_an_end_for_no_known_reason_is_told_and_fails_a_run_that_says_nothing(answering: Start, reason: str) -> None:
+def test_an_unknown_finish_reason_is_reported_and_fails_a_run_without_output(answering: Start, reason: str) -> None:
     thread, _ = answering("gemini", parts(finish=reason), parts({"text": "Hm"}, finish=reason))
     last = thread.send("Hi")[-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "other")
@@ -548,7 +548,9 @@ def test_an_end_for_no_known_reason_is_told_and_fails_a_run_that_says_nothing(an
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["other"]
 
 
-def test_an_unknown_reason_of_the_others_is_told_too(answering: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_finish_reason_of_the_other_providers_is_reported_too(
+    answering: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     odd = [
         ("anthropic", blocks(stop="strange")),
         ("openai chat", stream("openai chat", finish="insufficient_system_resource")),
@@ -704,7 +706,9 @@ ENDINGS = {"anthropic": "message_delta", "gemini": "finishReason"}
 
 @pytest.mark.parametrize("provider", TOLD_EARLY)
 @pytest.mark.parametrize("way", ["ended", "cut", "error", "broken"])
-def test_usage_that_was_told_is_reported_by_a_run_that_fails_use_1(answering: Start, provider: str, way: str) -> None:
+def test_usage_that_was_received_is_reported_by_a_run_that_fails_use_1(
+    answering: Start, provider: str, way: str
+) -> None:
     begun = [frame for frame in cut_frames(provider, ENDINGS[provider]) if b"message_stop" not in frame]
     error: Json = {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}
     if provider == "gemini":
@@ -739,7 +743,7 @@ def test_usage_of_a_chat_completion_that_broke_off_after_it_is_reported_use_1(an
 
 
 @pytest.mark.parametrize("provider", TOLD_EARLY)
-def test_usage_that_was_told_is_reported_by_a_run_that_is_cancelled_p27(answering: Start, provider: str) -> None:
+def test_usage_that_was_received_is_reported_by_a_run_that_is_cancelled_p27(answering: Start, provider: str) -> None:
     begun = [frame for frame in cut_frames(provider, ENDINGS[provider]) if b"message_stop" not in frame]
     gate = threading.Event()
     thread, _ = answering(provider, (200, [*begun, gate, b"data: {}\n\n"]))
@@ -756,7 +760,7 @@ def test_usage_that_was_told_is_reported_by_a_run_that_is_cancelled_p27(answerin
     assert last["usage"][0]["inputTokens"] == 10
 
 
-def test_usage_is_counted_once_although_it_is_told_again_and_again(answering: Start) -> None:
+def test_usage_that_is_repeated_is_counted_once(answering: Start) -> None:
     made = parts({"text": "a"}, {"text": "b"}, {"text": "c"}, usage=USAGE["gemini"])
     thread, _ = answering("gemini", made)
     assert thread.send("Hi")[-1]["usage"][0]["inputTokens"] == 10

@@ -181,7 +181,7 @@ def thinking(text: str) -> Json:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
 
-def test_thoughts_in_chunks_of_the_content_are_told_and_go_back_to_who_gave_them_p18(
+def test_thoughts_in_chunks_of_the_content_are_shown_and_sent_back_to_their_provider_p18(
     answering: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Mistral: chunks while it thinks, then chunks or plain text."""
@@ -260,9 +260,7 @@ async def test_a_call_without_a_name_is_left_out_with_a_notice(caplog: pytest.Lo
 # What is not text
 
 
-def test_the_words_of_what_is_said_in_sound_are_told_with_a_notice(
-    answering: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_transcript_of_audio_is_shown_with_a_notice(answering: Start, caplog: pytest.LogCaptureFixture) -> None:
     deltas = [
         {"audio": {"id": "a", "transcript": "Hel"}},
         {"audio": {"data": "AAAA"}},
@@ -273,9 +271,7 @@ def test_the_words_of_what_is_said_in_sound_are_told_with_a_notice(
     assert "its sound is dropped" in caplog.text
 
 
-def test_pictures_are_told_as_files_or_left_out_with_a_notice(
-    answering: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_images_become_files_or_are_left_out_with_a_notice(answering: Start, caplog: pytest.LogCaptureFixture) -> None:
     urls = ["data:image/webp;base64,UE5H", "data:image/png;base64,???", "https://example.org/x.png"]
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     thread, _ = answering("openai chat", answer({"content": "Here.", "images": [*images, {}]}))
@@ -376,7 +372,7 @@ def test_ids_are_nine_letters_and_digits_for_mistral_whoever_made_them(answering
     assert len(set(made)) == 3
 
 
-def test_ids_that_nobody_knows_are_refused() -> None:
+def test_an_unknown_value_of_ids_is_refused() -> None:
     client = AsyncOpenAI(api_key="key")
     for options in ({"ids": "other"}, {"ids": "mistral", "api": "responses"}):
         with pytest.raises(ValueError, match="ids"):

@@ -400,7 +400,7 @@ def test_a_whole_history_loses_nothing_but_what_the_provider_cannot_take(provide
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_was_repaired_is_told_and_the_history_stays_as_it_was(provider: str) -> None:
+def test_repairs_make_notices_and_the_history_stays_as_it_was(provider: str) -> None:
     make, check = PROVIDERS[provider]
     history = [ChatMessage("user", "Hi"), ChatMessage("assistant", [FunctionCallContent("c1", "pick_date")])]
     before = as_agui_messages(history, new_id=lambda: "m")

@@ -91,7 +91,7 @@ def answer(provider: str, *said: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in_all_later_ones(
+def test_arguments_that_the_user_edited_are_sent_to_the_model_in_this_run_and_in_all_later_ones(
     answering: Start, provider: str
 ) -> None:
     """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
@@ -109,7 +109,7 @@ def test_arguments_that_the_user_edited_are_told_to_the_model_in_this_run_and_in
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_nobody_edited_and_what_was_refused_has_no_word_of_edited_arguments(
+def test_calls_that_were_not_edited_or_were_refused_do_not_mention_edited_arguments(
     answering: Start, provider: str
 ) -> None:
     calls = [("c1", "pay", {"amount": 900}), ("c2", "pay", {"amount": 7})]
@@ -274,7 +274,7 @@ def citations_in(events: list[Json]) -> list[Json]:
     return [citation for one in kept for citation in one.get("citations", [])]
 
 
-def test_citations_of_anthropic_are_told_with_their_place_and_go_back_with_their_blocks(answering: Start) -> None:
+def test_citations_of_anthropic_keep_their_place_and_go_back_with_their_blocks(answering: Start) -> None:
     made = [
         SEARCH,
         FOUND,
@@ -305,7 +305,7 @@ def test_a_citation_of_anthropic_whose_search_is_not_there_does_not_go_back(answ
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "it is cold"}]
 
 
-def test_a_citation_of_a_document_is_told_and_does_not_go_back(answering: Start) -> None:
+def test_a_citation_of_a_document_is_shown_and_does_not_go_back(answering: Start) -> None:
     place = {"document_index": 0, "document_title": "D", "start_char_index": 0, "end_char_index": 3}
     source = {"type": "char_location", "cited_text": "abc", **place}
     made = {"type": "text", "text": "It says so.", "citations": [source]}
@@ -318,7 +318,7 @@ def test_a_citation_of_a_document_is_told_and_does_not_go_back(answering: Start)
     assert recorded.requests[1]["messages"][1]["content"] == [{"type": "text", "text": "It says so."}]
 
 
-def test_annotations_of_responses_are_told_with_their_place_in_the_message(answering: Start) -> None:
+def test_annotations_of_responses_keep_their_place_in_the_message(answering: Start) -> None:
     link = {"type": "url_citation", "start_index": 3, "end_index": 7, "title": "A", "url": "https://a.example/"}
     file = {"type": "file_citation", "file_id": "f1", "filename": "a.pdf", "index": 2}
 
@@ -333,7 +333,7 @@ def test_annotations_of_responses_are_told_with_their_place_in_the_message(answe
     assert two == {"title": "a.pdf", "provider": "openai", "source": file}
 
 
-def test_annotations_of_chat_completions_are_told(answering: Start) -> None:
+def test_annotations_of_chat_completions_are_shown(answering: Start) -> None:
     its = {"start_index": 0, "end_index": 5, "title": "A", "url": "https://a.example/"}
     annotation = {"type": "url_citation", "url_citation": its}
     deltas = [{"content": "Cold."}, {"annotations": [annotation]}]
@@ -346,7 +346,7 @@ def test_annotations_of_chat_completions_are_told(answering: Start) -> None:
     assert told == {"start": 0, "end": 5, **known, "source": annotation}
 
 
-def test_what_gemini_found_is_told_with_its_place_which_it_counts_in_bytes(answering: Start) -> None:
+def test_grounding_of_gemini_keeps_its_place_which_is_counted_in_bytes(answering: Start) -> None:
     text = "Grüße. Es ist kalt."
     start = len("Grüße. ".encode())
     web = {"web": {"uri": "https://a.example/", "title": "a.example"}}
@@ -369,7 +369,7 @@ def test_what_gemini_found_is_told_with_its_place_which_it_counts_in_bytes(answe
     assert "chips" in rest["source"]["search_entry_point"]["rendered_content"]
 
 
-def test_what_gemini_repeats_of_others_is_told(answering: Start) -> None:
+def test_sources_that_gemini_quotes_are_shown(answering: Start) -> None:
     repeated = {"citationSources": [{"startIndex": 0, "endIndex": 4, "uri": "https://a.example/", "license": "mit"}]}
     said = {"content": {"role": "model", "parts": [{"text": "Once upon"}]}, "citationMetadata": repeated}
     end = {"content": {"role": "model", "parts": []}, "finishReason": "STOP"}
@@ -389,7 +389,7 @@ def test_a_citation_that_comes_after_a_call_is_of_the_text_before_it(answering: 
     assert (told["start"], told["end"]) == (0, 4)
 
 
-def test_citations_are_told_again_where_a_run_resumes(answering: Start) -> None:
+def test_citations_are_repeated_where_a_run_resumes(answering: Start) -> None:
     cited = {"type": "text", "text": "it is cold", "citations": [WEB_CITATION]}
     asks = {"type": "tool_use", "id": "p1", "name": "pay", "input": {"amount": 1}}
     first = blocks(SEARCH, FOUND, cited, asks, stop="tool_use")

@@ -131,7 +131,7 @@ def test_a_question_that_a_hook_makes_of_a_call_ends_the_run_and_the_call_is_not
     assert (made, len(recorded.requests)) == ([], 1)
 
 
-def test_agents_that_speak_at_once_do_not_end_each_others_messages(modelled: Start, thread_for: Any) -> None:
+def test_agents_that_write_at_once_do_not_end_each_others_messages(modelled: Start, thread_for: Any) -> None:
     agents = [modelled("openai chat", {"text": text * 50})[0] for text in "ab"]
 
     async def both(run: Any) -> None:

@@ -44,7 +44,7 @@ PROVIDERS = [openai_chat, openai_responses, anthropic, gemini]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda module: module.__name__.rpartition(".")[2])
-async def test_a_large_image_is_in_the_request_whole_and_was_encoded_apart(
+async def test_a_large_image_is_encoded_in_a_thread_and_sent_whole(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -85,7 +85,7 @@ def test_base64_in_slices_is_that_of_the_whole(size: int) -> None:
         lambda data, text: FunctionResultContent("c", {"rows": [{"picture": text}]}),
     ],
 )
-async def test_whatever_holds_a_large_text_or_file_is_worked_on_apart(make: Any) -> None:
+async def test_large_contents_are_converted_in_a_thread(make: Any) -> None:
     def thread_of(prompt: Prompt) -> int:
         return threading.get_ident()
 

@@ -337,7 +337,7 @@ def test_a_tool_that_is_given_the_run_must_be_async() -> None:
     assert list(FunctionTool(fine).declaration.parameters["properties"]) == ["city"]
 
 
-async def test_what_a_tool_raises_stays_here_but_a_tool_error_is_told() -> None:
+async def test_the_text_of_an_exception_is_hidden_from_the_model_and_that_of_a_tool_error_is_not() -> None:
     def leaks() -> None:
         raise RuntimeError("password")
 
@@ -444,7 +444,7 @@ def test_the_first_call_of_a_step_is_signed_for_gemini_whichever_other_part_is()
     assert check_gemini(made) == []
 
 
-def test_calls_stand_where_the_model_made_them_whenever_they_were_told() -> None:
+def test_calls_stand_where_the_model_made_them_whenever_they_were_sent() -> None:
     def call(call_id: str, before: Any = None) -> FunctionCallContent:
         properties = {} if before is None else {METADATA: {"aguila": {"before": before}}}
         return FunctionCallContent(call_id, "f", additional_properties=properties)

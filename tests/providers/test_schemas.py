@@ -207,7 +207,7 @@ def save(
     return "saved"
 
 
-def test_gemini_is_told_the_types_that_a_tool_has() -> None:
+def test_gemini_receives_the_types_of_a_tool() -> None:
     made = gemini_schema(FunctionTool(save).declaration.parameters)
     own = made["properties"]
     assert check_gemini_schema(made) == []

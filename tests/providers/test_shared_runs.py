@@ -264,7 +264,7 @@ def test_what_an_agent_did_is_not_done_again_because_another_in_the_run_asks(
     assert (len(plans.requests), len(deeds.requests)) == (2, 2)
 
 
-def test_a_failure_of_a_provider_is_told_to_who_invoked_the_agent(modelled: Start, thread_for: Any) -> None:
+def test_a_failure_of_a_provider_is_raised_where_the_agent_was_invoked(modelled: Start, thread_for: Any) -> None:
     broken, _ = modelled("openai chat", (429, b"{}"))
     other, asked = modelled("openai chat", {"text": "I do."}, {"text": "Never."})
 

@@ -304,7 +304,7 @@ def test_a_hook_may_be_async_and_may_refuse_in_its_own_words() -> None:
         assert server.get("/threads", headers={"x-user": "ada"}).status_code == 200
 
 
-def test_a_hook_that_returns_nonsense_lets_nobody_in() -> None:
+def test_a_hook_that_returns_nonsense_refuses_every_request() -> None:
     with serving(App(agent, authenticate=lambda request: 5)) as server:
         assert server.post("/", json=run_input()).status_code == 500
     with serving(App(agent, authenticate=lambda request: "")) as server:
@@ -443,7 +443,7 @@ def test_an_http_exception_of_an_authenticate_hook_is_a_refusal_unless_it_is_a_f
 # What a peer sends decides nothing about the log
 
 
-def test_of_many_things_that_were_tolerated_the_first_are_told_and_how_many_more() -> None:
+def test_the_first_of_many_notices_are_reported_and_the_rest_counted() -> None:
     notices: list[Any] = []
     with serving(App(agent, warn=notices.append)) as server:
         members = {f"unknown-{number}": 1 for number in range(40_000)}

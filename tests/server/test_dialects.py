@@ -147,7 +147,7 @@ def test_hydration_is_translated_as_well() -> None:
     assert "outcome" not in joined[-1]
 
 
-def test_who_joins_a_run_that_is_on_can_go_on_after_the_opening_even_if_its_last_event_is_dropped() -> None:
+def test_a_client_that_joins_a_running_run_can_resume_after_the_opening_even_if_its_last_event_is_dropped() -> None:
     gate = Gate()
 
     async def agent(run: Run) -> None:

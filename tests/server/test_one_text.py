@@ -123,7 +123,7 @@ def test_a_failing_agent_loses_nothing_that_it_said() -> None:
         assert message_texts(events) == {"first", "second"}
 
 
-def test_an_event_that_cannot_be_sent_is_told_to_who_sent_it() -> None:
+def test_an_event_that_cannot_be_sent_raises_where_it_was_sent() -> None:
     found: list[str] = []
 
     async def agent(run: Any) -> None:

@@ -283,7 +283,7 @@ async def test_an_app_can_leave_the_signals_to_its_host(host: Host) -> None:
     await one.app.close()
 
 
-async def test_who_hears_signals_in_front_of_us_is_left_alone(host: Host) -> None:
+async def test_a_signal_handler_installed_after_ours_is_left_alone(host: Host) -> None:
     one = await started()
     ours = signal.getsignal(signal.SIGTERM)
     assert callable(ours)
@@ -303,7 +303,7 @@ async def test_who_hears_signals_in_front_of_us_is_left_alone(host: Host) -> Non
     signal.signal(signal.SIGTERM, host)
 
 
-async def test_a_server_that_comes_after_the_app_is_heard_by_its_lifespan(host: Host) -> None:
+async def test_a_server_started_after_the_app_is_found_by_its_lifespan(host: Host) -> None:
     """``async with app: await uvicorn.Server(...).serve()``: the server's handlers are newer than the app."""
     one = await started()
     server = Host()

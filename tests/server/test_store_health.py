@@ -90,7 +90,7 @@ async def talks(run: Any) -> Any:
         await asyncio.sleep(0.001)
 
 
-def test_viewers_are_told_while_the_store_hangs_and_the_log_agrees() -> None:
+def test_viewers_receive_an_error_while_the_store_hangs_and_the_log_agrees() -> None:
     store = Stuck()
     with serving(App(talks, store=store, store_patience=0.2)) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
@@ -165,7 +165,7 @@ def test_a_store_with_much_to_do_counts_as_working() -> None:
         assert server.get("/healthz").status_code == 503
 
 
-def test_a_run_that_cannot_be_ended_keeps_nobody_waiting() -> None:
+def test_a_run_that_cannot_be_ended_does_not_keep_viewers_waiting() -> None:
     store = Stuck()
     app = App(talks, store=store, store_patience=0.2)
     with serving(app) as server, server.run() as stream:
@@ -237,7 +237,7 @@ def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCap
     assert lines == ["the store is unavailable: locked", "the store is available again"]
 
 
-def test_who_began_before_the_last_failure_does_not_end_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_that_began_before_the_last_failure_does_not_end_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     health = StoreHealth()
     began = monotonic()
     health.record_failure(StoreUnavailable("locked"))
@@ -267,7 +267,7 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
         assert server.get("/healthz").status_code == 503
 
 
-async def test_a_store_that_does_not_close_keeps_nobody(
+async def test_a_store_that_does_not_close_does_not_hold_up_the_shutdown(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Endless(MemoryStore):

@@ -97,7 +97,7 @@ def test_no_state_is_an_empty_object_and_null_is_a_state():
 @pytest.mark.parametrize(
     ("declared", "rule"), [("1.2", "VER-7"), ("1.10", "VER-7"), ("2.0", "VER-7"), ("1", "VER-4"), ("draft", "VER-4")]
 )
-def test_a_version_we_do_not_know_is_told_and_changes_nothing(declared, rule):
+def test_an_unknown_version_makes_a_notice_and_changes_nothing(declared, rule):
     notices = []
     consume([RunStartedEvent(thread_id="t", run_id="r", protocol_version=declared), RUN_FINISHED], warn=notices.append)
     assert [notice.rule for notice in notices] == [rule]

@@ -85,7 +85,7 @@ def test_the_conversation_is_never_ahead_of_the_events():
     assert [size for _, size in found] == [None, 0, 1, 2, 2]
 
 
-def test_it_stops_where_it_is_told_to():
+def test_feed_all_stops_where_the_caller_stops_it():
     texts = [
         json.dumps(event).encode() for event in (UNVERSIONED_RUN_STARTED, PIECES[1], UNVERSIONED_RUN_STARTED, PIECES[1])
     ]

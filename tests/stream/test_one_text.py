@@ -89,7 +89,7 @@ def test_the_end_of_a_text_that_was_closed_early_is_sent_only_if_it_says_somethi
     assert one.feed([end("a", **members)]) == ([start("a"), end("a", **members)] if members else [])
 
 
-def test_a_snapshot_comes_after_everything_it_speaks_of() -> None:
+def test_a_snapshot_comes_after_everything_it_contains() -> None:
     one = sequencer()
     one.feed([start("a"), delta("a", "1"), start("b"), delta("b", "2")])
     snapshot = MessagesSnapshotEvent(

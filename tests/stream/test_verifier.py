@@ -326,7 +326,7 @@ def test_a_tool_result_needs_no_call_and_may_repeat_and_may_come_while_the_call_
     assert_accepted(RUN_STARTED, result(), start_call(), result(), end_call(), result("p"), RUN_FINISHED)
 
 
-def test_a_parent_message_nobody_knows_is_fine():
+def test_an_unknown_parent_message_is_accepted():
     assert_accepted(RUN_STARTED, start_call(parent="nobody", tag="a"), end_call(), RUN_FINISHED)
 
 

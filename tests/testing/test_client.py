@@ -82,7 +82,7 @@ def test_an_agent_below_a_path_of_another_application_is_found_by_its_url() -> N
         (App(agent), True),
     ],
 )
-def test_agents_and_applications_are_told_apart_by_what_they_take(target: Any, expected: bool) -> None:
+def test_agents_and_applications_are_distinguished_by_their_parameters(target: Any, expected: bool) -> None:
     assert is_asgi(target) is expected
 
 

@@ -114,7 +114,7 @@ async def test_branches_that_come_in_another_order_are_still_themselves(thread: 
 
 
 @pytest.mark.parametrize("how", ["plain", "wait_for", "task"])
-async def test_a_question_in_a_task_of_its_own_is_heard_on_in_the_branch_that_waits(thread: Thread, how: str) -> None:
+async def test_a_question_asked_in_an_own_task_continues_in_the_branch_that_waits(thread: Thread, how: str) -> None:
     async def agent(run: Any) -> Any:
         async def ask(number: int) -> Any:
             question = run.ask(f"{number}?")
@@ -210,7 +210,7 @@ async def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_
 
 
 @pytest.mark.parametrize("key", [None, "name"])
-async def test_who_first_writes_on_in_a_text_that_another_opened_is_found_again(
+async def test_a_task_that_first_writes_to_a_text_of_another_task_is_found_by_the_replay(
     thread: Thread, key: str | None
 ) -> None:
     async def agent(run: Any) -> None:
@@ -564,7 +564,7 @@ async def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
     assert sorted(message_texts(thread)) == ["0 asks, A", "1 asks, B", "2 asks, C"]
 
 
-async def test_a_thread_that_an_agent_leaves_behind_is_told_that_the_run_is_over() -> None:
+async def test_a_thread_that_an_agent_leaves_behind_gets_an_error_after_the_run() -> None:
     told: list[BaseException] = []
     is_over, is_told = threading.Event(), threading.Event()
 
@@ -634,6 +634,6 @@ def tells_again_in_a_thread(run: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", [tells_again, tells_again_in_a_thread])
-async def test_what_is_told_again_in_a_replay_is_not_heard(thread: Thread, agent: Any) -> None:
+async def test_events_repeated_in_a_replay_are_suppressed(thread: Thread, agent: Any) -> None:
     await chain(thread, agent, ["A"])
     assert message_texts(thread) == ["told", "end"]

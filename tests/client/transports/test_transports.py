@@ -137,7 +137,7 @@ async def test_leaving_the_loop_is_a_disconnect_for_the_app():
         assert gone == [{"type": "http.disconnect"}]
 
 
-async def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch):
+async def test_an_app_that_ignores_the_disconnect_is_cancelled(monkeypatch):
     monkeypatch.setattr("aguila.client.transports.asgi._DISCONNECT_SECONDS", 0.01)
     ended = []
 
@@ -156,7 +156,7 @@ async def test_an_app_that_does_not_hear_the_disconnect_is_cancelled(monkeypatch
         assert ended == [True]
 
 
-async def test_the_lifespan_of_the_app_is_run_and_its_failure_told():
+async def test_the_lifespan_of_the_app_is_run_and_its_failure_raised():
     stages = []
 
     async def app(scope, receive, send):

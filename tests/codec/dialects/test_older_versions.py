@@ -72,7 +72,7 @@ def sent(input: RunAgentInput, peer: str) -> tuple[dict[str, Any], list[str]]:
 @pytest.mark.parametrize(
     "peer", [None, "1.1", "1.10", "2.0", "draft", "", "1", "1.0.0.0", "\u0660.\u0660", "9" * 5000 + ".0"]
 )
-def test_nobody_guesses_downward_ver_4_ver_11(peer: str | None) -> None:
+def test_an_undeclared_version_is_never_guessed_downward_ver_4_ver_11(peer: str | None) -> None:
     everything = run_input(
         user("u", [IMAGE]), AssistantMessage(id="a", subagent_run_id="s"), protocol_version="1.1", parent_run_id="p"
     )
@@ -95,13 +95,13 @@ def test_what_an_old_peer_knows_is_not_copied(peer: str) -> None:
 
 
 @pytest.mark.parametrize("peer", ["0.0.39", "0.0.57", "0.1.22"])
-def test_a_peer_from_before_versions_is_told_none_ver_1(peer: str) -> None:
+def test_a_peer_from_before_versions_receives_no_version_ver_1(peer: str) -> None:
     wire, lost = sent(run_input(protocol_version="1.1"), peer)
     assert wire == {"threadId": "t", "runId": "r", "messages": []}
     assert lost == []
 
 
-def test_a_peer_of_1_0_is_told_the_version_we_speak_ver_5() -> None:
+def test_a_peer_of_1_0_receives_our_version_ver_5() -> None:
     assert sent(run_input(protocol_version="1.1"), "1.0")[0]["protocolVersion"] == "1.1"
 
 

@@ -146,7 +146,7 @@ def test_an_input_keeps_its_notices_and_its_photo() -> None:
     assert [notice.path for notice in notices] == ["/messages/0/content/0/odd"]
 
 
-def test_what_is_wrong_with_a_document_is_told_once_and_of_the_whole() -> None:
+def test_a_broken_document_with_large_strings_raises_once_without_notices() -> None:
     data = json.dumps({"threadId": "t", "runId": 1, "messages": [], "state": PHOTO, "odd": 1}).encode()
     notices: list[Notice] = []
     with pytest.raises(DecodeError) as caught:

@@ -279,7 +279,7 @@ def test_a_required_payload_must_be_there_even_if_it_may_be_null():
     assert refusal({"type": "RAW"}) == ("PROC-2", "/event")
 
 
-def test_open_objects_keep_what_nobody_described_proc_5():
+def test_open_objects_keep_undescribed_members_proc_5():
     strange = {"type": "NEW", "role": "narrator", "nested": [{"a": None}, 1.5, "x"]}
     assert kept({**START, "metadata": strange}).metadata == strange
     assert kept({**START, "rawEvent": strange}).raw_event == strange

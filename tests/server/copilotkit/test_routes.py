@@ -198,7 +198,7 @@ def test_a_run_of_another_agent_on_a_thread_is_a_conflict(transport: Any) -> Non
 # Connect
 
 
-def test_connect_tells_the_history(store: Any, transport: Any) -> None:
+def test_connect_sends_the_history(store: Any, transport: Any) -> None:
     with serving(make(store=store)) as server:
         client = transport(server)
         events_of(client.agent("run", "default", page_input(messages=[user_json("u", "Hi")])))

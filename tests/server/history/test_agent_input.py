@@ -167,7 +167,7 @@ async def test_an_unknown_parent_is_refused_on_a_thread_that_is_known(open_store
 
 
 @pytest.mark.parametrize("history", ["client", "server"])
-async def test_a_parent_on_a_thread_that_is_not_there_is_told_by_a_notice(open_store: Store, history: Any) -> None:
+async def test_a_parent_on_a_thread_that_does_not_exist_makes_a_notice(open_store: Store, history: Any) -> None:
     prepared = await seen(open_store, request("r3", user("u3"), parent_run_id="lost"), history=history)
     assert ids(prepared) == ["u3"]
     assert rules(prepared) == ["LIFE-2"]

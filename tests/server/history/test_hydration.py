@@ -57,7 +57,7 @@ def types(events: list[Event]) -> list[str]:
 # No run is on
 
 
-async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) -> None:
+async def test_an_empty_thread_clears_nothing(open_store: Store) -> None:
     joined = await newcomer(open_store)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
     assert not joined.is_live
@@ -67,7 +67,7 @@ async def test_a_thread_nobody_has_written_to_clears_nothing(open_store: Store) 
     ]
 
 
-async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
+async def test_an_idle_thread_is_hydrated_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), text_message("a1", "hello"))
     joined = await newcomer(open_store)
     assert verify(joined.events, producer=True).end == "finished"
@@ -78,7 +78,7 @@ async def test_an_idle_thread_is_told_by_snapshots_in_a_run_of_its_own_life_19(o
     assert (view.runs[0].run_id, joined.after, joined.is_live) == ("visit", 5, False)
 
 
-async def test_2510_the_state_is_told_first_and_only_if_there_ever_was_one(open_store: Store) -> None:
+async def test_2510_the_state_is_sent_first_and_only_if_there_ever_was_one(open_store: Store) -> None:
     told = ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     await write(open_store, request("r1", user("u1"), state={}), text_message("a1", "hello"))
     for run_id in ("visit", "r1"):
@@ -111,7 +111,7 @@ async def test_interrupts_of_a_failed_resume_are_shown_unless_their_answers_were
     assert ending.metadata["aguila"]["lastRun"]["runId"] == "r2"
 
 
-async def test_a_thread_whose_last_run_failed_is_told_as_failed_life_14(open_store: Store) -> None:
+async def test_a_thread_whose_last_run_failed_is_hydrated_as_failed_life_14(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), outcome="error")
     *told, ending = (await newcomer(open_store)).events
     assert "MESSAGES_SNAPSHOT" in types(told)
@@ -121,7 +121,7 @@ async def test_a_thread_whose_last_run_failed_is_told_as_failed_life_14(open_sto
     assert ending.metadata == {"aguila": {"lastRun": failure}}
 
 
-async def test_a_cancelled_run_is_told_as_cancelled_life_11(open_store: Store) -> None:
+async def test_a_cancelled_run_is_hydrated_as_cancelled_life_11(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), outcome="cancelled")
     assert reduce((await newcomer(open_store)).events).runs[-1].outcome == "cancelled"
 
@@ -176,7 +176,7 @@ async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_sto
     verify(joined.events, producer=True)
 
 
-async def test_a_finished_run_is_told_again_also_while_another_one_is_on(open_store: Store) -> None:
+async def test_a_finished_run_is_sent_again_also_while_another_one_is_running(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")), text_message("a1", "x"))
     await begin(open_store, request("r2", user("u2")))
     joined = await newcomer(open_store, "r1")
@@ -197,7 +197,7 @@ async def test_a_branch_can_be_joined(open_store: Store) -> None:
         assert [message.id for message in reduce(joined.events).messages] == ids
 
 
-async def test_another_scope_is_told_nothing(open_store: Store) -> None:
+async def test_another_scope_receives_nothing(open_store: Store) -> None:
     await write(open_store, request("r1", user("u1")))
     joined = await hydrate_thread(open_store, Projections(open_store), "other", THREAD, "r1", live=None)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
@@ -266,7 +266,7 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
     assert reduce(stream).state == {"n": 2}
 
 
-async def test_the_run_that_is_on_is_told_with_its_own_ids_and_without_its_input(open_store: Store) -> None:
+async def test_the_running_run_is_sent_with_its_own_ids_and_without_its_input(open_store: Store) -> None:
     given = request("r1", user("u1"))
     started = RunStartedEvent(thread_id=THREAD, run_id="r1", protocol_version="1.1", input=given, metadata={"k": 1})
     await begin(open_store, given, started=started)
@@ -274,7 +274,7 @@ async def test_the_run_that_is_on_is_told_with_its_own_ids_and_without_its_input
         assert (await newcomer(open_store, run_id)).events[0] == replace(started, input=None)
 
 
-async def test_a_run_that_ends_while_somebody_joins_leaves_its_end_to_the_log(open_store: Store) -> None:
+async def test_a_run_that_ends_during_a_join_leaves_its_end_to_the_log(open_store: Store) -> None:
     await begin(open_store, request("r0", thread_id="other"))
     lease = await begin(open_store, request("r1", user("u1")))
     seen = await open_store.run(SCOPE, THREAD, "r1")
@@ -380,7 +380,9 @@ async def check_every_cut(seed: int, size: int, **options: Any) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.integers(5, 70))
-async def test_whoever_joins_after_any_event_ends_up_with_the_conversation_of_the_log(seed: int, size: int) -> None:
+async def test_a_client_that_joins_after_any_event_ends_up_with_the_conversation_of_the_log(
+    seed: int, size: int
+) -> None:
     await check_every_cut(seed, size, collisions=False)
 
 

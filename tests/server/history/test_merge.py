@@ -224,7 +224,7 @@ async def test_what_was_edited_and_left_out_is_said_once_as_routine(open_store: 
     assert "'a2'" in notices[1].message
 
 
-async def test_who_joins_is_told_this_view(open_store: Store) -> None:
+async def test_a_client_that_joins_receives_this_view(open_store: Store) -> None:
     held = await two_turns(open_store)
     await write(open_store, request("r3", user("u1", "uno"), *held[1:3]), text_message("a3", "x"))
     for run_id in ("visit", "r3"):

@@ -256,7 +256,7 @@ def test_a_host_that_is_listed_may_be_called_with_any_port(server: Server, host:
     assert server.get("/threads", headers={**AS_ADA, "host": host}).status_code == 200
 
 
-def test_health_is_told_to_probes_that_know_an_address_only(server: Server) -> None:
+def test_health_answers_probes_that_only_know_an_address(server: Server) -> None:
     assert server.get("/healthz", headers={"host": "10.1.2.3:8000"}).status_code == 200
 
 
@@ -296,7 +296,7 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_does_no_harm(server: 
         ("DELETE", "/files/x"),
     ],
 )
-def test_without_authentication_nobody_lists_deletes_or_handles_files(method: str, path: str) -> None:
+def test_without_authentication_threads_are_not_listed_or_deleted_and_files_are_refused(method: str, path: str) -> None:
     with serving(App(agent)) as server:
         server.events()
         answer = server.client.request(method, path)

@@ -20,7 +20,7 @@ from aguila.server.http.body_limits import BodyBudget, Reservation
 pytestmark = pytest.mark.anyio
 
 
-async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> None:
+async def test_bodies_beyond_the_budget_wait_in_their_order() -> None:
     budget = BodyBudget(100)
     order: list[str] = []
 
@@ -41,7 +41,7 @@ async def test_so_many_bytes_are_let_in_and_the_others_wait_in_their_order() -> 
     assert not budget.has_waiting
 
 
-async def test_one_that_is_larger_than_all_goes_alone() -> None:
+async def test_a_body_larger_than_the_budget_is_read_alone() -> None:
     budget = BodyBudget(100)
     await budget.acquire(1)
     large = asyncio.ensure_future(budget.acquire(1000))
@@ -56,7 +56,7 @@ async def test_one_that_is_larger_than_all_goes_alone() -> None:
     await small
 
 
-async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() -> None:
+async def test_a_request_that_is_cancelled_while_waiting_leaves_its_place_to_the_next() -> None:
     budget = BodyBudget(100)
     await budget.acquire(50)
     first, second = asyncio.ensure_future(budget.acquire(80)), asyncio.ensure_future(budget.acquire(50))
@@ -67,7 +67,7 @@ async def test_whoever_goes_away_while_waiting_leaves_its_place_to_the_next() ->
     assert not budget.has_waiting
 
 
-async def test_whoever_goes_away_as_it_is_let_in_gives_its_share_back() -> None:
+async def test_a_request_that_is_cancelled_as_it_is_admitted_releases_its_reservation() -> None:
     budget = BodyBudget(100)
     await budget.acquire(100)
     late = asyncio.ensure_future(budget.acquire(100))

@@ -262,7 +262,7 @@ async def encrypting(run: Any) -> Any:
     ("declared", "version", "has_type"), [("1.1", "1.1", True), ("1.0", "1.0", False), (..., "1.1", False)]
 )
 @pytest.mark.parametrize("more", ["", "&compact=true"])
-def test_a_reader_is_told_the_version_it_declared_wherever_it_reads(
+def test_a_reader_receives_the_version_it_declared_on_every_route(
     declared: Any, version: str, has_type: bool, more: str
 ) -> None:
     """VER-9, VER-11: to a consumer of 1.0 the stream is a stream of 1.0; without a version it is for 0.x (VER-8)."""
@@ -290,7 +290,7 @@ def test_a_cut_stream_goes_on_in_its_version() -> None:
     ("declared", "rule"),
     [("1.2", "VER-5"), ("2.0", "VER-5"), ("1.10", "VER-5"), ("draft", "VER-4"), ("1.0.0", "VER-4")],
 )
-def test_a_newer_or_strange_version_is_served_with_ours_and_told(declared: str, rule: str) -> None:
+def test_a_newer_or_unknown_version_is_served_with_ours_and_a_notice(declared: str, rule: str) -> None:
     """VER-3, VER-4, VER-5."""
     notices: list[Any] = []
     with serving(App(encrypting, warn=notices.append)) as server:

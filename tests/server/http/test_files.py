@@ -237,7 +237,7 @@ def answer(media_type: str, filename: str | None = None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("known", ['"abc"', 'W/"abc"', '"x", "abc"', "*"])
-def test_who_has_a_file_already_is_told_so(known: str) -> None:
+def test_a_client_that_has_the_file_gets_304(known: str) -> None:
     status, headers, body = download(b"0123456789", file_request(if_none_match=known, range="bytes=0-1"))
     assert (status, body, headers["etag"]) == (304, b"", '"abc"')
     assert "content-length" not in headers
@@ -245,7 +245,7 @@ def test_who_has_a_file_already_is_told_so(known: str) -> None:
 
 
 @pytest.mark.parametrize("known", ['"x"', "abc", '"abcd"', ""])
-def test_who_has_another_file_gets_this_one(known: str) -> None:
+def test_a_client_that_has_another_file_gets_this_one(known: str) -> None:
     status, headers, body = download(b"0123456789", file_request(if_none_match=known))
     assert (status, body, headers["accept-ranges"]) == (200, b"0123456789", "bytes")
 

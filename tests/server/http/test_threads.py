@@ -100,7 +100,7 @@ def test_a_full_store_is_not_healthy() -> None:
         assert server.get("/healthz").status_code == 200
 
 
-def test_the_status_of_a_run_tells_where_it_is_in_the_log(store: Any) -> None:
+def test_the_status_of_a_run_has_its_place_in_the_log(store: Any) -> None:
     with serving(App(echo, store=store)) as server:
         count = len(server.events(run_id="a"))
         server.events(run_id="b", parentRunId="a")

@@ -89,7 +89,7 @@ async def test_the_branch_being_continued_decides_what_is_open_int_7(open_store:
     assert (await plan(open_store, resuming("r4", answer("i1"), parent_run_id="r2"))).claims == ["i1"]
 
 
-async def test_what_waits_for_an_answer_is_what_the_path_left_open_and_nobody_has_used(open_store: Store) -> None:
+async def test_open_interrupts_are_those_that_the_path_left_open_and_no_run_has_used(open_store: Store) -> None:
     projections = Projections(open_store)
 
     async def waiting(run_id: str | None = None) -> list[str]:
@@ -181,7 +181,7 @@ async def test_an_interrupt_of_another_thread_is_foreign(open_store: Store) -> N
         assert await refusal(open_store, sent) == (422, "interrupt_foreign", path)
 
 
-async def test_an_interrupt_of_a_thread_that_nobody_used_for_long_is_foreign_too(open_store: Store) -> None:
+async def test_an_interrupt_of_a_thread_unused_for_long_is_foreign_too(open_store: Store) -> None:
     await write(open_store, request("r1", thread_id="old"), outcome=[asking("i1")])
     for number in range(60):
         await write(open_store, request("r1", thread_id=f"newer {number}"))
@@ -285,7 +285,7 @@ async def test_a_right_answer_passes_and_one_without_schema_may_be_anything(open
         {"title": "\ud83d"},
     ],
 )
-async def test_a_broken_schema_is_the_agents_fault_and_refuses_nobody(open_store: Store, schema: Any) -> None:
+async def test_a_broken_schema_is_the_agents_fault_and_refuses_no_answer(open_store: Store, schema: Any) -> None:
     await write(open_store, request("r1"), outcome=[asking("i1", response_schema=schema)])
     made = await plan(open_store, resuming("r2", answer("i1", {"any": "thing"})))
     assert made.claims == ["i1"]
@@ -349,7 +349,7 @@ async def test_a_new_question_after_an_ordinary_run_begins_a_chain_of_its_own(op
     assert set(made.replay.answers) == {"int_3"}
 
 
-async def test_an_answer_nobody_used_is_not_replayed(open_store: Store) -> None:
+async def test_an_unused_answer_is_not_replayed(open_store: Store) -> None:
     # The question changed: the answer came, was not asked for, and another question was.
     await write(open_store, request("r1"), outcome=[asking("int_old")])
     await write(open_store, resuming("r2", answer("int_old", "x")), claims=["int_old"], outcome=[asking("int_new")])

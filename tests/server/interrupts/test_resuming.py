@@ -203,7 +203,7 @@ def test_no_messages_hydrate_without_calling_the_agent(store: Any) -> None:
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["r1"]
 
 
-def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -> None:
+def test_a_client_that_joins_in_the_middle_of_a_message_gets_the_whole_message(store: Any) -> None:
     gate = Gate()
 
     async def agent(run: Any) -> Any:
@@ -233,7 +233,7 @@ def test_who_joins_in_the_middle_of_a_message_gets_the_whole_of_it(store: Any) -
 
 @pytest.mark.parametrize("history", ["client", "server"])
 @pytest.mark.parametrize("form", ["async", "thread"])
-def test_what_came_with_an_answer_is_told_and_can_be_read_int_11(store: Any, history: Any, form: str) -> None:
+def test_the_input_of_an_answer_is_sent_and_can_be_read_int_11(store: Any, history: Any, form: str) -> None:
     async def agent(run: Any) -> Any:
         run.state["a"] = 1
         assert (run.resume_input is None) == (run.run_id == "r1")

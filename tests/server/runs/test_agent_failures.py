@@ -103,7 +103,7 @@ def test_debug_shows_the_text_of_the_exception() -> None:
 # Limits
 
 
-def test_who_cannot_run_now_is_told_before_the_body_is_decoded() -> None:
+def test_a_request_beyond_capacity_is_refused_before_its_body_is_decoded() -> None:
     held = Held()
     app = App(held, limits=Limits(runs=1), drain=10.0)
     wrong = run_input("other", "other", messages="none at all")

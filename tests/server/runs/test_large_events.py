@@ -181,7 +181,7 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
     ("method", "path"),
     [("POST", "/connect"), ("GET", "/threads/thread"), ("GET", "/threads/thread/events?compact=true")],
 )
-def test_whoever_comes_later_is_not_told_by_the_event_loop_either(
+def test_large_events_are_replayed_off_the_event_loop_too(
     monkeypatch: pytest.MonkeyPatch, store: str | None, method: str, path: str
 ):
     threads: dict[str, set[int]] = {"decoded": set(), "encoded": set()}

@@ -111,7 +111,7 @@ def test_of_requests_that_find_a_dead_run_none_is_refused_for_it(tmp_path: Path)
                 assert [event["code"] for event in events if event["type"] == "RUN_ERROR"] == ["run_lost"]
 
 
-def test_a_viewer_of_a_lost_run_on_another_worker_is_told(tmp_path: Path) -> None:
+def test_a_viewer_of_a_lost_run_on_another_worker_receives_its_error(tmp_path: Path) -> None:
     write_app(tmp_path, lease=0.5)
     with (
         server_process("slow:app", tmp_path) as one,

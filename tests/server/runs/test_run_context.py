@@ -84,7 +84,7 @@ def test_a_request_that_may_not_run_does_not_stop_the_run_that_is_on(store: Any)
         agent.gate("branch").open()
 
 
-def test_a_run_that_began_at_the_second_try_told_its_notices_once(store: Any) -> None:
+def test_a_run_that_began_at_the_second_try_reported_its_notices_once(store: Any) -> None:
     notices: list[Notice] = []
 
     async def agent(run: Any) -> Any:

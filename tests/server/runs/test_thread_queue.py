@@ -48,7 +48,7 @@ def test_an_unwatched_run_is_cancelled_and_replaced(store: Any) -> None:
         assert server.status_of("thread", "run") == "cancelled"
 
 
-def test_busy_reject_refuses_even_if_nobody_watches(store: Any) -> None:
+def test_busy_reject_refuses_even_if_the_run_is_not_watched(store: Any) -> None:
     agent = Held()
     with serving(App(agent, store=store, busy="reject")) as server:
         with server.run() as first:
@@ -115,7 +115,7 @@ async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has
     assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
 
 
-def test_who_comes_back_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
+def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
     agent = Held()
     for name in ("before", "second"):
         agent.gate(name).open()
@@ -179,7 +179,7 @@ def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) 
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
 
 
-def test_who_waits_for_the_run_of_another_process_is_told_when_this_one_stops(tmp_path: Any) -> None:
+def test_a_request_that_waits_for_a_run_of_another_process_is_refused_when_this_one_stops(tmp_path: Any) -> None:
     agent = Held()
     first_app, app = (App(agent, store=tmp_path / "threads.db", busy="queue", drain=3600) for _ in range(2))
     with serving(first_app) as owner, owner.run() as first:
@@ -198,7 +198,7 @@ def test_who_waits_for_the_run_of_another_process_is_told_when_this_one_stops(tm
     assert agent.calls == ["run"]
 
 
-def test_nobody_else_can_cancel_a_request_that_waits() -> None:
+def test_another_scope_cannot_cancel_a_request_that_waits() -> None:
     agent = Held()
     agent.gate("second").open()
     app = App(agent, busy="queue", authenticate=lambda request: request.headers.get("x-user"))

@@ -134,7 +134,7 @@ def test_a_run_that_is_watched_elsewhere_is_not_replaced_until_that_one_leaves(p
         assert owner.status_of("thread", "run") == "cancelled"
 
 
-def test_who_stops_elsewhere_can_go_on_at_once_where_the_run_is(path: Path) -> None:
+def test_a_client_that_stops_elsewhere_can_go_on_at_once_where_the_run_is(path: Path) -> None:
     agent = Held()
     agent.gate("other").open()
     with two(path, agent) as (owner, other):
@@ -145,7 +145,7 @@ def test_who_stops_elsewhere_can_go_on_at_once_where_the_run_is(path: Path) -> N
             assert owner.events(run_id="other")[-1]["outcome"] == FINISHED
 
 
-def test_who_stops_in_a_third_process_can_go_on_at_once_in_a_second(path: Path) -> None:
+def test_a_client_that_stops_in_a_third_process_can_go_on_at_once_in_a_second(path: Path) -> None:
     agent = Held()
     agent.gate("other").open()
     with two(path, agent) as (owner, other), serving(App(agent, store=SQLiteStore(path))) as third:
@@ -245,7 +245,7 @@ def test_busy_replace_cancels_a_watched_run_of_another_process(path: Path) -> No
         assert first.rest()[-1]["outcome"] == CANCELLED
 
 
-def test_busy_reject_asks_nobody(path: Path) -> None:
+def test_busy_reject_refuses_from_another_process_too(path: Path) -> None:
     agent = Held()
     with two(path, agent, busy="reject") as (owner, other):
         begin(owner)

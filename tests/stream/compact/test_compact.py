@@ -491,7 +491,7 @@ def test_deltas_stay_apart_where_only_another_branch_knows_the_state():
     assert check_compaction(log, state=5) == log
 
 
-def test_deltas_are_joined_where_the_input_tells_the_state_that_both_readings_have():
+def test_deltas_are_joined_where_the_input_has_the_state_of_both_readings():
     change = StateDeltaEvent(delta=[{"op": "replace", "path": "/x", "value": 2}])
     snapshots = [StateSnapshotEvent(snapshot={}), StateSnapshotEvent(snapshot={"x": 1})]
     first = [*branch("r0", None, snapshots[0]), *branch("r1", "r0", snapshots[1])]

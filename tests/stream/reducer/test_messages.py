@@ -141,7 +141,7 @@ def test_halves_of_a_character_that_meet_become_it(deltas, expected):
     assert join_deltas("", deltas) == expected
 
 
-def test_halves_meet_also_when_somebody_looked_in_between():
+def test_surrogate_halves_are_joined_also_if_the_message_was_read_in_between():
     reducer = Reducer()
     for event in text_message("m", "é\ud83d", "\ude42"):
         reducer.feed(event)

@@ -117,7 +117,7 @@ def test_the_echoed_input_brings_the_messages_that_are_not_held_and_no_others():
     assert conversation.state == {}
 
 
-def test_events_that_tell_of_nothing_held_change_nothing():
+def test_events_about_unknown_items_change_nothing():
     reducer = Reducer()
     before = reducer.conversation
     reducer.feed(CustomEvent(name="n", value=1))

@@ -49,7 +49,7 @@ def thought(id, content="hm"):
 # state (STATE, SNAP)
 
 
-def test_the_state_is_an_empty_object_until_somebody_says_otherwise_snap_4():
+def test_the_state_is_an_empty_object_until_it_is_set_snap_4():
     assert reduce([]).state == {}
     assert reduce([], state=None).state is None
 
@@ -103,7 +103,7 @@ def test_reasoning_and_activities_outlive_a_snapshot_that_has_none_msgs_2():
     ("restated", "left"),
     [(thought("r2"), ["p", "r2"]), (activity("p2"), ["r", "p2"])],
 )
-def test_a_snapshot_with_one_of_them_tells_of_all_of_its_kind_msgs_3(restated, left):
+def test_a_snapshot_with_one_of_them_covers_all_of_its_kind_msgs_3(restated, left):
     conversation = reduce([messages_snapshot(restated)], messages=[thought("r"), activity("p")])
     assert [m.id for m in conversation.messages] == left
 
@@ -121,7 +121,7 @@ def test_a_snapshot_with_one_of_them_tells_of_all_of_its_kind_msgs_3(restated, l
         (None, ["plan", "chart"]),
     ],
 )
-def test_a_snapshot_may_narrow_what_activities_it_tells_of(scope, left):
+def test_a_snapshot_may_narrow_the_activities_it_covers(scope, left):
     held = [activity("plan", "plan"), activity("chart", "chart")]
     stream = [messages_snapshot(metadata={"@ag-ui/client": scope})]
     assert [m.id for m in reduce(stream, messages=held).messages] == left
