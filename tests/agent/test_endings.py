@@ -1,4 +1,4 @@
-"""Exactly one terminal event and a valid stream, whatever an agent does. ``Thread`` verifies every stream."""
+"""Every run ends in exactly one terminal event. ``Thread`` verifies every stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking and resuming by replay: nothing said twice, no effect repeated, no answer taken for another question."""
+"""Questions and replays: no event is sent twice, no effect repeated, no answer used for another question."""
 
 from __future__ import annotations
 

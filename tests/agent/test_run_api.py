@@ -1,4 +1,4 @@
-"""What an agent writes through its handle: legal in every order and side by side, and unchanged on the way."""
+"""The methods of ``run``: the events are legal in every order and from concurrent tasks."""
 
 from __future__ import annotations
 

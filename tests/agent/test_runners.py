@@ -1,4 +1,4 @@
-"""Every form of agent gives the same stream, in one task, and is ended properly."""
+"""Sync, async and generator agents give the same stream, in one task, and are closed at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``run.state``: every change reaches the client, none costs more than it must."""
+"""``run.state``: every change is sent, as a small patch."""
 
 from __future__ import annotations
 

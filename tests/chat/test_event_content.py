@@ -1,4 +1,4 @@
-"""Events as contents, and the keys and answers that travel beside messages."""
+"""Events as chat contents, and the properties that travel with messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider gets of a history: every call answered, every answer after its call, and a list of what it took."""
+"""History repair: every call gets a result, every result follows its call, and each repair is listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks: the first answer wins, and what it says takes the place of what would have been said."""
+"""Hooks: the first hook that answers replaces the default mapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mapping writes, read by ``@ag-ui/client``: the conversation that an agent had in mind arrives."""
+"""``@ag-ui/client`` reads the streams of the chat mapping and holds the same conversation."""
 
 from __future__ import annotations
 

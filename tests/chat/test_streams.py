@@ -1,4 +1,4 @@
-"""Chat updates to events and events to chat updates: the laws, and how fast what arrives is passed on."""
+"""Chat updates to events and back, and how soon each update is passed on."""
 
 from __future__ import annotations
 

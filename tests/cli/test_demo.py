@@ -1,4 +1,4 @@
-"""The demo agent finds what it is asked for."""
+"""The demo agent chooses the feature that the message names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``aguila record``: what is kept, of servers that behave and of those that do not."""
+"""``aguila record`` with servers that follow the protocol and with servers that do not."""
 
 from __future__ import annotations
 

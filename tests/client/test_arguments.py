@@ -1,4 +1,4 @@
-"""What an application gives a client: mistakes are told where they are made, by the name of the argument."""
+"""Arguments of the client: an error names the argument and is raised at the call."""
 
 import base64
 import datetime

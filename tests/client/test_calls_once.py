@@ -1,4 +1,4 @@
-"""A call of a tool is made once, however the run is left that asked for it (SEC-1, FT-5)."""
+"""A tool is called once, however its run is interrupted (SEC-1, FT-5)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""``ChatClient`` and servers that give what they are sent ids of their own, in a snapshot of all messages."""
+"""``ChatClient`` with servers that assign their own message ids in a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consent: a tool with effects is called when the user has said yes, and only then (SEC-1)."""
+"""Consent: a tool with effects is called only after the user has agreed (SEC-1)."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What is missing is named, when it is needed and not before."""
+"""A missing extra is named when it is needed, not at import."""
 
 import subprocess
 import sys

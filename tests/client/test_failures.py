@@ -1,4 +1,4 @@
-"""What went wrong, in words: what was asked of whom, which limit was hit, what the server said."""
+"""Error messages: the request, the limit and the server's reason."""
 
 import json
 import socket

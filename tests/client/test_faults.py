@@ -1,4 +1,4 @@
-"""Runs through a proxy that cuts connections at random: nothing lost, nothing doubled, tools called once."""
+"""Runs through a proxy that cuts connections at random: no event is lost or repeated, tools are called once."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Events of many megabytes: the client reads them whole, and not on the event loop."""
+"""Events of many megabytes are read whole, and not on the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letting go of a run: by leaving the loop, closing it, cancelling the task; and what the thread can do then."""
+"""Leave a run: break the loop, close it, cancel the task; and use the thread afterwards."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""``Retry-After``: a server that says when to ask again is asked again then, if that is soon enough."""
+"""``Retry-After``: the client retries after the time the server gives, if it is short enough."""
 
 from datetime import UTC, datetime
 

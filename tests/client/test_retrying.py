@@ -1,4 +1,4 @@
-"""A resumed run that fails after its answer was used: the thread goes on, by the same answer or without it (INT-8)."""
+"""A resumed run that fails after its answer was used: send the answer again, or give it up (INT-8)."""
 
 import pytest
 from chat_app import chat

@@ -1,4 +1,4 @@
-"""Runs over real HTTP: what is sent, what comes back, and the ways a run can end."""
+"""Runs over HTTP: the request, the result, and every way a run can end."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""The client against our own server on a real socket: everything that needs a server that remembers."""
+"""The client against our own server on a real socket: threads, joins and cancels that need stored runs."""
 
 import asyncio
 import threading

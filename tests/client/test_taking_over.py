@@ -1,4 +1,4 @@
-"""A thread that another client began: what it left open is answered here, and what is no thread changes nothing."""
+"""Use a thread that another client began: answer its open interrupts and calls."""
 
 import json
 

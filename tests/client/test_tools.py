@@ -1,4 +1,4 @@
-"""Functions as tools: what is advertised, what is checked, and the loop that answers calls."""
+"""Function tools: the schema that is sent, the arguments that are checked, the loop that answers calls."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Which run of a stream is the one that was asked for (IN-1, IN-3); what the others on it say about it: nothing."""
+"""Which run of a stream is the requested one (IN-1, IN-3); the others do not change its result."""
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json

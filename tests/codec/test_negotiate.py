@@ -1,4 +1,4 @@
-"""Which media type an Accept header gets."""
+"""Choose the media type for an Accept header."""
 
 from __future__ import annotations
 

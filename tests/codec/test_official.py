@@ -1,4 +1,4 @@
-"""The official Python models: what we write they accept, what they write we read, and objects convert both ways."""
+"""The official Python models accept what we write, and we read what they write."""
 
 from __future__ import annotations
 

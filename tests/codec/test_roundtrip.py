@@ -1,4 +1,4 @@
-"""What is written reads back as it was, for every type of the protocol."""
+"""Every type of the protocol reads back as it was written."""
 
 from __future__ import annotations
 

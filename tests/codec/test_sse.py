@@ -1,4 +1,4 @@
-"""The SSE framing: what is written, what is read, and where a stream ends for good."""
+"""SSE framing: written frames, parsed frames, and the end of a stream."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""However the bytes of a stream are cut, what comes out is the same."""
+"""An SSE stream cut into any pieces gives the same frames."""
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise

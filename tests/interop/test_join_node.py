@@ -1,4 +1,4 @@
-"""The join answer, read by the official client: it ends up where a client that watched from the beginning does."""
+"""The official client ends up with the same conversation whether it joins later or watches from the beginning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way: the official client, our server and provider, the official SDK, a model server by somebody else."""
+"""End to end: the official client, our server and provider, the official SDK, and a third-party model server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official client after a resumed run that failed: it keeps the question, and our server lets it out of that."""
+"""The official client keeps the interrupt after a resumed run that failed, and our server accepts the answer again."""
 
 from __future__ import annotations
 

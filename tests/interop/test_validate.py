@@ -1,4 +1,4 @@
-"""ag-ui-validate, a validator that others wrote, finds nothing in what the server sends."""
+"""ag-ui-validate, a third-party validator, finds nothing in what the server sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way of installing that the documentation gives does what it is given for, with nothing else installed."""
+"""Each documented way to install works, with nothing else installed."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Servers nobody here wrote, those that need no environment of their own. ``make peers`` tries them all."""
+"""Third-party servers that need no environment of their own. ``make peers`` tries them all."""
 
 from __future__ import annotations
 

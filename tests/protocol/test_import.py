@@ -1,4 +1,4 @@
-"""What ``import aguila.protocol`` costs and what it drags in. Each import runs in a fresh interpreter."""
+"""The cost of ``import aguila.protocol`` and the modules it imports. Each import runs in a fresh interpreter."""
 
 from __future__ import annotations
 

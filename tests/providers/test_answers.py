@@ -1,4 +1,4 @@
-"""What models answer beyond the matrix: all of it is told, kept for the next request, or named in a notice."""
+"""Answers of models beyond the matrix: each part is shown, kept for the next request, or named in a notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers answer that speak OpenAI's Chat Completions in their own way: it is told, or named in a notice."""
+"""Servers that answer OpenAI's Chat Completions in their own way: content is mapped, or named in a notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model has said and was answered is shown to it again as it was: in the same run, and in every later one."""
+"""The answers of a model are sent back to it unchanged, in the same run and in every later one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``run.hooks`` stand between what a model says and what is told of it, as for chat updates that are yielded."""
+"""``run.hooks`` apply to the output of a model as they do to chat updates that an agent yields."""
 
 from __future__ import annotations
 

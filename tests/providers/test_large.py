@@ -1,4 +1,4 @@
-"""Large files on their way to a model and from it: encoded once for each request, and not by the event loop."""
+"""Large files to and from a model: encoded once per request, and not on the event loop."""
 
 from __future__ import annotations
 

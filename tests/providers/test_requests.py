@@ -1,4 +1,4 @@
-"""Requests and answers in detail: what each provider is told, and what is kept for it."""
+"""Requests and answers of each provider in detail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several agents, or one several times, in one run: each asks its own model, and no call is taken for another's."""
+"""Several provider agents in one run: each calls its own model and answers its own calls."""
 
 from __future__ import annotations
 

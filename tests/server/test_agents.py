@@ -1,4 +1,4 @@
-"""Several agents in one app, and what is kept about threads beside their log: over HTTP."""
+"""Several agents in one app, and what is stored about threads besides the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app as an application: mounted, started with and without a lifespan, stopped, and seen from foreign pages."""
+"""The app: mounted, started with and without a lifespan, stopped, and called from other origins."""
 
 from __future__ import annotations
 

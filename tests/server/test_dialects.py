@@ -1,4 +1,4 @@
-"""What clients of older generations receive, live, on a replay and when they join, and what they send back."""
+"""Older clients over HTTP: what they receive live, in a replay and in a join, and what they send back."""
 
 from __future__ import annotations
 

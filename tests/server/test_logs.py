@@ -1,4 +1,4 @@
-"""What the log says of a run: one record for each thing that happened, with what it belongs to as members."""
+"""The log records of a run: one for each thing that happened, with its ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what becomes of runs and of the process, however the app is run."""
+"""SIGTERM and SIGINT: how runs and the process end, with each way to serve the app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that does not answer: viewers are told within bounds, and the log says it once."""
+"""A store that does not answer: viewers receive an error in time, and the outage is logged once."""
 
 from __future__ import annotations
 

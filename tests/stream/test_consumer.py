@@ -1,4 +1,4 @@
-"""What ``consume`` takes: raw objects, JSON, and typed events of whatever origin."""
+"""``consume`` takes raw objects, JSON, and typed events of any origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Consumer.feed_all`` gives, means and raises what ``feed`` does, however the events are put together."""
+"""``Consumer.feed_all`` gives the same events, notices and errors as ``feed``, for any grouping."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Documents that are not JSON, from whoever makes a patch or writes a run."""
+"""Values that are not JSON, in patches and in runs."""
 
 from datetime import date
 

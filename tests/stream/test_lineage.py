@@ -1,4 +1,4 @@
-"""Runs as a tree, and travelling along it."""
+"""The tree of runs, and paths along it."""
 
 import pytest
 

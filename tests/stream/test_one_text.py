@@ -1,4 +1,4 @@
-"""One text message at a time: what is held, what is released, and when a text is closed early."""
+"""One text message at a time: what is queued, what is released, and when a text is closed early."""
 
 from __future__ import annotations
 

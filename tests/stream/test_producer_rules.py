@@ -1,4 +1,4 @@
-"""What a producer owes besides: only with ``producer=True`` (AMB-4)."""
+"""The rules of producers, checked only with ``producer=True`` (AMB-4)."""
 
 import pytest
 from builders import messages_snapshot, run_finished, run_started, text_message, tool_call, tool_result

@@ -1,4 +1,4 @@
-"""What is handed in as an event and is none is a TypeError that says what to do, wherever it is handed in."""
+"""A value that is no event is a TypeError that says what to do, in every function that takes events."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""A chat client and an app in one process, with everything that passes between them kept."""
+"""A chat client and an app in one process; everything sent between them is kept."""
 
 from __future__ import annotations
 

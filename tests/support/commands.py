@@ -1,4 +1,4 @@
-"""Servers as people start them: a command in a process of its own, on a free port of the loopback."""
+"""Servers started by a command, each in its own process, on a free port of the loopback."""
 
 from __future__ import annotations
 

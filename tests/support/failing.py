@@ -1,4 +1,4 @@
-"""An agent that fails after it has used an answer, as often as it is told to; everything it did is counted."""
+"""An agent that fails a given number of times after it has used an answer, and counts its effects."""
 
 from __future__ import annotations
 

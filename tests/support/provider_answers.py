@@ -1,4 +1,4 @@
-"""Answers of each provider as they stand in its messages, and what tests of a conversation do again and again."""
+"""Answers of each provider in its own format, and common steps of conversation tests."""
 
 from __future__ import annotations
 

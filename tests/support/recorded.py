@@ -1,4 +1,4 @@
-"""Threads written straight into a store, run by run, without a server: for tests of what reads them, or joins them."""
+"""Write threads directly into a store, run by run, without a server."""
 
 from __future__ import annotations
 

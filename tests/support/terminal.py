@@ -1,4 +1,4 @@
-"""A command in a real pseudo-terminal: what it shows is read as it comes, what a person types is written to it."""
+"""Run a command in a pseudo-terminal: read what it shows, type into it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both clients behind one plain interface, so that one test says what both do."""
+"""Both clients behind one interface, so that one test covers both."""
 
 from __future__ import annotations
 

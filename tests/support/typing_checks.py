@@ -1,4 +1,4 @@
-"""What a type checker makes of a user's code."""
+"""Run pyright on the code of a user."""
 
 from __future__ import annotations
 

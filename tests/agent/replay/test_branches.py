@@ -1,4 +1,4 @@
-"""Branches of an agent that ask side by side: each is found again by a replay, whatever the others do meanwhile."""
+"""Agent branches that ask at the same time: a replay finds each of them again, in any order."""
 
 from __future__ import annotations
 

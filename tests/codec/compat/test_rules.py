@@ -1,4 +1,4 @@
-"""The compatibility rules one by one: what each makes of its old shape, at which level, with which notice."""
+"""Each compatibility rule alone: old shape, new shape, level, notice."""
 
 from __future__ import annotations
 

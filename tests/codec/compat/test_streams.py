@@ -1,4 +1,4 @@
-"""The compatibility boundary over whole streams and documents: what rules remember, combine, and leave alone."""
+"""Compatibility rules over whole streams and documents: their memory, their combinations, and what they leave alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an older peer is sent: the words it knows, a notice for what it will not see, and nothing made up."""
+"""Events for older peers: only what they know, a notice for what is left out."""
 
 from __future__ import annotations
 

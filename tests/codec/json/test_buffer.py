@@ -1,4 +1,4 @@
-"""Bytes that come in pieces as one object."""
+"""A buffer that joins bytes received in pieces."""
 
 from __future__ import annotations
 

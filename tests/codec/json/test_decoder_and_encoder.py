@@ -1,4 +1,4 @@
-"""Decoding and encoding as a whole: what comes back, what is reported, what is written."""
+"""Decode and encode whole documents: results, notices, bytes."""
 
 import datetime
 import json

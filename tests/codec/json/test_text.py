@@ -1,4 +1,4 @@
-"""What JSON leaves open: limits, broken text, numbers at the edge, halves of surrogate pairs."""
+"""JSON text: limits, broken text, numbers at the edge, lone surrogates."""
 
 import json
 import sys

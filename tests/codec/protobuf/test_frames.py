@@ -1,4 +1,4 @@
-"""Frames: how they are written, split, refused and cut off."""
+"""Protobuf frames: written, split, refused and cut off."""
 
 from __future__ import annotations
 

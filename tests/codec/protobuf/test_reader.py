@@ -1,4 +1,4 @@
-"""What the reader refuses, drops and passes on, by bytes that no encoder of ours writes."""
+"""What the reader refuses, drops and passes on, given bytes that our encoder never writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose history counts: what the agent sees of what a client sent and of what the log holds."""
+"""The messages and state that an agent receives, from the client's input and from the log."""
 
 from __future__ import annotations
 

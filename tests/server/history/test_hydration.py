@@ -1,4 +1,4 @@
-"""What a newcomer is told: whoever joins, at whatever moment, ends up with the conversation of the log."""
+"""Hydration: a client that joins at any moment ends up with the conversation of the log."""
 
 from __future__ import annotations
 

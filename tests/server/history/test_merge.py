@@ -1,4 +1,4 @@
-"""What the messages that a client sends make of a thread, where the client keeps the history."""
+"""Merge the messages that a client sends into the thread, if the client keeps the history."""
 
 from __future__ import annotations
 

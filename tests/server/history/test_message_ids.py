@@ -1,4 +1,4 @@
-"""Messages without an id: each turn is its own message, whether a client sends all there is or only what is new."""
+"""Messages without ids: each turn is one message, whether the client sends all messages or only new ones."""
 
 from __future__ import annotations
 

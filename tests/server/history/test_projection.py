@@ -1,4 +1,4 @@
-"""What a thread amounts to: the log and the inputs, along one path of runs."""
+"""Projections: the conversation of a thread, from the log and the inputs, along one path of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad requests: each with its exact status and code, and the server healthy after all of them."""
+"""Bad requests: the status and code of each; the server stays healthy."""
 
 from __future__ import annotations
 

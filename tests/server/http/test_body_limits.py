@@ -1,4 +1,4 @@
-"""Large bodies are let in so many bytes at a time; small ones never wait."""
+"""Large request bodies share a byte budget; small ones never wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams as bytes: headers, ids, heartbeats, cursors, protobuf, older readers, slow readers, many readers."""
+"""Response streams: headers, ids, heartbeats, cursors, protobuf, older readers, slow readers, many readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: uploads in, safe downloads out, references resolved; nothing is ever fetched."""
+"""Files: uploads, safe downloads, resolved references; the server never fetches a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes about threads: lists, views, deletion, joining, history; over HTTP."""
+"""The routes of threads: list, read, delete, join, history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may go on with: coverage, answers that count, and the replay of those that were given."""
+"""Plan a resume: which answers are accepted, which interrupts they cover, and which runs are replayed."""
 
 from __future__ import annotations
 

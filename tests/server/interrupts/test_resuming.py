@@ -1,4 +1,4 @@
-"""History, interrupts and joining over HTTP: what a client meets."""
+"""History, interrupts and joins over HTTP."""
 
 from __future__ import annotations
 

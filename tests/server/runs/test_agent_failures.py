@@ -1,4 +1,4 @@
-"""What agents do, seen over HTTP: failures, limits, sessions, state, context."""
+"""Agents over HTTP: failures, limits, sessions, state, context."""
 
 from __future__ import annotations
 

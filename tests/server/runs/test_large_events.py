@@ -1,4 +1,4 @@
-"""Events and inputs of many megabytes: they arrive whole, in every form, and are not worked on by the event loop."""
+"""Events and inputs of many megabytes arrive whole, in every format, and are not processed on the event loop."""
 
 from __future__ import annotations
 

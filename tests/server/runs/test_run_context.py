@@ -1,4 +1,4 @@
-"""How a run begins: without reading when nothing waits for an answer, and by the whole rules when something does."""
+"""Start a run: without reading the log if no interrupt is open, and by the full rules if one is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live run does with single events, below HTTP."""
+"""A run task and its events, without HTTP."""
 
 from __future__ import annotations
 

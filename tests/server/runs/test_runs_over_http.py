@@ -1,4 +1,4 @@
-"""Runs over HTTP: they belong to the server, and a connection only watches."""
+"""Runs over HTTP: they belong to the server, and a connection only reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was begun is driven to its end, even if the request that began it is cancelled."""
+"""A started run is driven to its end, even if the request that started it is cancelled."""
 
 from __future__ import annotations
 

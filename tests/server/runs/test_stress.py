@@ -1,4 +1,4 @@
-"""Many clients at once that start, watch, hang up, cancel and come back: every log stays in order."""
+"""Many clients that start, watch, hang up, cancel and return at once: every log stays valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who watches a run, when it is owned by one app and asked for at another one on the same file."""
+"""Viewers of a run that are connected to another process on the same file."""
 
 from __future__ import annotations
 

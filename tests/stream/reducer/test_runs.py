@@ -1,4 +1,4 @@
-"""What the conversation says about runs, and what a view of it is."""
+"""The runs of a conversation, and its views."""
 
 import pytest
 from builders import run_finished, run_started, tool_call, tool_result
