@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from agents import Thread, run_agent
+from agent_threads import Thread, run_agent
 
 from aguila.chat import (
     ApprovalRequestContent,

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread, run_agent
+from agent_threads import Outcome, Thread, run_agent
 from waiting import DEADLINE, let_tasks_run, wait_until_async
 
 from aguila import protocol

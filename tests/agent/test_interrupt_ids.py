@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agents import run_agent
+from agent_threads import run_agent
 
 from aguila import protocol
 from aguila.agent import Interrupt

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from agents import Thread, run_agent
+from agent_threads import Thread, run_agent
 from waiting import let_tasks_run
 
 from aguila import protocol

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from agents import Thread, run_agent
+from agent_threads import Thread, run_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import let_tasks_run

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from agents import ListSink, Thread, run_agent
+from agent_threads import ListSink, Thread, run_agent
 from waiting import let_tasks_run, wait_until_async
 
 from aguila.protocol import (

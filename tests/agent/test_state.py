@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from agents import ListSink, Outcome, Thread, run_agent
+from agent_threads import ListSink, Outcome, Thread, run_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import wait_until_async

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from agents import Thread
+from agent_threads import Thread
 
 from aguila import ToolError, tool
 from aguila.protocol import ToolCallResultEvent, ToolCallStartEvent

@@ -11,7 +11,7 @@ import pytest
 from chat_streams import chat_update, of_type, run_input, stream, updates_of, verify_as_producer, without_boundaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import streams
+from random_streams import streams
 
 from aguila.chat import (
     ApprovalRequestContent,

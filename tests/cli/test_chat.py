@@ -15,7 +15,7 @@ from builders import RUN_FINISHED, run_finished_json, run_started_json, text_mes
 from commands import Command, aguila_serve
 from every_event import aguila, every_event
 from rich.console import Console
-from scripted import Answer, ScriptedServer, frames
+from scripted_server import Answer, ScriptedServer, frames
 from terminal import Terminal
 from waiting import wait_until
 

@@ -20,7 +20,7 @@ from builders import (
     text_message_json,
     tool_call_json,
 )
-from scripted import Answer, ScriptedServer, frames
+from scripted_server import Answer, ScriptedServer, frames
 
 from aguila.cli import demo
 from aguila.cli.check import check_file, check_url

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
 from every_event import aguila, every_event
-from scripted import Answer, ScriptedServer, frame, frames
+from scripted_server import Answer, ScriptedServer, frame, frames
 
 from aguila.cli.convert import written
 from aguila.client.transports.recorded import read_recording

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from scripted import Answer, ScriptedServer, frame, frames, run_of
+from scripted_server import Answer, ScriptedServer, frame, frames, run_of
 
 from aguila.client import AsyncClient, AsyncThread, Client, Thread, part
 from aguila.client.run import RunResult

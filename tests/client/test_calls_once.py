@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from builders import run_started_json, text_message_json, tool_call_json
-from scripted import Answer, ScriptedServer, frames, run_of
+from scripted_server import Answer, ScriptedServer, frames, run_of
 from twins import SyncTwin
 from waiting import DEADLINE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import text_message_json, tool_call_json, user_json
-from scripted import ScriptedServer, run_of
+from scripted_server import ScriptedServer, run_of
 
 from aguila import ChatClient
 from aguila.chat import ApprovalRequestContent, ChatMessage

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from builders import run_started_json, tool_call_json
-from scripted import Answer, ScriptedServer, frame, frames, run_of
+from scripted_server import Answer, ScriptedServer, frame, frames, run_of
 from twins import SyncTwin, error_while_closing
 
 from aguila.client import AsyncClient, Reconnect, tool

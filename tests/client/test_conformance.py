@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conformance import PRODUCER_DUTIES, STREAMS, Seen, failures, load_cases
-from scripted import Answer, ScriptedServer, frame
+from scripted_server import Answer, ScriptedServer, frame
 
 from aguila.codec import decode_event, encode
 from aguila.codec.protobuf import ProtobufEncoder

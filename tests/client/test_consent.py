@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from builders import text_message_json, tool_call_json
-from scripted import ScriptedServer, run_of
+from scripted_server import ScriptedServer, run_of
 
 from aguila.client import tool
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from builders import run_started_json
-from scripted import Answer, ScriptedServer, frame
+from scripted_server import Answer, ScriptedServer, frame
 
 from aguila.client import Timeouts
 from aguila.client.requests.urls import display_url

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from cutting import CuttingProxy
+from cutting_proxy import CuttingProxy
 from serving import Gate, serving
 
 from aguila import App

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from builders import text_message_json, tool_call_json
-from scripted import ScriptedServer, run_of
+from builders import run_started_json, text_message_json, tool_call_json
+from scripted_server import Answer, ScriptedServer, frames, run_of
 
 from aguila.chat.expiry import is_expired
 from aguila.client import GIVE_UP, approve, deny, tool
@@ -130,9 +130,7 @@ def test_an_entry_can_be_given_whole():
 
 def test_a_failed_run_leaves_the_interrupts_open(twin):
     def fails(asked):
-        from scripted import Answer, frames, started
-
-        return Answer([frames([started(asked.json["runId"], "t"), {"type": "RUN_ERROR", "message": "x"}])])
+        return Answer([frames([run_started_json(asked.json["runId"], "t"), {"type": "RUN_ERROR", "message": "x"}])])
 
     with ScriptedServer(asks(ONE), fails, run_of()) as server:
         thread = twin.client(server.url).thread()

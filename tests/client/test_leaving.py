@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from builders import run_started_json, text_message_json
-from scripted import Answer, ScriptedServer, frames, run_of
+from scripted_server import Answer, ScriptedServer, frames, run_of
 from waiting import DEADLINE
 
 from aguila.client import AsyncClient, Client

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from builders import run_started_json, text_message_json
-from scripted import Answer, ScriptedServer, frame, run_of
+from scripted_server import Answer, ScriptedServer, frame, run_of
 
 from aguila.client import Reconnect
 from aguila.client.requests.http_requests import retry_after_seconds

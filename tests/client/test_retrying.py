@@ -2,7 +2,7 @@
 
 import pytest
 from chat_app import chat
-from failing import Failing
+from failing_agent import Failing
 from serving import serving
 
 from aguila import App

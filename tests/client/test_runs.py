@@ -8,7 +8,7 @@ from itertools import chain, repeat, takewhile
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json, tool_call_json
-from scripted import SSE, Answer, ScriptedServer, frame, frames, run_of
+from scripted_server import SSE, Answer, ScriptedServer, frame, frames, run_of
 from waiting import DEADLINE
 
 from aguila.client import Timeouts

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 from builders import run_started_json, text_message_json, tool_call_json
-from scripted import Answer, ScriptedServer, frames, run_of
+from scripted_server import Answer, ScriptedServer, frames, run_of
 from serving import serving
 
 from aguila import App

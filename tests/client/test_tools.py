@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 from builders import text_message_json, tool_call_json
-from scripted import ScriptedServer, run_of
+from scripted_server import Answer, ScriptedServer, run_of
 from typing_checks import pyright_findings, revealed
 from waiting import DEADLINE
 
@@ -288,8 +288,6 @@ def test_calls_of_a_cancelled_run_are_answered_as_not_executed(twin):
 
 
 def test_results_survive_a_continuation_that_is_refused_and_nothing_runs_twice(twin):
-    from scripted import Answer
-
     made = []
     with ScriptedServer(
         run_of(*tool_call_json("c1", "f", {})), Answer([b""], 500, None), run_of(*text_message_json("m", "ok"))

@@ -2,7 +2,7 @@
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from scripted import Answer, ScriptedServer, frames
+from scripted_server import Answer, ScriptedServer, frames
 
 from aguila.errors import RunFailed, StreamTruncated
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Outcome, Thread
+from agent_threads import Outcome, Thread
 from waiting import wait_until_async
 
 from aguila.agent import BlockingRun, Run

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from agents import Thread, run_agent
+from agent_threads import Thread, run_agent
 
 from aguila.chat import ChatUpdate, TextContent, UpdateWriter, event_content
 from aguila.codec import EventDecoder, Notice, decode_event, encode

@@ -1,6 +1,6 @@
 """Our consumer against the official client, on random streams: same verdict, same messages, state, runs and events.
 
-The streams are those of ``damage.random_case``. The client, ``@ag-ui/client`` 1.0.0, runs in one Node process. After a
+The streams are those of ``broken_streams``. The client, ``@ag-ui/client`` 1.0.0, runs in one Node process. After a
 rejection only the verdict is compared: the client then discards what it had not applied yet. Numbers are compared by
 value, since JSON has one kind of them; everything else is compared strictly, absent members included.
 
@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from broken_streams import KINDS, TEXT_DAMAGE, Case, Raw, random_case
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
 
@@ -73,7 +75,6 @@ from causes import (
     without_value_type,
     writes_onto_parts,
 )
-from damage import KINDS, TEXT_DAMAGE, Case, Raw, random_case
 from node import FOLDER, node_path
 
 from aguila.codec.json.decoder import decode

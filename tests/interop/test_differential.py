@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from broken_streams import KINDS, Case, random_case
 
 sys.path.append(str(Path(__file__).parent))
 
 from causes import EVENT_TYPES, Outcome
-from damage import KINDS, Case, random_case
 from differential import REPORT, ROWS, Peer, compare, differences, excused_by, explain, ours, same
 
 COUNT = 1_500

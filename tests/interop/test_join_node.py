@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from node import run_node
-from recorded import log_after, newcomer, put, random_runs
+from stored_threads import hydrate, log_after, random_runs, store_event
 
 from aguila.codec.sse import SSEEncoder
 from aguila.protocol import Event, RunStartedEvent, StateSnapshotEvent, ToolCallResultEvent
@@ -40,12 +40,12 @@ async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
             event = RunStartedEvent(
                 thread_id=event.thread_id, run_id=event.run_id, protocol_version="1.1", input=event.input
             )
-        lease = await put(store, event, lease)
+        lease = await store_event(store, event, lease)
         watched.append(event)
         if isinstance(event, RunStartedEvent):
             watched.append(StateSnapshotEvent(snapshot={}))  # the input's state, which the client had sent
         if at >= len(past):
-            joins.append(await newcomer(store, history="server"))  # who watches learns of no edits of others
+            joins.append(await hydrate(store, history="server"))  # who watches learns of no edits of others
     told: list[tuple[bool, str]] = []
     for joined in joins:
         rest = await log_after(store, joined.after) if joined.is_live else []

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from failing import Failing
+from failing_agent import Failing
 from node import run_node
 from serving import serving
 

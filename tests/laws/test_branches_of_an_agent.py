@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from agents import Shelf, Thread
+from agent_threads import Shelf, Thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import let_tasks_run

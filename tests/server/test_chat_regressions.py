@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from chat_app import URL, Tap, chat
-from scripted import ScriptedServer, run_of
+from scripted_server import ScriptedServer, run_of
 
 from aguila import App, ChatClient
 from aguila.chat import (

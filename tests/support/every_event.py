@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from streams import random_stream
+from random_streams import random_stream
 
 from aguila.protocol import Event, EventType
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import Outcome, Shelf, Thread
+from agent_threads import Outcome, Shelf, Thread
 from waiting import DEADLINE, let_tasks_run, wait_until_async
 
 from aguila.agent import Interrupt

@@ -6,7 +6,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from agents import Thread
+from agent_threads import Thread
 
 from aguila.agent.tool_calls import call_function
 from aguila.chat import FunctionTool, ToolError, tool

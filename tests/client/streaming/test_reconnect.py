@@ -7,7 +7,7 @@ import pytest
 from builders import run_finished_json, run_started_json, text_message_json, tool_call_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Answer, ScriptedServer, frame, frames, run_of
+from scripted_server import Answer, ScriptedServer, frame, frames, run_of
 from twins import TWINS
 
 from aguila.client import Reconnect, Timeouts, tool

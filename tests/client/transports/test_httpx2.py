@@ -5,7 +5,7 @@ import threading
 import httpx2
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from scripted import Answer, ScriptedServer, frame, frames
+from scripted_server import Answer, ScriptedServer, frame, frames
 
 from aguila import AsyncClient, Client
 from aguila.client.transports.base import Request, Timeouts

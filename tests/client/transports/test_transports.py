@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
 from httpx2._decoders import SUPPORTED_DECODERS
-from scripted import Answer, ScriptedServer, frames, run_of
+from scripted_server import Answer, ScriptedServer, frames, run_of
 from waiting import DEADLINE, let_tasks_run
 
 from aguila import App, AsyncClient, Client

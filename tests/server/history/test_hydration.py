@@ -9,7 +9,19 @@ import pytest
 from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import SCOPE, THREAD, append, asking, begin, log_after, newcomer, put, random_runs, request, write
+from stored_threads import (
+    SCOPE,
+    THREAD,
+    agent_input,
+    append_events,
+    begin_run,
+    hydrate,
+    log_after,
+    make_interrupt,
+    random_runs,
+    store_event,
+    write_run,
+)
 
 from aguila.codec import decode, decode_event
 from aguila.protocol import (
@@ -58,7 +70,7 @@ def types(events: list[Event]) -> list[str]:
 
 
 async def test_an_empty_thread_clears_nothing(open_store: Store) -> None:
-    joined = await newcomer(open_store)
+    joined = await hydrate(open_store)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
     assert not joined.is_live
     assert joined.events == [
@@ -68,8 +80,8 @@ async def test_an_empty_thread_clears_nothing(open_store: Store) -> None:
 
 
 async def test_an_idle_thread_is_hydrated_by_snapshots_in_a_run_of_its_own_life_19(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "hi"), state={"n": 1}), text_message("a1", "hello"))
-    joined = await newcomer(open_store)
+    await write_run(open_store, agent_input("r1", user("u1", "hi"), state={"n": 1}), text_message("a1", "hello"))
+    joined = await hydrate(open_store)
     assert verify(joined.events, producer=True).end == "finished"
     assert types(joined.events) == ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     view = reduce(joined.events)
@@ -80,31 +92,33 @@ async def test_an_idle_thread_is_hydrated_by_snapshots_in_a_run_of_its_own_life_
 
 async def test_2510_the_state_is_sent_first_and_only_if_there_ever_was_one(open_store: Store) -> None:
     told = ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-    await write(open_store, request("r1", user("u1"), state={}), text_message("a1", "hello"))
+    await write_run(open_store, agent_input("r1", user("u1"), state={}), text_message("a1", "hello"))
     for run_id in ("visit", "r1"):
-        assert types((await newcomer(open_store, run_id)).events) == told
+        assert types((await hydrate(open_store, run_id)).events) == told
     told.insert(1, "STATE_SNAPSHOT")
-    lease = await begin(open_store, request("r2", user("u2")))
-    assert types((await newcomer(open_store)).events) == told[:3]  # the baseline of the deltas that may come
-    await append(open_store, lease, [StateSnapshotEvent(snapshot={"n": 1})])
-    await append(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r2")])
-    await write(open_store, request("r3", user("u3")))  # from a client that has none: it is {} again, and that is news
+    lease = await begin_run(open_store, agent_input("r2", user("u2")))
+    assert types((await hydrate(open_store)).events) == told[:3]  # the baseline of the deltas that may come
+    await append_events(open_store, lease, [StateSnapshotEvent(snapshot={"n": 1})])
+    await append_events(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r2")])
+    await write_run(
+        open_store, agent_input("r3", user("u3"))
+    )  # from a client that has none: it is {} again, and that is news
     for run_id in ("visit", "r2", "r3"):
-        assert types((await newcomer(open_store, run_id)).events) == told
-    assert types((await newcomer(open_store, branch="r1")).events) == [told[0], *told[2:]]
+        assert types((await hydrate(open_store, run_id)).events) == told
+    assert types((await hydrate(open_store, branch="r1")).events) == [told[0], *told[2:]]
 
 
 async def test_open_interrupts_are_shown_to_whoever_comes_int_7(open_store: Store) -> None:
-    interrupts = [asking("i1", message="Really?"), asking("i2")]
-    await write(open_store, request("r1", user("u1")), outcome=interrupts)
-    assert reduce((await newcomer(open_store)).events).interrupts == interrupts
+    interrupts = [make_interrupt("i1", message="Really?"), make_interrupt("i2")]
+    await write_run(open_store, agent_input("r1", user("u1")), outcome=interrupts)
+    assert reduce((await hydrate(open_store)).events).interrupts == interrupts
 
 
 async def test_interrupts_of_a_failed_resume_are_shown_unless_their_answers_were_used(open_store: Store) -> None:
-    await write(open_store, request("r1"), outcome=[asking("i1"), asking("i2")])
-    resume = request("r2")
-    await write(open_store, resume, outcome="error", claims=["i1", "i2"], settled=["i1"])
-    joined = await newcomer(open_store)
+    await write_run(open_store, agent_input("r1"), outcome=[make_interrupt("i1"), make_interrupt("i2")])
+    resume = agent_input("r2")
+    await write_run(open_store, resume, outcome="error", claims=["i1", "i2"], settled=["i1"])
+    joined = await hydrate(open_store)
     assert [interrupt.id for interrupt in reduce(joined.events).interrupts] == ["i2"]
     ending = joined.events[-1]
     assert ending.metadata is not None
@@ -112,8 +126,8 @@ async def test_interrupts_of_a_failed_resume_are_shown_unless_their_answers_were
 
 
 async def test_a_thread_whose_last_run_failed_is_hydrated_as_failed_life_14(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), outcome="error")
-    *told, ending = (await newcomer(open_store)).events
+    await write_run(open_store, agent_input("r1", user("u1")), outcome="error")
+    *told, ending = (await hydrate(open_store)).events
     assert "MESSAGES_SNAPSHOT" in types(told)
     assert isinstance(ending, RunErrorEvent)
     assert (ending.message, ending.code) == ("It broke.", "broken")
@@ -122,12 +136,12 @@ async def test_a_thread_whose_last_run_failed_is_hydrated_as_failed_life_14(open
 
 
 async def test_a_cancelled_run_is_hydrated_as_cancelled_life_11(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), outcome="cancelled")
-    assert reduce((await newcomer(open_store)).events).runs[-1].outcome == "cancelled"
+    await write_run(open_store, agent_input("r1", user("u1")), outcome="cancelled")
+    assert reduce((await hydrate(open_store)).events).runs[-1].outcome == "cancelled"
 
 
 async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1", user("u1")))
+    lease = await begin_run(open_store, agent_input("r1", user("u1")))
     calls: list[Event] = []
     for call_id, parent in (("c1", None), ("c2", "a1"), ("c3", "a1")):
         start = ToolCallStartEvent(tool_call_id=call_id, tool_call_name="pick", parent_message_id=parent)
@@ -135,9 +149,9 @@ async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(op
         calls += [start, args, ToolCallEndEvent(tool_call_id=call_id)]
     calls.append(ToolCallResultEvent(message_id="t2", tool_call_id="c2", content="done"))
     outcome = RunFinishedSuccessOutcome(pending_tool_call_ids=["c1", "c3"])
-    await append(open_store, lease, [*calls, RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
+    await append_events(open_store, lease, [*calls, RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
     for run_id in ("visit", "r1"):
-        joined = await newcomer(open_store, run_id)
+        joined = await hydrate(open_store, run_id)
         verify(joined.events, producer=True)
         ending = joined.events[-1]
         assert isinstance(ending, RunFinishedEvent)
@@ -147,58 +161,60 @@ async def test_calls_left_to_the_front_end_are_pending_for_whoever_comes_ft_3(op
 
 
 async def test_a_finished_run_that_is_asked_for_again_ends_as_it_did(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1", user("u1")))
+    lease = await begin_run(open_store, agent_input("r1", user("u1")))
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1", result={"answer": 42})
-    await append(open_store, lease, [*text_message("a1", "x"), ending])
-    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
-    joined = await newcomer(open_store, "r1")
+    await append_events(open_store, lease, [*text_message("a1", "x"), ending])
+    await write_run(open_store, agent_input("r2", user("u2")), text_message("a2", "y"))
+    joined = await hydrate(open_store, "r1")
     assert joined.events[-1] == ending
     assert [message.id for message in reduce(joined.events).messages] == ["u1", "a1"]
     assert verify(joined.events, producer=True).end == "finished"
 
 
 async def test_a_finished_run_that_is_asked_for_again_does_not_ask_again_what_was_answered(open_store: Store) -> None:
-    questions = [asking("i1"), asking("i2")]
-    await write(open_store, request("r1", user("u1")), outcome=questions)
-    assert reduce((await newcomer(open_store, "r1")).events).interrupts == questions
-    await write(open_store, request("r2"), outcome="error", claims=["i1", "i2"], settled=["i1"])
-    assert reduce((await newcomer(open_store, "r1")).events).interrupts == questions[1:]
-    await write(open_store, request("r3"), claims=["i2"], settled=["i2"])
-    ending = (await newcomer(open_store, "r1")).events[-1]
+    questions = [make_interrupt("i1"), make_interrupt("i2")]
+    await write_run(open_store, agent_input("r1", user("u1")), outcome=questions)
+    assert reduce((await hydrate(open_store, "r1")).events).interrupts == questions
+    await write_run(open_store, agent_input("r2"), outcome="error", claims=["i1", "i2"], settled=["i1"])
+    assert reduce((await hydrate(open_store, "r1")).events).interrupts == questions[1:]
+    await write_run(open_store, agent_input("r3"), claims=["i2"], settled=["i2"])
+    ending = (await hydrate(open_store, "r1")).events[-1]
     assert isinstance(ending, RunFinishedEvent)
     assert ending.outcome == RunFinishedSuccessOutcome()
 
 
 async def test_a_failed_run_that_is_asked_for_again_fails_again_life_14(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), [TextMessageStartEvent(message_id="a1")], outcome="error")
-    joined = await newcomer(open_store, "r1")
+    await write_run(
+        open_store, agent_input("r1", user("u1")), [TextMessageStartEvent(message_id="a1")], outcome="error"
+    )
+    joined = await hydrate(open_store, "r1")
     assert joined.events[-1] == RunErrorEvent(message="It broke.", code="broken")
     verify(joined.events, producer=True)
 
 
 async def test_a_finished_run_is_sent_again_also_while_another_one_is_running(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), text_message("a1", "x"))
-    await begin(open_store, request("r2", user("u2")))
-    joined = await newcomer(open_store, "r1")
+    await write_run(open_store, agent_input("r1", user("u1")), text_message("a1", "x"))
+    await begin_run(open_store, agent_input("r2", user("u2")))
+    joined = await hydrate(open_store, "r1")
     assert not joined.is_live
     assert [message.id for message in reduce(joined.events).messages] == ["u1", "a1"]
 
 
 async def test_a_branch_can_be_joined(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")), text_message("a1", "x"))
-    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
-    await write(open_store, request("r3", user("u3"), parent_run_id="r1"), text_message("a3", "z"))
+    await write_run(open_store, agent_input("r1", user("u1")), text_message("a1", "x"))
+    await write_run(open_store, agent_input("r2", user("u2")), text_message("a2", "y"))
+    await write_run(open_store, agent_input("r3", user("u3"), parent_run_id="r1"), text_message("a3", "z"))
     for branch, ids in (
         ("r2", ["u1", "a1", "u2", "a2"]),
         (None, ["u1", "a1", "u3", "a3"]),
         ("nope", ["u1", "a1", "u3", "a3"]),
     ):
-        joined = await newcomer(open_store, branch=branch)
+        joined = await hydrate(open_store, branch=branch)
         assert [message.id for message in reduce(joined.events).messages] == ids
 
 
 async def test_another_scope_receives_nothing(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")))
+    await write_run(open_store, agent_input("r1", user("u1")))
     joined = await hydrate_thread(open_store, Projections(open_store), "other", THREAD, "r1", live=None)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
 
@@ -207,7 +223,7 @@ async def test_another_scope_receives_nothing(open_store: Store) -> None:
 
 
 async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1", user("u1"), state={"n": 1}))
+    lease = await begin_run(open_store, agent_input("r1", user("u1"), state={"n": 1}))
     so_far: list[Event] = [
         SubagentStartedEvent(subagent_run_id="s1", name="helper"),
         SubagentFinishedEvent(subagent_run_id="s1"),
@@ -223,8 +239,8 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
         ToolCallStartEvent(tool_call_id="c2", tool_call_name="search", subagent_run_id="s2"),
         ToolCallEndEvent(tool_call_id="c2", subagent_run_id="s2"),
     ]
-    await append(open_store, lease, so_far)
-    joined = await newcomer(open_store)
+    await append_events(open_store, lease, so_far)
+    joined = await hydrate(open_store)
     assert joined.is_live
     assert joined.after == 14
     assert types(joined.events) == [
@@ -259,7 +275,7 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
             thread_id=THREAD, run_id="r1", outcome=RunFinishedSuccessOutcome(pending_tool_call_ids=["c1"])
         ),
     ]
-    await append(open_store, lease, rest)
+    await append_events(open_store, lease, rest)
     stream = [*joined.events, *await log_after(open_store, joined.after)]
     assert verify(stream, producer=True).end == "finished"
     check_same(reduce(stream), (await Projections(open_store).load(SCOPE, THREAD)).conversation)
@@ -267,20 +283,20 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
 
 
 async def test_the_running_run_is_sent_with_its_own_ids_and_without_its_input(open_store: Store) -> None:
-    given = request("r1", user("u1"))
+    given = agent_input("r1", user("u1"))
     started = RunStartedEvent(thread_id=THREAD, run_id="r1", protocol_version="1.1", input=given, metadata={"k": 1})
-    await begin(open_store, given, started=started)
+    await begin_run(open_store, given, started=started)
     for run_id in ("visit", "r1"):
-        assert (await newcomer(open_store, run_id)).events[0] == replace(started, input=None)
+        assert (await hydrate(open_store, run_id)).events[0] == replace(started, input=None)
 
 
 async def test_a_run_that_ends_during_a_join_leaves_its_end_to_the_log(open_store: Store) -> None:
-    await begin(open_store, request("r0", thread_id="other"))
-    lease = await begin(open_store, request("r1", user("u1")))
+    await begin_run(open_store, agent_input("r0", thread_id="other"))
+    lease = await begin_run(open_store, agent_input("r1", user("u1")))
     seen = await open_store.run(SCOPE, THREAD, "r1")
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1")
-    await append(open_store, lease, [*text_message("a1", "x"), ending])
-    await write(open_store, request("r2", user("u2")), text_message("a2", "y"))
+    await append_events(open_store, lease, [*text_message("a1", "x"), ending])
+    await write_run(open_store, agent_input("r2", user("u2")), text_message("a2", "y"))
     joined = await hydrate_thread(open_store, Projections(open_store), SCOPE, THREAD, "visit", live=seen)
     assert joined.is_live
     assert (await log_after(open_store, joined.after))[0] == ending
@@ -290,14 +306,14 @@ async def test_a_run_that_ends_during_a_join_leaves_its_end_to_the_log(open_stor
 
 
 async def test_a_message_dropped_while_it_is_open_is_open_and_absent_for_newcomers_too(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1", user("u1")))
+    lease = await begin_run(open_store, agent_input("r1", user("u1")))
     dropped: list[Event] = [
         TextMessageStartEvent(message_id="a1"),
         ToolCallStartEvent(tool_call_id="c1", tool_call_name="f", parent_message_id="a1"),
         MessagesSnapshotEvent(messages=[user("u1")]),
     ]
-    await append(open_store, lease, dropped)
-    joined = await newcomer(open_store)
+    await append_events(open_store, lease, dropped)
+    joined = await hydrate(open_store)
     rest: list[Event] = [
         TextMessageContentEvent(message_id="a1", delta="lost"),
         TextMessageEndEvent(message_id="a1"),
@@ -312,10 +328,10 @@ async def test_a_message_dropped_while_it_is_open_is_open_and_absent_for_newcome
 
 
 async def test_activities_are_in_the_snapshot_and_can_be_patched_on_act_8(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1"))
+    lease = await begin_run(open_store, agent_input("r1"))
     shown = ActivitySnapshotEvent(message_id="act", activity_type="plan", content={"steps": []})
-    await append(open_store, lease, [shown, CustomEvent(name="vendor.x", value=1)])
-    joined = await newcomer(open_store)
+    await append_events(open_store, lease, [shown, CustomEvent(name="vendor.x", value=1)])
+    joined = await hydrate(open_store)
     delta = decode(
         b'{"type":"ACTIVITY_DELTA","messageId":"act","activityType":"plan",'
         b'"patch":[{"op":"add","path":"/steps/-","value":1}]}'
@@ -353,11 +369,11 @@ async def check_every_cut(seed: int, size: int, **options: Any) -> None:
         await store.open()
         lease: Any = None
         for event in past:
-            lease = await put(store, event, lease)
+            lease = await store_event(store, event, lease)
         joins: list[Hydration] = []
         for event in run:
-            lease = await put(store, event, lease)
-            joins.append(await newcomer(store))
+            lease = await store_event(store, event, lease)
+            joins.append(await hydrate(store))
         logged = (await Projections(store, warn=ignore).load(SCOPE, THREAD)).conversation
         for joined in joins:
             assert len(joined.events) > 1
@@ -399,11 +415,11 @@ async def test_so_it_is_without_snapshots_of_the_agents_own(seed: int, size: int
 async def test_an_interrupt_outcome_is_the_last_word_also_for_who_joined_in_the_middle() -> None:
     store = MemoryStore()
     await store.open()
-    lease = await begin(store, request("r1"))
-    joined = await newcomer(store)
-    outcome = RunFinishedInterruptOutcome(interrupts=[asking("i1")])
-    await append(store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
+    lease = await begin_run(store, agent_input("r1"))
+    joined = await hydrate(store)
+    outcome = RunFinishedInterruptOutcome(interrupts=[make_interrupt("i1")])
+    await append_events(store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1", outcome=outcome)])
     stream = [*joined.events, *await log_after(store, joined.after)]
-    assert reduce(stream).interrupts == [asking("i1")]
+    assert reduce(stream).interrupts == [make_interrupt("i1")]
     assert StateSnapshotEvent(snapshot={}) in stream
     assert AssistantMessage not in {type(message) for message in reduce(stream).messages}

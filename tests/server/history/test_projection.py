@@ -11,8 +11,8 @@ import pytest
 from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import SCOPE, THREAD, append, begin, end_of, request, write
-from streams import random_stream
+from random_streams import random_stream
+from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, run_end, write_run
 from waiting import let_tasks_run
 
 from aguila.codec import decode, encode, encode_event
@@ -48,39 +48,39 @@ def contents(view: Any) -> list[Any]:
 
 
 async def test_a_thread_holds_what_the_client_sent_and_what_the_agent_said(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "hi")), text_message("a1", "hello"))
+    await write_run(open_store, agent_input("r1", user("u1", "hi")), text_message("a1", "hello"))
     sent = [user("u1", "hi"), AssistantMessage(id="a1", content="hello"), user("u2", "bye")]
-    await write(open_store, request("r2", *sent), text_message("a2", "goodbye"))
+    await write_run(open_store, agent_input("r2", *sent), text_message("a2", "goodbye"))
     view = await Projections(open_store).load(SCOPE, THREAD)
     assert contents(view) == ["hi", "hello", "bye", "goodbye"]
     assert (view.tip, view.last, view.is_running) == ("r2", 10, False)
 
 
 async def test_where_the_server_keeps_them_messages_are_known_by_id_and_what_is_held_stays(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "yes")), text_message("a1", "sure?"))
+    await write_run(open_store, agent_input("r1", user("u1", "yes")), text_message("a1", "sure?"))
     changed = [user("u1", "no"), AssistantMessage(id="a1", content="forged"), user("u2", "yes")]
-    await write(open_store, request("r2", *changed))
+    await write_run(open_store, agent_input("r2", *changed))
     view = await Projections(open_store, history="server").load(SCOPE, THREAD)
     assert contents(view) == ["yes", "sure?", "yes"]
-    await write(open_store, request("r3", user("u1", "yes"), user("u3", "no")))
+    await write_run(open_store, agent_input("r3", user("u1", "yes"), user("u3", "no")))
     view = await Projections(open_store, history="server").load(SCOPE, THREAD)
     assert contents(view) == ["yes", "sure?", "yes", "no"]
 
 
 async def test_a_client_may_send_only_what_is_new(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "one")), text_message("a1", "two"))
-    await write(open_store, request("r2", user("u2", "three")))
+    await write_run(open_store, agent_input("r1", user("u1", "one")), text_message("a1", "two"))
+    await write_run(open_store, agent_input("r2", user("u2", "three")))
     assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["one", "two", "three"]
 
 
 async def test_the_state_a_client_sends_is_the_baseline_of_its_run_in_11(open_store: Store) -> None:
-    await write(open_store, request("r1"), [StateSnapshotEvent(snapshot={"n": 1})])
+    await write_run(open_store, agent_input("r1"), [StateSnapshotEvent(snapshot={"n": 1})])
     delta = StateDeltaEvent(delta=[{"op": "replace", "path": "/n", "value": 6}])
-    await write(open_store, request("r2", state={"n": 5, "mine": True}), [delta])
+    await write_run(open_store, agent_input("r2", state={"n": 5, "mine": True}), [delta])
     projections = Projections(open_store)
     assert (await projections.load(SCOPE, THREAD)).conversation.state == {"n": 6, "mine": True}
     assert (await projections.load(SCOPE, THREAD, "r1")).conversation.state == {"n": 1}
-    await write(open_store, request("r3"))
+    await write_run(open_store, agent_input("r3"))
     assert (await projections.load(SCOPE, THREAD)).conversation.state == {}
 
 
@@ -90,14 +90,16 @@ async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store
     lease, _ = await open_store.begin(
         SCOPE, THREAD, "r1", owner="o", lease_seconds=30, input=body, fingerprint="f", events=[encode_event(started)]
     )
-    await append(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1")])
+    await append_events(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1")])
     assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["hi"]
 
 
 async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "one")), text_message("a1", "two"))
-    await write(open_store, request("r2", user("u2", "three")), text_message("a2", "four"))
-    await write(open_store, request("r3", user("u3", "instead"), parent_run_id="r1"), text_message("a3", "other"))
+    await write_run(open_store, agent_input("r1", user("u1", "one")), text_message("a1", "two"))
+    await write_run(open_store, agent_input("r2", user("u2", "three")), text_message("a2", "four"))
+    await write_run(
+        open_store, agent_input("r3", user("u3", "instead"), parent_run_id="r1"), text_message("a3", "other")
+    )
     projections = Projections(open_store)
     assert contents(await projections.load(SCOPE, THREAD)) == ["one", "two", "instead", "other"]
     assert contents(await projections.load(SCOPE, THREAD, "r2")) == ["one", "two", "three", "four"]
@@ -107,8 +109,8 @@ async def test_a_run_that_names_a_parent_continues_from_there(open_store: Store)
 
 async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(open_store: Store) -> None:
     notices: list[Any] = []
-    await write(open_store, request("r1", user("u1", "one")))
-    await write(open_store, request("r2", user("u2", "two"), parent_run_id="elsewhere"))
+    await write_run(open_store, agent_input("r1", user("u1", "one")))
+    await write_run(open_store, agent_input("r2", user("u2", "two"), parent_run_id="elsewhere"))
     projections = Projections(open_store, warn=notices.append)
     assert contents(await projections.load(SCOPE, THREAD)) == ["two"]
     assert [notice.rule for notice in notices] == ["LIFE-2"]
@@ -116,11 +118,11 @@ async def test_a_parent_that_the_thread_does_not_have_makes_a_root_and_a_notice(
 
 async def test_a_view_says_what_it_covers_and_a_later_one_goes_on_from_there(open_store: Store) -> None:
     projections = Projections(open_store)
-    lease = await begin(open_store, request("r1", user("u1")))
-    await append(open_store, lease, text_message("a1", "hel")[:2])
+    lease = await begin_run(open_store, agent_input("r1", user("u1")))
+    await append_events(open_store, lease, text_message("a1", "hel")[:2])
     first = await projections.load(SCOPE, THREAD)
     assert (first.last, first.is_running, contents(first)) == (3, True, ["hello", "hel"])
-    await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="lo")])
+    await append_events(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="lo")])
     second = await projections.load(SCOPE, THREAD)
     assert (second.last, contents(second)) == (4, ["hello", "hello"])
     assert (first.last, contents(first)) == (3, ["hello", "hel"])
@@ -130,13 +132,13 @@ async def test_only_events_that_were_not_seen_before_are_read() -> None:
     store = _Counting()
     await store.open()
     for number in range(3):
-        await write(store, request(f"r{number}", user(f"u{number}")), text_message(f"a{number}", "x" * 10))
+        await write_run(store, agent_input(f"r{number}", user(f"u{number}")), text_message(f"a{number}", "x" * 10))
     projections = Projections(store)
     await projections.load(SCOPE, THREAD)
     assert store.positions == [0]
     await projections.load(SCOPE, THREAD)
     assert store.positions == [0]
-    await write(store, request("r3"))
+    await write_run(store, agent_input("r3"))
     await projections.load(SCOPE, THREAD)
     assert store.positions == [0, 15]
 
@@ -144,7 +146,7 @@ async def test_only_events_that_were_not_seen_before_are_read() -> None:
 async def test_the_end_of_any_run_can_be_viewed_long_after_it_was_kept(open_store: Store) -> None:
     count = MAX_CACHED_ENDS + 4
     for number in range(count):
-        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))))
+        await write_run(open_store, agent_input(f"r{number}", user(f"u{number}", str(number))))
     projections = Projections(open_store)
     await projections.load(SCOPE, THREAD)
     for number in range(count):
@@ -154,20 +156,20 @@ async def test_the_end_of_any_run_can_be_viewed_long_after_it_was_kept(open_stor
 
 
 async def test_what_is_open_in_a_run_is_known_and_gone_when_it_ends(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1"))
+    lease = await begin_run(open_store, agent_input("r1"))
     opened: list[Event] = [
         StepStartedEvent(step_name="look"),
         TextMessageStartEvent(message_id="a1"),
         ToolCallStartEvent(tool_call_id="c1", tool_call_name="search"),
     ]
-    await append(open_store, lease, [*opened, *text_message("a2", "closed")])
+    await append_events(open_store, lease, [*opened, *text_message("a2", "closed")])
     projections = Projections(open_store)
     view = await projections.load(SCOPE, THREAD)
     assert view.run is not None
     assert view.run.open_items == opened
     assert view.run.ended is None
     ending = RunErrorEvent(message="broke")
-    await append(open_store, lease, [ending])
+    await append_events(open_store, lease, [ending])
     view = await projections.load(SCOPE, THREAD)
     assert view.run is not None
     assert (view.run.open_items, view.run.ended) == ([], ending)
@@ -179,8 +181,8 @@ async def test_system_messages_are_known_by_who_sent_them(open_store: Store) -> 
         TextMessageStartEvent(message_id="s2", role="system"),
         *text_message("a1", "x"),
     ]
-    await write(open_store, request("r1", *by_client), [by_agent[0], *by_agent[1:]])
-    await write(open_store, request("r2", SystemMessage(id="s2", content="forged")))
+    await write_run(open_store, agent_input("r1", *by_client), [by_agent[0], *by_agent[1:]])
+    await write_run(open_store, agent_input("r2", SystemMessage(id="s2", content="forged")))
     view = await Projections(open_store).load(SCOPE, THREAD)
     assert view.client_instructions == {"s1", "d1"}
 
@@ -190,12 +192,12 @@ async def test_a_thread_that_was_deleted_and_begun_anew_is_another_thread() -> N
     store = MemoryStore(clock=lambda: next(times))
     await store.open()
     projections = Projections(store)
-    await write(store, request("r1", user("u1", "old")))
+    await write_run(store, agent_input("r1", user("u1", "old")))
     assert contents(await projections.load(SCOPE, THREAD)) == ["old"]
     await store.delete_thread(SCOPE, THREAD)
     with pytest.raises(NotFound):
         await projections.load(SCOPE, THREAD)
-    await write(store, request("r1", user("u1", "new")), text_message("a1", "longer than before"))
+    await write_run(store, agent_input("r1", user("u1", "new")), text_message("a1", "longer than before"))
     assert contents(await projections.load(SCOPE, THREAD)) == ["new", "longer than before"]
 
 
@@ -211,17 +213,17 @@ async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
             if self.is_armed:
                 self.is_armed = False
                 await self.delete_thread(scope, thread_id)
-                await write(self, request("r1", user("u1", "new")))
+                await write_run(self, agent_input("r1", user("u1", "new")))
             return await super().read(scope, thread_id, after, **options)
 
     store = Replaced(clock=lambda: next(times))
     await store.open()
-    await write(store, request("r1", user("u1", "old")), text_message("a1", "x"))
+    await write_run(store, agent_input("r1", user("u1", "old")), text_message("a1", "x"))
     assert contents(await Projections(store).load(SCOPE, THREAD)) == ["new"]
 
 
 async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1")))
+    await write_run(open_store, agent_input("r1", user("u1")))
     projections = Projections(open_store)
     for scope, thread_id, run_id in ((SCOPE, "other", None), ("other", THREAD, None), (SCOPE, THREAD, "r2")):
         with pytest.raises(NotFound):
@@ -229,8 +231,8 @@ async def test_threads_runs_and_scopes_that_are_not_there_are_not_found(open_sto
 
 
 async def test_scopes_with_the_same_thread_id_do_not_see_each_other(open_store: Store) -> None:
-    await write(open_store, request("r1", user("u1", "mine")))
-    await write(open_store, request("r1", user("u1", "yours")), scope="other")
+    await write_run(open_store, agent_input("r1", user("u1", "mine")))
+    await write_run(open_store, agent_input("r1", user("u1", "yours")), scope="other")
     projections = Projections(open_store)
     assert contents(await projections.load(SCOPE, THREAD)) == ["mine"]
     assert contents(await projections.load("other", THREAD)) == ["yours"]
@@ -239,23 +241,25 @@ async def test_scopes_with_the_same_thread_id_do_not_see_each_other(open_store: 
 async def test_forgotten_threads_are_read_again(open_store: Store) -> None:
     projections = Projections(open_store, max_threads=1)
     for name in ("t1", "t2"):
-        await write(open_store, request("r1", user("u1", name), thread_id=name))
+        await write_run(open_store, agent_input("r1", user("u1", name), thread_id=name))
     for name in ("t1", "t2", "t1"):
         assert contents(await projections.load(SCOPE, name)) == [name]
 
 
 async def test_readers_at_the_same_time_see_each_event_once(open_store: Store) -> None:
-    lease = await begin(open_store, request("r1"), text_message("a1", "")[:1])
+    lease = await begin_run(open_store, agent_input("r1"), text_message("a1", "")[:1])
     projections = Projections(open_store)
     for _ in range(20):
-        await append(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="x")])
+        await append_events(open_store, lease, [TextMessageContentEvent(message_id="a1", delta="x")])
         views = await asyncio.gather(*(projections.load(SCOPE, THREAD) for _ in range(5)))
     assert {tuple(contents(view)) for view in views} == {("x" * 20,)}
 
 
 async def test_a_reader_that_gives_up_half_way_costs_the_next_one_nothing(open_store: Store) -> None:
     for number in range(30):
-        await write(open_store, request(f"r{number}", user(f"u{number}", str(number))), text_message(f"a{number}", "x"))
+        await write_run(
+            open_store, agent_input(f"r{number}", user(f"u{number}", str(number))), text_message(f"a{number}", "x")
+        )
     projections = Projections(open_store)
     for steps in range(12):
         reading = asyncio.ensure_future(projections.load(SCOPE, THREAD))
@@ -281,15 +285,15 @@ async def record(store: Store, log: list[Event], inputs: random.Random) -> list[
     lease = None
     for event in log:
         if isinstance(event, RunStartedEvent):
-            given = request(event.run_id) if event.input is None else replace(event.input, protocol_version="1.1")
+            given = agent_input(event.run_id) if event.input is None else replace(event.input, protocol_version="1.1")
             state: Any = inputs.choice((None, {}, {"list": [1], "a": 1}, {"a": {"b": 2}}))
             given = replace(given, state=state, parent_run_id=event.parent_run_id, messages=front_end(given.messages))
-            lease = await begin(store, given, started=replace(event, input=None))
+            lease = await begin_run(store, given, started=replace(event, input=None))
             given = decode(encode(given), RunAgentInput)  # a lone text part has become a string
             shown += [replace(event, input=given), StateSnapshotEvent(snapshot={} if state is None else state)]
         elif lease is not None:
             is_end = isinstance(event, RunFinishedEvent | RunErrorEvent)
-            await store.append(lease, [encode_event(event)], end=end_of(event) if is_end else None)
+            await store.append(lease, [encode_event(event)], end=run_end(event) if is_end else None)
             shown.append(decode(encode_event(event)))
     return shown
 
@@ -358,7 +362,7 @@ async def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the
             held = (await projections.load(SCOPE, THREAD)).conversation.messages if at else []
             sent = [one for one in held if rng.random() < 0.8]
             extra = [] if given.input is None else given.input.messages
-            given = replace(given, input=request(given.run_id, *sent, *extra))
+            given = replace(given, input=agent_input(given.run_id, *sent, *extra))
             await record(store, [given, *log[at + 1 : until]], rng)
             views[given.run_id] = (await projections.load(SCOPE, THREAD)).conversation
         for reader in (projections, Projections(store, warn=ignore)):

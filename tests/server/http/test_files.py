@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from recorded import SCOPE, request, write
+from stored_threads import SCOPE, agent_input, write_run
 
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
@@ -112,7 +112,7 @@ async def test_the_same_file_twice_is_one_file(open_store: Store) -> None:
 
 @pytest.mark.parametrize("place", ["query", "form"])
 async def test_a_file_given_to_a_thread_goes_with_it(open_store: Store, place: str) -> None:
-    await write(open_store, request("r1", thread_id="t 1"))
+    await write_run(open_store, agent_input("r1", thread_id="t 1"))
     if place == "query":
         blob = await upload(open_store, PNG, {"content-type": "image/png"}, query="threadId=t%201")
     else:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from builders import text_message, user, user_json
-from failing import Failing
-from recorded import SCOPE, THREAD, answer, asking, begin, request, write
+from failing_agent import Failing
 from serving import Gate, check_valid, run_input, serving, text_of, types
+from stored_threads import SCOPE, THREAD, agent_input, begin_run, make_interrupt, resume_entry, write_run
 
 from aguila import App
 from aguila.agent import InterruptCancelled
@@ -254,13 +254,13 @@ def test_of_racing_retries_one_runs_and_the_others_are_refused(store: Any, count
 
 async def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_does_not_call_the_agent() -> None:
     async def test(store: Store) -> None:
-        await write(store, request("r1", user("u1")), outcome=[asking("int_1")])
+        await write_run(store, agent_input("r1", user("u1")), outcome=[make_interrupt("int_1")])
         for run_id in ("r2", "r3"):
-            sent = request(run_id, resume=[answer("int_1")])
+            sent = agent_input(run_id, resume=[resume_entry("int_1")])
             first = run_id == "r2"
             claims = ["int_1"] if first else []
-            await write(store, sent, claims=claims, settled=claims, outcome="error" if first else "success")
-        await begin(store, request("r4", resume=[answer("int_1")]))
+            await write_run(store, sent, claims=claims, settled=claims, outcome="error" if first else "success")
+        await begin_run(store, agent_input("r4", resume=[resume_entry("int_1")]))
         attempts = FailedAttempts(asked_by="r1", run_ids=["r2"])  # as it was when r4 was planned
         with pytest.raises(Rejected) as caught:
             await retract_attempts(attempts, Projections(store), SCOPE, THREAD, "r4")
@@ -293,9 +293,9 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
 async def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
     store = MemoryStore()
     await store.open()
-    await write(store, request("r1", user("u1")), text_message("a1", "hm"), outcome=[asking("int_1")])
-    await write(store, request("r2", resume=[answer("int_1")]), claims=["int_1"], outcome="error")
-    await begin(store, request("r3", resume=[answer("int_1")]), claims=["int_1"])
+    await write_run(store, agent_input("r1", user("u1")), text_message("a1", "hm"), outcome=[make_interrupt("int_1")])
+    await write_run(store, agent_input("r2", resume=[resume_entry("int_1")]), claims=["int_1"], outcome="error")
+    await begin_run(store, agent_input("r3", resume=[resume_entry("int_1")]), claims=["int_1"])
     back, snapshot = await retract_attempts(
         FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
     )

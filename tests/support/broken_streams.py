@@ -1,7 +1,7 @@
 """Random streams as a consumer meets them, valid and broken in many ways, from a seed.
 
 ``random_case(seed)`` gives the JSON texts of one stream, what its consumer started from, and the names of the damage
-done. The stream is one of ``streams.random_stream``; each kind of damage is one function of ``DAMAGE``, which changes a
+done. The stream is one of ``random_stream``; each kind of damage is one function of ``DAMAGE``, which changes a
 list of raw events and says whether it found something to change. Damage of one kind can cancel itself out, or do
 nothing that matters: the point is to send what real peers send, not to know the verdict.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from streams import random_stream
+from random_streams import random_stream
 
 Raw = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from builders import ignore
-from streams import random_stream
+from random_streams import random_stream
 
 from aguila.codec import decode, decode_event, encode, encode_event
 from aguila.protocol import (
@@ -32,16 +32,16 @@ SCOPE = "scope"
 THREAD = "thread"
 
 
-def request(run_id: str, *messages: Message, **fields: Any) -> RunAgentInput:
+def agent_input(run_id: str, *messages: Message, **fields: Any) -> RunAgentInput:
     fields = {"thread_id": THREAD, "protocol_version": "1.1", **fields}
     return RunAgentInput(run_id=run_id, messages=list(messages), **fields)
 
 
-def answer(interrupt_id: str, payload: Any = None, status: Any = "resolved") -> ResumeEntry:
+def resume_entry(interrupt_id: str, payload: Any = None, status: Any = "resolved") -> ResumeEntry:
     return ResumeEntry(interrupt_id=interrupt_id, status=status, payload=payload)
 
 
-def end_of(event: Event) -> RunEnd:
+def run_end(event: Event) -> RunEnd:
     """What closing a run with this event does."""
     if isinstance(event, RunErrorEvent):
         return RunEnd(outcome="error")
@@ -51,7 +51,7 @@ def end_of(event: Event) -> RunEnd:
     return RunEnd(outcome="success" if event.outcome is None else event.outcome.type)
 
 
-async def begin(
+async def begin_run(
     store: Store,
     input: RunAgentInput,
     events: Sequence[Event] = (),
@@ -83,14 +83,14 @@ async def begin(
     return lease
 
 
-async def append(store: Store, lease: Lease, events: Iterable[Event]) -> None:
+async def append_events(store: Store, lease: Lease, events: Iterable[Event]) -> None:
     """Append events one by one; a terminal one closes the run."""
     for event in events:
-        end = end_of(event) if isinstance(event, RunFinishedEvent | RunErrorEvent) else None
+        end = run_end(event) if isinstance(event, RunFinishedEvent | RunErrorEvent) else None
         await store.append(lease, [encode_event(event)], end=end)
 
 
-async def write(
+async def write_run(
     store: Store,
     input: RunAgentInput,
     events: Sequence[Event] = (),
@@ -101,10 +101,10 @@ async def write(
     scope: str = SCOPE,
 ) -> None:
     """A whole run. ``outcome`` is a word, or the interrupts that it ends with."""
-    lease = await begin(store, input, claims=claims, scope=scope)
+    lease = await begin_run(store, input, claims=claims, scope=scope)
     if settled:
         await store.settle(lease, settled)
-    await append(store, lease, events)
+    await append_events(store, lease, events)
     ids = {"thread_id": input.thread_id, "run_id": input.run_id}
     ending: Event
     if outcome == "error":
@@ -115,10 +115,10 @@ async def write(
         ending = RunFinishedEvent(**ids)
     else:
         ending = RunFinishedEvent(**ids, outcome=RunFinishedInterruptOutcome(interrupts=list(outcome)))
-    await append(store, lease, [ending])
+    await append_events(store, lease, [ending])
 
 
-def asking(interrupt_id: str, **fields: Any) -> Interrupt:
+def make_interrupt(interrupt_id: str, **fields: Any) -> Interrupt:
     return Interrupt(id=interrupt_id, reason="input_required", **fields)
 
 
@@ -138,12 +138,12 @@ def random_runs(rng: random.Random, size: int, **options: Any) -> tuple[list[Eve
     return [event for run in runs for event in run], last
 
 
-async def put(store: Store, event: Event, lease: Any) -> Any:
+async def store_event(store: Store, event: Event, lease: Any) -> Any:
     if isinstance(event, RunStartedEvent):
-        given = request(event.run_id) if event.input is None else event.input
+        given = agent_input(event.run_id) if event.input is None else event.input
         given = decode(encode(replace(given, parent_run_id=event.parent_run_id)), RunAgentInput)
-        return await begin(store, given, started=replace(event, input=None))
-    await append(store, lease, [event])
+        return await begin_run(store, given, started=replace(event, input=None))
+    await append_events(store, lease, [event])
     return lease
 
 
@@ -155,9 +155,7 @@ async def log_after(store: Store, after: int) -> list[Event]:
     return events
 
 
-async def newcomer(
-    store: Store, run_id: str = "visit", *, history: HistoryMode = "client", **options: Any
-) -> Hydration:
+async def hydrate(store: Store, run_id: str = "visit", *, history: HistoryMode = "client", **options: Any) -> Hydration:
     """What somebody who joins now is sent first."""
     runs = await store.runs(SCOPE, THREAD)
     live = runs[-1] if runs and runs[-1].is_running else None
