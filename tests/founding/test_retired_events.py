@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -24,6 +23,8 @@ from aguila.protocol.legacy import (
     ThinkingTextMessageStartEvent,
 )
 from aguila.stream import EventWriter
+
+pytestmark = pytest.mark.anyio
 
 
 def thought(text: str, message_id: str | None = None) -> list[LegacyEvent]:
@@ -50,16 +51,14 @@ REASONING += ["REASONING_MESSAGE_END", "REASONING_END"]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("message_id", [None, "th-1"])
-def test_thinking_is_emitted_as_reasoning_with_ids_of_the_run(way: str, message_id: str | None) -> None:
+async def test_thinking_is_emitted_as_reasoning_with_ids_of_the_run(way: str, message_id: str | None) -> None:
     async def agent(run: Any) -> Any:
         for event in [*thought("A heron.", message_id), *thought("Or an egret.")]:
             yield WAYS[way](event)
 
-    async def run_twice() -> Any:
-        thread = Thread()
-        return await thread.run(agent), await thread.run(agent)
-
-    first, second = asyncio.run(run_twice())
+    thread = Thread()
+    first = await thread.run(agent)
+    second = await thread.run(agent)
     assert first.types[1:-1] == REASONING * 2
     events: list[Any] = first.events[1:-1]
     spans = [event.message_id for event in events if isinstance(event, ReasoningStartEvent)]
@@ -75,44 +74,44 @@ def test_thinking_is_emitted_as_reasoning_with_ids_of_the_run(way: str, message_
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_meta_is_emitted_as_custom(way: str) -> None:
+async def test_meta_is_emitted_as_custom(way: str) -> None:
     async def agent(run: Any) -> Any:
         yield "hello "
         yield WAYS[way](META)
         yield "world"
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     (custom,) = [event for event in outcome.events if event.type == EventType.CUSTOM]
     assert custom == CustomEvent(name="meta:thumbs_up", value={"message": "m-1"}, timestamp=7)
     assert outcome.types.count("TEXT_MESSAGE_START") == 1 or way != "yield"  # a side note does not end a message
 
 
 @pytest.mark.parametrize("way", ["raw_representation", "event_content"])
-def test_a_thought_that_was_started_by_a_yield_goes_on_in_an_update(way: str) -> None:
+async def test_a_thought_that_was_started_by_a_yield_goes_on_in_an_update(way: str) -> None:
     async def agent(run: Any) -> Any:
         start, message, delta, *ends = thought("A heron.")
         yield [start, message]
         for event in [delta, *ends]:
             yield WAYS[way](event)
 
-    outcome = run_agent(agent)
+    outcome = await run_agent(agent)
     assert outcome.types[1:-1] == REASONING
     thinking: list[Any] = outcome.events[1:-1]
     assert len({event.message_id for event in thinking}) == 2
 
 
-def test_an_agent_may_return_a_retired_event() -> None:
+async def test_an_agent_may_return_a_retired_event() -> None:
     async def agent(run: Any) -> Any:
         return META
 
-    assert run_agent(agent).types == ["RUN_STARTED", "CUSTOM", "RUN_FINISHED"]
+    assert (await run_agent(agent)).types == ["RUN_STARTED", "CUSTOM", "RUN_FINISHED"]
 
 
-def test_a_delta_that_was_never_started_is_refused() -> None:
+async def test_a_delta_that_was_never_started_is_refused() -> None:
     async def agent(run: Any) -> Any:
         yield ThinkingTextMessageContentEvent(delta="x")
 
-    assert run_agent(agent).types[-1] == "RUN_ERROR"
+    assert (await run_agent(agent)).types[-1] == "RUN_ERROR"
 
 
 # Nothing is dropped silently
@@ -183,10 +182,10 @@ def test_meta_is_sent_as_meta_to_a_reader_that_knows_it() -> None:
         assert Translator(dialect).feed(custom) == [custom]
 
 
-def test_thinking_comes_back_for_clients_that_know_only_that() -> None:
+async def test_thinking_comes_back_for_clients_that_know_only_that() -> None:
     async def agent(run: Any) -> Any:
         yield thought("A heron.")
 
     translator = Translator(GENERATIONS[(0, 0, 40)])
-    sent = [event for event in run_agent(agent).events for event in translator.feed(event)][1:-1]
+    sent = [event for event in (await run_agent(agent)).events for event in translator.feed(event)][1:-1]
     assert sent == thought("A heron.")

@@ -10,7 +10,7 @@ import sys
 from typing import NamedTuple
 
 from environments import PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
-from features import FEATURES, Broken, Trial, said
+from features import FEATURES, Broken, Trial, error_text
 
 from aguila.errors import AguilaError, ProtocolError
 
@@ -18,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "peers.md"
 
 
 class Cell(NamedTuple):
-    """How a feature went: ``works``, ``fails`` or ``blocked``; why, if it did not; and what is to be said of it."""
+    """The verdict on a feature (``works``, ``fails`` or ``blocked``), the reason if it failed, and remarks."""
 
     verdict: str
     reason: str = ""
@@ -60,7 +60,7 @@ async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple
     except (Broken, TimeoutError) as error:
         verdict, reason = "fails", str(error) or "nothing for a minute"
     except AguilaError as error:
-        verdict, reason, is_protocol = "fails", said(error), isinstance(error, ProtocolError)
+        verdict, reason, is_protocol = "fails", error_text(error), isinstance(error, ProtocolError)
     finally:
         await trial.client.close()
     trial.judge()
