@@ -28,6 +28,11 @@ Runs and leases
     owners. ``take_over`` gives one caller the right to end such a run. Setting the clock back neither ends a lease nor
     extends it beyond its length.
 
+Requests
+    A store keeps the request of each run, and returns the same JSON value, not the same bytes. A thread stores each
+    message once, and a scope each inline file (a long string, such as an image in base64), however many requests repeat
+    them. The caller's ``fingerprint`` identifies the exact bytes.
+
 Cancelling
     Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
     viewers of its own process. Other processes register theirs with ``watch``. The owner answers a request of the
@@ -75,16 +80,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored run.
-
-    ``input`` is the exact request body. ``cancel_requested`` is true for a request to cancel it always.
-    """
+    """A stored run. ``cancel_requested`` is true for a request to cancel it always."""
 
     scope: str
     thread_id: str
     run_id: str
     parent_run_id: str | None
-    input: bytes
     fingerprint: str
     first: int
     last: int
@@ -97,6 +98,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None
     agent: str = DEFAULT_AGENT
     """The agent of the thread."""
+    sent_run_id: str | None = None
+    """The run id of the request, if it is not the id of the run."""
 
     @property
     def is_running(self) -> bool:
@@ -268,11 +271,12 @@ class Store(ABC):
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
+        sent_run_id: str | None = None,
     ) -> tuple[Lease, Batch]:
         """Start a run: claim its id and the interrupts in ``claims``, and append its first events.
 
         The first run of a thread assigns the thread to ``agent``. ``waiting`` are the interrupts that were open when
-        the caller decided to start the run.
+        the caller decided to start the run. ``sent_run_id`` is the run id of the request, if it is another one.
 
         Raises the first of these that applies:
 
@@ -368,6 +372,10 @@ class Store(ABC):
     @abstractmethod
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         """Return a run. Raises ``NotFound``."""
+
+    @abstractmethod
+    async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
+        """Return the request of a run: JSON of the same value as the one that ``begin`` stored. Raises ``NotFound``."""
 
     @abstractmethod
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:

@@ -104,7 +104,7 @@ class LogContract(StoreTest):
         await store.begin(
             "a", "t", "r", owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
         )
-        assert (await store.run("a", "t", "r")).input == data
+        assert await store.input("a", "t", "r") == data
         blob = await store.put_blob("a", data, media_type="image/png")
         assert await store.blob("a", blob.blob_id) == (blob, data)
 

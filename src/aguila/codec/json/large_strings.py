@@ -63,6 +63,31 @@ class ExcisedJSON:
             at = text.find(mark, at + _MARK_SIZE)
         return size
 
+    def take_out(self, text: bytes, min_size: int = 0) -> tuple[bytes, list[tuple[int, memoryview]]]:
+        """Remove the marks from a part of ``text``; return the rest, and the place and content of each large string.
+
+        Strings of fewer than ``min_size`` bytes are put back instead.
+        """
+        pieces: list[bytes] = []
+        found: list[tuple[int, memoryview]] = []
+        mark = self._mark.encode()
+        place = start = 0
+        at = text.find(mark)
+        while at >= 0:
+            first, end = self._spans[int(text[at + _DIGITS : at + _MARK_SIZE], 16)]
+            data = memoryview(self.data)[first:end]
+            pieces.append(text[start:at])
+            place += at - start
+            if len(data) < min_size:
+                pieces.append(bytes(data))
+                place += len(data)
+            else:
+                found.append((place, data))
+            start = at + _MARK_SIZE
+            at = text.find(mark, start)
+        pieces.append(text[start:])
+        return b"".join(pieces), found
+
     def restore(self, value: Any) -> Any:
         """Put the strings back into what was decoded from ``text``. Changes the objects in place."""
         if isinstance(value, str):
@@ -86,20 +111,22 @@ class ExcisedJSON:
         return value
 
 
-def excise_strings(data: bytes) -> ExcisedJSON | None:
+def excise_strings(data: bytes, window: int = _WINDOW) -> ExcisedJSON | None:
     """Excise the large strings of a JSON text. Return None if it has none.
+
+    A string of ``2 * window`` bytes is always found, one of fewer than ``window`` bytes never.
 
     Something else may be mistaken for a string, such as very many numbers. Then the result is not JSON, so a caller
     that cannot decode it must decode the original.
     """
     spans: list[tuple[int, int]] = []
     at = 0
-    while at + _WINDOW <= len(data):
-        if data.find(b'"', at, at + _WINDOW) >= 0:
-            at += _WINDOW
+    while at + window <= len(data):
+        if data.find(b'"', at, at + window) >= 0:
+            at += window
             continue
-        start = data.rfind(b'"', max(0, at - _WINDOW), at) + 1
-        end = _next_quote(data, at + _WINDOW)
+        start = data.rfind(b'"', max(0, at - window), at) + 1
+        end = _next_quote(data, at + window)
         if end < 0:
             break
         if start > 0 and _is_plain(data, start, end):

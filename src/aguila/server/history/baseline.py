@@ -27,9 +27,9 @@ async def state_before(store: Store, scope: str, thread_id: str, run_id: str | N
     Raises ``NotFound`` if the log has no such run.
     """
     if run_id is not None:
-        return run_id, _state_of(await load_input(await store.run(scope, thread_id, run_id)))
+        return run_id, _state_of(await load_input(store, await store.run(scope, thread_id, run_id)))
     record = await _run_at(store, scope, thread_id, number)
-    state = _state_of(await load_input(record))
+    state = _state_of(await load_input(store, record))
     position = record.first - 1
     while position < number - 1:
         batches = await store.read(scope, thread_id, position, until=number - 1)

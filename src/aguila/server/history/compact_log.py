@@ -60,7 +60,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         events = compact(events, warn=warn)
         if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
             # Compaction moves nothing before the first delta but a snapshot.
-            given = await load_input(record)
+            given = await load_input(store, record)
             if framing.translator is not None:
                 framing.translator.supply_state(record.run_id, {} if given.state is None else given.state)
         frames = partial(framing.frame_events, events, record.last)

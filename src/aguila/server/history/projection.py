@@ -444,7 +444,7 @@ class _Thread:
             line = self._line
         else:
             line = _Line(None if parent is None else await self._end_of(parent), self._makers, self._warn)
-        line.start(event, await load_input(record), self._history, at)
+        line.start(event, await load_input(self._store, record), self._history, at)
         self._line = line
         self._runs[event.run_id] = _Run(run_id=event.run_id, parent=parent, first=at, last=at)
 
@@ -484,7 +484,7 @@ class _Thread:
                     ):
                         if event.__class__ is RunStartedEvent:
                             record = await self._store.run(self._scope, self._thread_id, run.run_id)
-                            line.start(event, await load_input(record), self._history, at)  # type: ignore[arg-type]
+                            line.start(event, await load_input(self._store, record), self._history, at)  # type: ignore[arg-type]
                         else:
                             line.feed(event, at)
 

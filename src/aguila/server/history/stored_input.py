@@ -1,4 +1,4 @@
-"""Decode the request that a run was started with, from the run's record."""
+"""Read the request that a run was started with."""
 
 from __future__ import annotations
 
@@ -15,32 +15,28 @@ from aguila.codec.notices import Notice
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput, replace
 from aguila.server.limits import UNLIMITED
-from aguila.store import RunRecord
+from aguila.store import RunRecord, Store
 
 
 class _Declared(msgspec.Struct, rename="camel"):
     protocol_version: Any = None
 
 
-async def load_input(run: RunRecord) -> RunAgentInput:
-    """Decode the request that a run was started with, under the run's stored id. A large one is offloaded."""
-    return await offload(decode_input, run) if len(run.input) > LARGE else decode_input(run)
+async def load_input(store: Store, run: RunRecord) -> RunAgentInput:
+    """Read the request that a run was started with, under the run's stored id. A large one is decoded in a thread."""
+    body = await store.input(run.scope, run.thread_id, run.run_id)
+    found = await offload(decode_body, body) if len(body) > LARGE else decode_body(body)
+    return found if found.run_id == run.run_id else replace(found, run_id=run.run_id)
 
 
-def decode_input(run: RunRecord) -> RunAgentInput:
-    """Decode the request that a run was started with, under the run's stored id."""
-    body = decode_body(run)
-    return body if body.run_id == run.run_id else replace(body, run_id=run.run_id)
-
-
-def decode_body(run: RunRecord) -> RunAgentInput:
-    """Decode a run's request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
-    short = excise_strings(run.input) if len(run.input) > LARGE else None
-    is_old = _is_old(run.input) if short is None else _is_old(short.text, run.input)
+def decode_body(body: bytes) -> RunAgentInput:
+    """Decode a stored request as it was sent. Without a protocolVersion, older shapes are read (VER-18)."""
+    short = excise_strings(body) if len(body) > LARGE else None
+    is_old = _is_old(body) if short is None else _is_old(short.text, body)
     level: Level = "wide" if is_old else "standard"
     if short is not None:
         return decode_excised(short, RunAgentInput, compat=level, warn=_ignore)
-    return decode(run.input, RunAgentInput, compat=level, warn=_ignore, max_size=UNLIMITED)
+    return decode(body, RunAgentInput, compat=level, warn=_ignore, max_size=UNLIMITED)
 
 
 def _is_old(*texts: bytes) -> bool:

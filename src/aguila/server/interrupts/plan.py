@@ -399,7 +399,8 @@ class _ResumeChain:
     async def input_of(self, run_id: str) -> RunAgentInput:
         """What a run was asked for with."""
         if run_id not in self._inputs:
-            self._inputs[run_id] = await load_input(await self._store.run(self._scope, self._thread_id, run_id))
+            run = await self._store.run(self._scope, self._thread_id, run_id)
+            self._inputs[run_id] = await load_input(self._store, run)
         return self._inputs[run_id]
 
     async def members(self, at: int) -> list[int]:

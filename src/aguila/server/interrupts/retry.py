@@ -70,7 +70,8 @@ async def retract_attempts(
         raise Rejected(409, "interrupt_taken", "another run has answered meanwhile", "/resume")
     before = (await projections.load(scope, thread_id, attempts.asked_by)).conversation.messages
     after = (await projections.load(scope, thread_id, attempts.run_ids[-1])).conversation.messages
-    first = await load_input(await projections.store.run(scope, thread_id, attempts.run_ids[0]))
+    store = projections.store
+    first = await load_input(store, await store.run(scope, thread_id, attempts.run_ids[0]))
     held = {(message.id, message.role): message for message in before}
     changed = [one for one in after if one.role not in _FROM_CLIENTS and held.get((one.id, one.role), one) != one]
     back = Retraction(

@@ -4,13 +4,12 @@ The protocol has a resuming run use a new run id (INT-11). CopilotKit resumes un
 chain of questions is answered under that one id. Such a request starts a run with a computed id, the stored id. The log
 and every other viewer show the stored id. Only the stream of the answering request shows the sent id (IN-3).
 
-The sent id is the ``runId`` of the stored request body, so it survives a restart and is known to every process.
+The sent id is stored with the run, so it survives a restart and is known to every process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from hashlib import sha256
 
 import msgspec
@@ -18,9 +17,9 @@ import msgspec
 from aguila.codec import decode_event, encode_event
 from aguila.codec.json.encoder import encode_large
 from aguila.errors import NotFound
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE
 from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEvent, replace
-from aguila.server.history.stored_input import decode_body, load_input
+from aguila.server.history.stored_input import load_input
 from aguila.server.http.framing import Framing, WrappedFraming
 from aguila.server.limits import UNLIMITED
 from aguila.server.runs.start_request import StartRequest
@@ -34,22 +33,11 @@ def derived_run_id(sent_run_id: str, interrupt_ids: Sequence[str], attempt: int)
     return "run_" + sha256(key).hexdigest()[:32]
 
 
-class _Sent(msgspec.Struct, rename="camel"):
-    run_id: str
-
-
-def sent_run_id(run: RunRecord) -> str:
-    """Return the run id that the run's request was sent with."""
-    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-        return msgspec.json.decode(run.input, type=_Sent).run_id
-    return decode_body(run).run_id  # an older spelling
-
-
 async def descends_from(run: RunRecord, run_id: str, store: Store) -> bool:
     """Return whether ``run`` is ``run_id``, or was derived from it through any number of sent ids."""
     while run.run_id != run_id:
-        sent = sent_run_id(run)
-        if sent == run.run_id:
+        sent = run.sent_run_id
+        if sent is None:
             return False
         try:
             run = await store.run(run.scope, run.thread_id, sent)
@@ -80,7 +68,7 @@ async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartR
         return request
     if run.agent != request.agent:
         return request
-    if await _is_same(request, run):
+    if await request.matches(run, store):
         return run
     entries = request.input.resume
     if not entries:
@@ -98,17 +86,18 @@ async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartR
         attempt += 1
     if attempt == 0 and not await _was_asked_under(request, interrupt_ids, store):
         return request
-    return replace(request, input=replace(request.input, run_id=run_id))
+    return replace(request, input=replace(request.input, run_id=run_id), sent_run_id=sent)
 
 
 async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequence[ResumeEntry], store: Store) -> bool:
     """Return whether a derived run is the one that these answers have started before."""
     if run.outcome == "error":
         # The answers may be tried again, unless the client is still reading this run.
-        return request.cursor is not None and run.first <= request.cursor < run.last and await _is_same(request, run)
-    if await _is_same(request, run):
+        is_reading = request.cursor is not None and run.first <= request.cursor < run.last
+        return is_reading and await request.matches(run, store)
+    if await request.matches(run, store):
         return True
-    given = {entry.interrupt_id: entry for entry in (await load_input(run)).resume or ()}
+    given = {entry.interrupt_id: entry for entry in (await load_input(store, run)).resume or ()}
     if not all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in entries):
         return False
     # An agent that chooses its ids itself may have asked again under the same id: then this answers that question.
@@ -118,10 +107,6 @@ async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequen
             if raised_by.first >= run.first:
                 return False
     return True
-
-
-async def _is_same(request: StartRequest, run: RunRecord) -> bool:
-    return await offload(request.matches, run) if len(run.input) > LARGE else request.matches(run)
 
 
 def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:

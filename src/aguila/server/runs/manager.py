@@ -280,7 +280,7 @@ class Runs:
                 raise _wrong_agent(error.agent) from None
             except RunExists as error:
                 record = error.run
-                if asked.matches(record):
+                if await asked.matches(record, self.store):
                     return StartResult(record=record)
                 is_derived = request.input.run_id != asked.input.run_id  # then look again: it has just begun
                 if not is_optimistic and not is_derived:
@@ -394,6 +394,7 @@ class Runs:
             waiting=plan.waiting,
             max_running=settings.limits.runs_per_scope,
             agent=asked.agent,
+            sent_run_id=asked.sent_run_id,
         )
         self.store_health.record_success(began)
         # A replayed agent uses answers where it asks; one that reads run.resume has used them when it is done.

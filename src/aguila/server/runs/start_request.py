@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from aguila.codec import encode
+from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.history.stored_input import decode_body
 from aguila.server.runs.run_task import LiveRun
-from aguila.store import DEFAULT_AGENT, Batch, RunRecord
+from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     principal: Any = None
     headers: Mapping[str, str] = {}
     agent: str = DEFAULT_AGENT
+    sent_run_id: str | None = None
+    """The run id that was sent, if the run has another one."""
 
     is_disconnected: Callable[[], bool] = bool
     """Whether the client has hung up: who waits for its turn need not run then."""
@@ -40,12 +43,17 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
         """What tells one body from another."""
         return hash_body(self.body) if self.digest is None else self.digest
 
-    def matches(self, record: RunRecord) -> bool:
-        """Whether the run was asked for with this request, whatever the spelling of its JSON."""
-        return record.agent == self.agent and self._has_same_input(record)
+    async def matches(self, record: RunRecord, store: Store) -> bool:
+        """Return whether this request started the run, whatever the spelling of its JSON."""
+        if record.agent != self.agent:
+            return False
+        if record.fingerprint == self.fingerprint:
+            return True
+        body = await store.input(record.scope, record.thread_id, record.run_id)
+        return await offload(self._has_body, body) if len(body) > LARGE else self._has_body(body)
 
-    def _has_same_input(self, record: RunRecord) -> bool:
-        return record.fingerprint == self.fingerprint or encode(decode_body(record)) == encode(self.input)
+    def _has_body(self, body: bytes) -> bool:
+        return encode(decode_body(body)) == encode(self.input)
 
 
 class StartResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from aguila.store.feed import Feed
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
+from aguila.store.run_inputs import cut_input, inline_file, inline_id, is_inline
 
 _replace = msgspec.structs.replace
 
@@ -110,10 +111,12 @@ class MemoryStore(Store):
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
+        sent_run_id: str | None = None,
     ) -> tuple[Lease, Batch]:
         feed = self._opened()
         check_ids(scope, thread_id, run_id)
-        size = size_of_rows(encode_rows(events)) + len(input)
+        parts = await asyncio.to_thread(cut_input, input) if len(input) > LARGE else cut_input(input)
+        size = size_of_rows(encode_rows(events))
         key = (scope, thread_id)
         thread = self._threads.get(scope, thread_id)
         if thread is not None:
@@ -134,7 +137,7 @@ class MemoryStore(Store):
             interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.status != "open":
                 raise refusals.interrupt_not_open(interrupt_id)
-        self._make_room(size, new_thread=thread is None, keep=thread)
+        self._make_room(size + parts.size, new_thread=thread is None, keep=thread)
         now = self._clock()
         if thread is None:
             thread = self._threads.add(key, now, agent)
@@ -143,7 +146,6 @@ class MemoryStore(Store):
             thread_id=thread_id,
             run_id=run_id,
             parent_run_id=parent_run_id,
-            input=input,
             fingerprint=fingerprint,
             first=thread.last + 1,
             last=thread.last,
@@ -155,7 +157,13 @@ class MemoryStore(Store):
             started_at=now,
             ended_at=None,
             agent=agent,
+            sent_run_id=sent_run_id,
         )
+        size += thread.inputs.add(run_id, parts)
+        for digest, data in parts.files.items():
+            if not self._blobs.has(scope, inline_id(digest)):
+                self._blobs.add(scope, inline_file(digest, data, now), bytes(data))
+            self._blobs.hold(scope, inline_id(digest), thread_id)
         self._threads.open_run(thread, run, lease_seconds)
         thread.claim(run_id, claims)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
@@ -286,6 +294,12 @@ class MemoryStore(Store):
             raise refusals.no_run(thread_id, run_id)
         return thread.record_of(run_id)
 
+    async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
+        thread = self._find(scope, thread_id)
+        if thread is None or run_id not in thread.runs:
+            raise refusals.no_run(thread_id, run_id)
+        return thread.inputs.join(run_id, lambda digest: self._blobs.get(scope, inline_id(digest))[1])
+
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
         thread = self._find(scope, thread_id)
         return [] if thread is None else [thread.record_of(run_id) for run_id in thread.runs]
@@ -411,10 +425,14 @@ class MemoryStore(Store):
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         self._opened()
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
         return self._blobs.get(scope, blob_id)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         self._opened()
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
         self._blobs.delete(scope, blob_id)
 
     def _opened(self) -> Feed:

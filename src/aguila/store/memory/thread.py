@@ -11,6 +11,7 @@ from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
 from aguila.store.encoding import check_cursor, size_of_details
 from aguila.store.feed import Key, cut
+from aguila.store.memory.inputs import Inputs
 
 _replace = msgspec.structs.replace
 
@@ -19,9 +20,9 @@ class Thread:
     """A thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` belong to the open run."""
 
     __slots__ = (
-        "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "interrupts",
-        "key", "last", "lease_seconds", "metadata", "position", "running", "runs", "session", "title", "updated_at",
-        "viewers",
+        "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "inputs",
+        "interrupts", "key", "last", "lease_seconds", "metadata", "position", "running", "runs", "session", "title",
+        "updated_at", "viewers",
     )  # fmt: skip
 
     def __init__(self, key: Key, now: float, first: int, agent: str) -> None:
@@ -38,6 +39,7 @@ class Thread:
         self.batches: list[Batch] = []
         self.firsts: list[int] = []
         self.runs: dict[str, RunRecord] = {}
+        self.inputs = Inputs()
         self.running: str | None = None
         self.lease_seconds = 0.0
         self.cancel: CancelRequest | None = None

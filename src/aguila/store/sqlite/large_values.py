@@ -17,7 +17,7 @@ from aguila.store.sqlite.connection import WriteConnection
 _SLICE = 1 << 18
 
 
-def insert(db: sqlite3.Connection, statement: str, values: tuple[Any, ...], data: bytes) -> int:
+def insert(db: sqlite3.Connection, statement: str, values: tuple[Any, ...], data: bytes | memoryview) -> int:
     """Run ``INSERT INTO table (..., column) VALUES (?, ...)`` with ``data`` as the last value; return the row id."""
     if len(data) <= LARGE:
         row = db.execute(statement, (*values, data)).lastrowid

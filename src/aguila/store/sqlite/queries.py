@@ -30,12 +30,12 @@ CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
 _CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
 # The columns of _RUN and _SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
-_RUN = f"""
-SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, {select_value("i.body")}, r.fingerprint, r.first,
+_RUN = """
+SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, r.fingerprint, r.first,
   coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
-  t.agent, i.run
-FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key
-"""  # noqa: S608 - our own names
+  t.agent, r.sent_run_id
+FROM runs r JOIN threads t ON t.key = r.thread
+"""
 
 _OPEN = "r.key IN (SELECT running FROM threads INDEXED BY threads_running WHERE running IS NOT NULL)"
 
@@ -53,10 +53,8 @@ def log_place(thread: int, last: int) -> int:
     return (thread << 32) + last
 
 
-def _run_record(db: sqlite3.Connection, row: Sequence[Any]) -> RunRecord:
-    *values, run = row
-    fields = dict(zip(RunRecord.__struct_fields__, values, strict=True))
-    fields["input"] = read_value(db, fields["input"], "inputs", "body", run)
+def _run_record(row: Sequence[Any]) -> RunRecord:
+    fields = dict(zip(RunRecord.__struct_fields__, row, strict=True))
     fields["cancel_requested"] = fields["cancel_requested"] == CANCEL["always"]
     return RunRecord(**fields)
 
@@ -77,7 +75,7 @@ def find_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> tuple[int
 
 def read_run_by_key(db: sqlite3.Connection, key: int) -> RunRecord:
     """Return an existing run."""
-    return _run_record(db, db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
+    return _run_record(db.execute(f"{_RUN} WHERE r.key = ?", (key,)).fetchone())
 
 
 def read_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord:
@@ -87,13 +85,27 @@ def read_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) ->
     ).fetchone()
     if row is None:
         raise refusals.no_run(thread_id, run_id)
-    return _run_record(db, row)
+    return _run_record(row)
+
+
+def find_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> tuple[int, int]:
+    """Return the keys of a thread and of its run. Raises ``NotFound``."""
+    row = db.execute(
+        """
+        SELECT t.key, r.key FROM threads t JOIN runs r ON r.thread = t.key
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ?
+        """,
+        (scope, thread_id, run_id),
+    ).fetchone()
+    if row is None:
+        raise refusals.no_run(thread_id, run_id)
+    return row
 
 
 def list_runs(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[RunRecord]:
     """Return the runs of a thread in the order they began."""
     rows = db.execute(f"{_RUN} WHERE t.scope = ? AND t.thread_id = ? ORDER BY r.key", (scope, thread_id))
-    return [_run_record(db, row) for row in rows]
+    return [_run_record(row) for row in rows]
 
 
 IsDead = Callable[[str, int | None], bool]
@@ -106,7 +118,7 @@ def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[S
     Also return whether a lease or a viewer lasts longer than its length, because the clock was set back.
     """
     rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
-    found = [_run_record(db, row) for row in rows]
+    found = [_run_record(row) for row in rows]
     owners = db.execute(
         f"SELECT DISTINCT r.owner, r.lock FROM runs r WHERE {_OPEN} AND r.lease_until > ? AND r.lock IS NOT NULL",  # noqa: S608
         (now,),
@@ -116,7 +128,7 @@ def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[S
             rows = db.execute(
                 f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?", (now, owner, lock)
             )
-            found += [_run_record(db, row) for row in rows]
+            found += [_run_record(row) for row in rows]
     too_long = db.execute(
         f"""
         SELECT 1 FROM runs r WHERE {_OPEN} AND r.lease_until > ? + r.lease_seconds

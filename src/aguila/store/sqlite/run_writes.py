@@ -14,7 +14,9 @@ import msgspec
 from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
 from aguila.store.encoding import Row, hash_thread, size_of_rows
+from aguila.store.run_inputs import CutInput
 from aguila.store.sqlite import queries
+from aguila.store.sqlite.inputs import write_input
 from aguila.store.sqlite.large_values import insert, row_id
 
 
@@ -23,7 +25,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     lease_seconds: float
-    input: bytes
+    input: CutInput
     fingerprint: str
     events: Sequence[bytes]
     rows: Sequence[Row]
@@ -33,6 +35,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int | None
     lock: int | None
     agent: str
+    sent_run_id: str | None
 
 
 def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
@@ -85,7 +88,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
             now,
             batch.first,
             batch.last,
-            size_of_rows(rows) + len(new.input),
+            size_of_rows(rows) + new.input.body.size,
             run,
             new.agent,
         ),
@@ -94,14 +97,14 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
     db.execute(
         """
         INSERT INTO runs (key, thread, run_id, parent_run_id, fingerprint, first, owner, epoch, lease_seconds,
-          lease_until, started_at, lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+          lease_until, started_at, lock, sent_run_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             run, thread, lease.run_id, new.parent_run_id, new.fingerprint, batch.first, lease.owner, lease.epoch,
-            new.lease_seconds, now + new.lease_seconds, now, new.lock,
+            new.lease_seconds, now + new.lease_seconds, now, new.lock, new.sent_run_id,
         ),
     )  # fmt: skip
-    insert(db, "INSERT INTO inputs (run, body) VALUES (?, ?)", (run,), new.input)
+    write_input(db, now, thread, lease, run, new.input)
     for interrupt_id in new.claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",

@@ -39,11 +39,30 @@ CREATE TABLE runs (
   started_at REAL NOT NULL,
   ended_at REAL,
   lock INTEGER, -- inode of the lock file in which the owner held its lock; null if it held none
+  sent_run_id TEXT, -- the run id of the request, if it is another one
   UNIQUE (thread, run_id)
 );
 
 -- Inputs and sessions can be large, and SQLite rewrites a whole row to change one number in it.
-CREATE TABLE inputs (run INTEGER PRIMARY KEY, body BLOB NOT NULL);
+-- An input is the request without its messages, or the whole request if "messages" is null. "messages" is the list of
+-- message digests, as a change of the list of the run "base"; see store/run_inputs.py. "files" has the places of inline
+-- files in the body.
+CREATE TABLE inputs (
+  run INTEGER PRIMARY KEY,
+  base INTEGER,
+  messages BLOB,
+  depth INTEGER, -- how many changes lead to a list that is stored whole
+  files BLOB,
+  body BLOB NOT NULL
+);
+-- The messages of requests, once per thread, by a digest of their JSON.
+CREATE TABLE messages (
+  thread INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  body BLOB NOT NULL,
+  files BLOB,
+  PRIMARY KEY (thread, digest)
+) WITHOUT ROWID;
 CREATE TABLE sessions (thread INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
 -- The log. A row is a batch with one event per line. "place" is threads.key * 2^32 + the number of the last event, so

@@ -18,6 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
+from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.base import (
@@ -36,9 +37,11 @@ from aguila.store.base import (
 )
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Key
+from aguila.store.run_inputs import cut_input, is_inline
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
+from aguila.store.sqlite.inputs import read_input
 from aguila.store.sqlite.locks import OwnerLocks
 
 T = TypeVar("T")
@@ -153,16 +156,18 @@ class SQLiteStore(Store):
         waiting: frozenset[str] | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
+        sent_run_id: str | None = None,
     ) -> tuple[Lease, Batch]:
         engine = self._opened()
         check_ids(scope, thread_id, run_id)
         rows = encode_rows(events)
         size = size_of_rows(rows)
         lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
+        parts = await engine.compute(cut_input, input) if len(input) > LARGE else cut_input(input)
         new = run_writes.NewRun(
             lease=lease,
             lease_seconds=lease_seconds,
-            input=input,
+            input=parts,
             fingerprint=fingerprint,
             events=tuple(events),
             rows=rows,
@@ -172,6 +177,7 @@ class SQLiteStore(Store):
             max_running=max_running,
             lock=self._locks.hold(owner),
             agent=agent,
+            sent_run_id=sent_run_id,
         )
         batch = await engine.write(
             lambda db: run_writes.begin(db, self._clock(), new),
@@ -266,6 +272,9 @@ class SQLiteStore(Store):
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         return await self._opened().read(queries.read_run, scope, thread_id, run_id)
+
+    async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
+        return await self._opened().read(read_input, scope, thread_id, run_id)
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
         return await self._opened().read(queries.list_runs, scope, thread_id)
@@ -364,9 +373,13 @@ class SQLiteStore(Store):
         return await engine.write(lambda db: thread_writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
         return await self._opened().read(queries.read_blob, scope, blob_id)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
         await self._opened().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees_pages=True)
 
     def _opened(self) -> Engine:

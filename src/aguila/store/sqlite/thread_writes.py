@@ -81,7 +81,7 @@ def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[
     return removed
 
 
-def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes, thread_id: str | None) -> Blob:
+def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes | memoryview, thread_id: str | None) -> Blob:
     """Store a file unless it is stored; return it."""
     stored = queries.find_blob(db, scope, blob.blob_id)
     if stored is None:
@@ -148,7 +148,7 @@ def _remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str)
     db.execute(
         "DELETE FROM log WHERE place > ? AND place < ?", (queries.log_place(key, 0), queries.log_place(key + 1, 0))
     )
-    for table in ("runs", "interrupts", "effects", "sessions", "details"):
+    for table in ("runs", "messages", "interrupts", "effects", "sessions", "details"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
         "INSERT OR REPLACE INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?",

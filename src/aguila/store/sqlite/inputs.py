@@ -1,0 +1,91 @@
+"""Store and read the requests of runs, each message and each inline file once; see ``store/run_inputs.py``."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from aguila.store.base import Lease
+from aguila.store.run_inputs import (
+    MAX_DEPTH,
+    CutInput,
+    ListDelta,
+    StoredJSON,
+    compare_lists,
+    inline_file,
+    inline_id,
+    join_input,
+    read_list,
+)
+from aguila.store.sqlite import queries, thread_writes
+from aguila.store.sqlite.large_values import insert, read_value, select_value
+
+_LIST = "SELECT base, messages, depth FROM inputs WHERE run = ?"
+_INPUT = f"SELECT files, {select_value('body')}, messages FROM inputs WHERE run = ?"  # noqa: S608 - our own names
+_INSERT = "INSERT INTO inputs (run, base, messages, depth, files, body) VALUES (?, ?, ?, ?, ?, ?)"
+_BASE = "SELECT run FROM inputs WHERE run = (SELECT max(key) FROM runs WHERE thread = ? AND key < ?)"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[tuple[int, bytes], ...]).decode
+
+
+def write_input(db: sqlite3.Connection, now: float, thread: int, lease: Lease, run: int, new: CutInput) -> None:
+    """Store the request of a run. ``thread`` and ``run`` are keys of rows; the caller counts the size of the body."""
+    if new.digests is None:
+        insert(db, _INSERT, (run, None, None, None, None), new.body.text)
+        return
+    base, depth, delta = None, 0, ListDelta((new.digests,))
+    found = db.execute(_BASE, (thread, run)).fetchone()
+    if found is not None:
+        old, old_depth = _read_list(db, found[0])
+        if old is not None and old_depth < MAX_DEPTH:
+            base, depth, delta = found[0], old_depth + 1, compare_lists(old, new.digests)
+    encoded = delta.encode()
+    insert(db, _INSERT, (run, base, encoded, depth, _files(new.body)), new.body.text)
+    size = len(encoded)
+    for digest in delta.new:
+        message = new.messages[digest]
+        values = (thread, digest, message.text, _files(message))
+        if db.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", values).rowcount:
+            size += message.size
+    if size:
+        db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (size, thread))
+    for digest, data in new.files.items():
+        thread_writes.put_blob(db, lease.scope, inline_file(digest, data, now), data, lease.thread_id)
+
+
+def read_input(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> bytes:
+    """Return the request of a run. Raises ``NotFound``."""
+    thread, run = queries.find_run(db, scope, thread_id, run_id)
+    files, body, messages = db.execute(_INPUT, (run,)).fetchone()
+    text = StoredJSON(read_value(db, body, "inputs", "body", run), () if files is None else _decode(files))
+
+    def message(digest: bytes) -> StoredJSON:
+        found, files = db.execute(
+            "SELECT body, files FROM messages WHERE thread = ? AND digest = ?", (thread, digest)
+        ).fetchone()
+        return StoredJSON(found, () if files is None else _decode(files))
+
+    def file(digest: bytes) -> bytes:
+        return queries.read_blob(db, scope, inline_id(digest))[1]
+
+    return join_input(text, None if messages is None else _read_list(db, run)[0], message, file)
+
+
+def _read_list(db: sqlite3.Connection, run: int) -> tuple[bytes | None, int]:
+    """Return the digests of the messages of a run, and its depth; None for a request that is stored whole."""
+    deltas: list[ListDelta] = []
+    depths: list[int] = []
+    key: int | None = run
+    while key is not None:
+        key, messages, depth = db.execute(_LIST, (key,)).fetchone()
+        if messages is None:
+            return None, 0
+        deltas.append(ListDelta.decode(messages))
+        depths.append(depth)
+    return read_list(deltas), depths[0]
+
+
+def _files(json: StoredJSON) -> bytes | None:
+    return _encode(json.files) if json.files else None
