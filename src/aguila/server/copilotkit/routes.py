@@ -8,6 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.codec.sse import SSEEncoder
 from aguila.errors import NotFound, ThreadBusy
 from aguila.offload import is_large, offload
 from aguila.server.copilotkit import documents
@@ -74,7 +75,7 @@ async def connect(service: Service, exchange: Exchange) -> Response:
         is_known = False
     if not is_known:
         headers = [(b"cache-control", b"no-cache"), *exchange.headers]
-        return BufferedResponse(body=b":\n\n", media_type=SSE_MEDIA_TYPE.encode(), headers=headers)
+        return BufferedResponse(body=SSEEncoder().comment(), media_type=SSE_MEDIA_TYPE.encode(), headers=headers)
     return await run_routes.connect_to(service, exchange, input)
 
 

@@ -136,7 +136,7 @@ class SSEFraming(Framing):
     def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
         body = _SSE.frame_log(first, events)
-        if self._is_unchanged(body):
+        if self.translator is None or self._is_unchanged(body):
             return body
         return b"".join(
             [_SSE.frame(self._translate_stored(event), number) for number, event in enumerate(events, first)]
@@ -146,7 +146,7 @@ class SSEFraming(Framing):
         """See ``Framing``."""
         return _SSE.frame_in_pieces(self._translate_stored(event), number)
 
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], number: str | int | None = None) -> bytes:
         """See ``Framing``."""
         documents = [
             encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)

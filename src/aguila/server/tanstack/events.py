@@ -75,7 +75,7 @@ class TanStackFraming(SSEFraming):
         """See ``Framing``."""
         return (self._one(number, event),) if event.startswith(_CONCERNED) else super().frame_large(number, event)
 
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], number: str | int | None = None) -> bytes:
         """See ``Framing``."""
         return super().frame_events([one for event in events for one in self.adapter.expand(event)], number)
 
@@ -85,7 +85,7 @@ class TanStackFraming(SSEFraming):
             return super().frame_batch(number, [data])
         *added, last = self.adapter.expand(event)
         write = super().frame_events
-        frames = [b"id: %d.%d\n%b" % (number - 1, place, write([one])) for place, one in enumerate(added, 1)]
+        frames = [write([one], f"{number - 1}.{place}") for place, one in enumerate(added, 1)]
         return b"".join([*frames, super().frame_batch(number, [data]) if last is event else write([last], number)])
 
 
