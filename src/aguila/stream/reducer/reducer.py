@@ -216,36 +216,24 @@ class Reducer:
         return builder
 
     def _start_text(self, event: TextMessageStartEvent) -> None:
-        if event.message_id in self._by_id:
-            self._merge_metadata(event)
-            return
         kind = AssistantMessage if event.role is None else _TEXT_MESSAGES[event.role]
-        self._messages.append(
-            MessageBuilder(
-                kind(
-                    id=event.message_id,
-                    content="",
-                    name=event.name,
-                    subagent_run_id=event.subagent_run_id,
-                    metadata=event.metadata,
-                )
-            )
-        )
+        self._start_message(event, kind, name=event.name)
 
     def _start_reasoning(self, event: ReasoningMessageStartEvent) -> None:
+        self._start_message(event, ReasoningMessage)
+
+    def _start_message(self, event: Any, kind: type[Any], **fields: Any) -> None:
         if event.message_id in self._by_id:
             self._merge_metadata(event)
             return
-        self._messages.append(
-            MessageBuilder(
-                ReasoningMessage(
-                    id=event.message_id,
-                    content="",
-                    subagent_run_id=event.subagent_run_id,
-                    metadata=event.metadata,
-                )
-            )
+        message = kind(
+            id=event.message_id,
+            content="",
+            subagent_run_id=event.subagent_run_id,
+            metadata=event.metadata,
+            **fields,
         )
+        self._messages.append(MessageBuilder(message))
 
     def _append_text(self, event: TextMessageContentEvent | ReasoningMessageContentEvent) -> None:
         # The hottest path: one lookup and one append in the normal case.
