@@ -216,7 +216,7 @@ def test_an_app_that_closes_takes_its_notes_back(path: Path) -> None:
 
 
 def test_an_owner_that_answers_late_keeps_its_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewers, "_ANSWER", 0.05)  # less than an owner takes to be sure that somebody watches
+    monkeypatch.setattr(viewers, "_OWNER_TIMEOUT", 0.05)  # less than an owner needs to answer
     agent = Held()
     store = Counted(path)
     with (
