@@ -248,6 +248,11 @@ class Run(RunAPI):
         return found[0]
 
 
+def read_state(run: Run) -> Any:
+    """Return the state of a run, for reading only. ``run.state`` would be compared for changes from then on."""
+    return run._out.state.seen()
+
+
 def _decoded(data: str) -> bytes | None:
     try:
         return base64.b64decode(data, validate=True)

@@ -19,7 +19,7 @@ from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
 from aguila.client.thread import ThreadBase
 from aguila.client.transports.base import AsyncTransport, Timeouts
-from aguila.protocol import AgentCapabilities, Context, Event, Message, State
+from aguila.protocol import AgentCapabilities, Context, Event, Message, RunAgentInput, State
 from aguila.protocol.parts import MediaPart
 from aguila.stream import Conversation
 
@@ -44,6 +44,15 @@ class AsyncClient(ClientBase[AsyncTransport]):
     ) -> AsyncThread:
         """Open a thread: a new one, or one with known messages and state. ``tools`` are offered in all its runs."""
         return AsyncThread(self._core, id, messages=messages, state=state, tools=tools)
+
+    def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> AsyncRun:  # noqa: A002
+        """Send an input as it is, with its ids, tools and answers.
+
+        For gateways. Iterate the run for its events, or await it. Tools are not called, and answers are not
+        compared with what was asked. It ends as ``thread.run`` does.
+        """
+        thread = AsyncThread(self._core, input.thread_id, messages=input.messages, state=input.state)
+        return AsyncRun(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
 
     async def capabilities(self) -> AgentCapabilities | None:
         """Return the capabilities that the agent declares; None if there are none, or they are invalid."""

@@ -242,8 +242,8 @@ class ThreadBase:
         )
 
     def _one_run(self, request: RunRequest, run_id: str, resume: list[ResumeEntry] | None) -> Program[str]:
-        """RunRequest for a run and follow it; gives the id that it has, which some servers choose themselves."""
-        settings, reducer = self._settings, self._reducer
+        """Send a run and follow it. Return the id that it has, which some servers choose themselves."""
+        reducer = self._reducer
         state = reducer.state
         held = {message.id for message in reducer.conversation.messages}
         wanted = RunAgentInput(
@@ -259,6 +259,17 @@ class ThreadBase:
             forwarded_props={} if request.forwarded_props is None else request.forwarded_props,
             resume=resume,
         )
+        advertised, new = frozenset(request.tools.declared), request.messages
+        return (yield from self._send(wanted, request.headers, advertised, lambda: reducer.add_messages(new)))
+
+    def _send(
+        self,
+        wanted: RunAgentInput,
+        headers: Mapping[str, str] | None,
+        advertised: frozenset[str],
+        on_accepted: Callable[[], None],
+    ) -> Program[str]:
+        settings = self._settings
         chain = Chain(settings.middleware)
         try:
             changed = chain.input(wanted)
@@ -266,18 +277,19 @@ class ThreadBase:
                 body: bytes = yield Compute(partial(enforced_body, changed, settings))
             else:
                 body = enforced_body(changed, settings)
-            self._run_id = run_id
-            self._advertised = frozenset(request.tools.declared)
-            new = request.messages
-            ran = yield from self._follow(
-                chain,
-                Request(method="POST", url=settings.url, headers=self._run_headers(request.headers), body=body),
-                run_id,
-                lambda: reducer.add_messages(new),
-            )
-            return run_id if ran is None else ran
+            self._run_id = wanted.run_id
+            self._advertised = advertised
+            request = Request(method="POST", url=settings.url, headers=self._run_headers(headers), body=body)
+            ran = yield from self._follow(chain, request, wanted.run_id, on_accepted)
+            return wanted.run_id if ran is None else ran
         finally:
             chain.close()
+
+    def _input_program(self, wanted: RunAgentInput, headers: Mapping[str, str] | None) -> Program[RunResult]:
+        """Send an input as it is and follow its run."""
+        before = self.conversation
+        run_id = yield from self._send(wanted, headers, frozenset(), lambda: None)
+        return self._result_since(before, run_id)
 
     def _consumer(self) -> Consumer:
         """Return a consumer that reads a stream into this conversation."""
@@ -441,6 +453,10 @@ class ThreadBase:
             yield from self._follow(chain, request, None, lambda: None, restart)
         finally:
             chain.close()
+        return self._result_since(before, run_id)
+
+    def _result_since(self, before: Conversation, run_id: str) -> RunResult:
+        """Return the result of a run that was followed without calling tools."""
         conversation = self.conversation
         last = conversation.last_run
         return RunResult(

@@ -238,9 +238,22 @@ class App:
         await asyncio.shield(draining)
         self._draining = None
         await service.runs.close()
+        await self._close_agents()
         is_short = service.runs.store_health.is_failing or service.runs.is_stopping_now
         patience = self._settings.store_patience
         await self._close_store(_MIN_CLOSE_TIMEOUT if is_short else max(_MIN_CLOSE_TIMEOUT, patience))
+
+    async def _close_agents(self) -> None:
+        """Close the agents that hold connections: those with ``aclose``."""
+        for agent in self._agents.values():
+            close = getattr(agent, "aclose", None)
+            if close is None:
+                continue
+            try:
+                async with asyncio.timeout(max(_MIN_CLOSE_TIMEOUT, self.drain)):
+                    await close()
+            except Exception:  # noqa: BLE001 - the store is closed in any case
+                _log.warning("cannot close an agent", exc_info=True)
 
     async def _close_store(self, seconds: float) -> None:
         """Close the store within ``seconds``. Its last writes only announce the shutdown, so they may be lost."""

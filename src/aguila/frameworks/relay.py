@@ -1,0 +1,229 @@
+"""Convert the events of another server's run into events of this run.
+
+===================================  ==================================================================================
+event                                what becomes of it
+===================================  ==================================================================================
+RUN_STARTED                          dropped: this server has sent its own
+RUN_FINISHED                         sent with the ids of this run; outcome, result and usage stay
+RUN_ERROR                            raised as ``RunFailed``, which the server masks; sent with ``errors="pass"``
+RAW, and ``rawEvent`` of any event   dropped, unless ``raw="keep"``
+STATE_SNAPSHOT, STATE_DELTA          sent without hidden keys; a patch that does not apply is dropped (SNAP-9)
+MESSAGES_SNAPSHOT                    sent; a message whose id changed keeps the one that it had first
+any other                            sent as it is
+===================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Literal, get_args
+
+from aguila.agent.run import Run
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import Notice, log_notice
+from aguila.codec.pointer import parse_pointer
+from aguila.errors import PatchError, RunFailed
+from aguila.protocol import (
+    AssistantMessage,
+    Event,
+    Message,
+    MessagesSnapshotEvent,
+    RawEvent,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    ToolCall,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+    ToolMessage,
+    replace,
+)
+from aguila.stream.patch import apply_patch
+
+Raw = Literal["drop", "keep"]
+Errors = Literal["mask", "pass"]
+
+_INTERNAL: Final = "_ag_ui"
+"""How the keys begin that AG-UI adapters add to the state for themselves."""
+
+_NOTHING: Final[tuple[Event, ...]] = ()
+
+
+class RelayOptions:
+    """What a relay drops and masks. Raises TypeError or ValueError with the name of an invalid option."""
+
+    def __init__(self, *, raw: Raw, state_keys: Collection[str] | None, errors: Errors) -> None:
+        for name, value, known in (("raw", raw, get_args(Raw)), ("errors", errors, get_args(Errors))):
+            if value not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+        if isinstance(state_keys, str):
+            raise TypeError(f"state_keys: expected a list of keys, got text; write [{state_keys!r}]")
+        self.keeps_raw = raw == "keep"
+        self.masks_errors = errors == "mask"
+        self._state_keys = None if state_keys is None else frozenset(state_keys)
+
+    def is_visible(self, key: str) -> bool:
+        """Return whether a key of the state is sent."""
+        return not key.startswith(_INTERNAL) if self._state_keys is None else key in self._state_keys
+
+    def visible_state(self, state: Any) -> Any:
+        """Return the state without hidden keys: the same object if it has none."""
+        if not is_object(state) or all(map(self.is_visible, state)):
+            return state
+        return {key: value for key, value in state.items() if self.is_visible(key)}
+
+
+class Relay:
+    """Converts the events of one run. ``input`` is what the other server was sent.
+
+    With ``may_replay`` the other server may send earlier runs first (IN-1). A run with another id is held back until it
+    refers to a message that this thread does not have: then it is the requested run, under an id that the server chose.
+    """
+
+    def __init__(self, run: Run, input: RunAgentInput, options: RelayOptions, *, may_replay: bool) -> None:  # noqa: A002
+        self._run = run
+        self._run_id = input.run_id
+        self._options = options
+        self._may_replay = may_replay
+        self._held: list[Event] | None = None
+        """Events of a run with another id, while it may be an earlier one."""
+        self._state: Any = {} if input.state is None else input.state
+        self._tool_messages: dict[str, str] = {}  # ids by the call that they answer
+        self._callers: dict[str, str] = {}  # ids of the assistant's messages by the calls that they make
+        self._known: set[str] = set()
+        for message in input.messages:
+            self._note(message)
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        """Return the events to send. Raise ``RunFailed`` for a RUN_ERROR that is masked."""
+        if event.__class__ is RunStartedEvent:
+            return self._start(event)  # type: ignore[arg-type]
+        if self._held is not None:
+            return self._hold(event, self._held)
+        return self._convert(event)
+
+    def close(self) -> Sequence[Event]:
+        """Return what was held back of the only run that came. Call it at the end of the stream."""
+        held, self._held = self._held, None
+        return [each for event in held or () for each in self._convert(event)]
+
+    def _start(self, event: RunStartedEvent) -> Sequence[Event]:
+        if not self._may_replay or event.run_id == self._run_id:
+            self._held = None
+        else:
+            self._held = []
+        return _NOTHING
+
+    def _hold(self, event: Any, held: list[Event]) -> Sequence[Event]:
+        held.append(event)
+        ids = (getattr(event, name, None) for name in ("message_id", "tool_call_id", "parent_message_id"))
+        found = [each for each in ids if each is not None]
+        if not found or not self._known.isdisjoint(found):
+            return _NOTHING
+        message = "the upstream gave the run an id of its own; its events are sent under the id of this run"
+        log_notice(Notice(rule="IN-3", message=message))
+        return self.close()
+
+    def _convert(self, event: Any) -> Sequence[Event]:
+        if event.raw_event is not None and not self._options.keeps_raw:
+            event = replace(event, raw_event=None)
+        handler = _HANDLERS.get(event.__class__)
+        return (event,) if handler is None else handler(self, event)
+
+    # By event
+
+    def _raw(self, event: RawEvent) -> Sequence[Event]:
+        return (event,) if self._options.keeps_raw else _NOTHING
+
+    def _error(self, event: RunErrorEvent) -> Sequence[Event]:
+        if not self._options.masks_errors:
+            return (event,)
+        for usage in event.usage or ():
+            self._run.add_usage(usage)
+        raise RunFailed(event.message, code=event.code, event=event)
+
+    def _finish(self, event: RunFinishedEvent) -> Sequence[Event]:
+        outcome = event.outcome
+        if isinstance(outcome, RunFinishedSuccessOutcome):
+            outcome = RunFinishedSuccessOutcome()  # the server lists the pending calls itself (FT-3)
+        return (replace(event, thread_id=self._run.thread_id, run_id=self._run.run_id, outcome=outcome),)
+
+    def _state_snapshot(self, event: StateSnapshotEvent) -> Sequence[Event]:
+        self._state = event.snapshot
+        visible = self._options.visible_state(event.snapshot)
+        return (event if visible is event.snapshot else replace(event, snapshot=visible),)
+
+    def _state_delta(self, event: StateDeltaEvent) -> Sequence[Event]:
+        try:
+            self._state = apply_patch(self._state, event.delta)
+        except PatchError:
+            return _NOTHING  # the reader has reported it
+        is_visible = [self._is_visible(operation["path"]) for operation in event.delta]
+        if all(is_visible) and all(self._is_visible(each.get("from")) for each in event.delta):
+            return (event,)
+        if any(each["path"] == "" or "from" in each for each in event.delta):
+            snapshot = self._options.visible_state(self._state)
+            return (StateSnapshotEvent(snapshot=snapshot, subagent_run_id=event.subagent_run_id),)
+        delta = [each for each, is_sent in zip(event.delta, is_visible, strict=True) if is_sent]
+        return (replace(event, delta=delta),) if delta else _NOTHING
+
+    def _is_visible(self, path: str | None) -> bool:
+        """Return whether a path of a patch names visible keys only. The whole state may have hidden ones."""
+        if path is None:
+            return True
+        return path != "" and self._options.is_visible(parse_pointer(path)[0])
+
+    def _tool_result(self, event: ToolCallResultEvent) -> Sequence[Event]:
+        self._tool_messages.setdefault(event.tool_call_id, event.message_id)
+        return (event,)
+
+    def _tool_call(self, event: ToolCallStartEvent) -> Sequence[Event]:
+        parent = event.parent_message_id
+        if parent is None or parent == "":  # which some producers send for every call
+            parent = event.tool_call_id
+        self._callers.setdefault(event.tool_call_id, parent)
+        return (event,)
+
+    def _messages(self, event: MessagesSnapshotEvent) -> Sequence[Event]:
+        taken = {message.id for message in event.messages}
+        messages = [self._with_first_id(message, taken) for message in event.messages]
+        for message in messages:
+            self._note(message)
+        return (replace(event, messages=messages),)
+
+    def _with_first_id(self, message: Message, taken: set[str]) -> Message:
+        first: str | None = None
+        if isinstance(message, ToolMessage):
+            first = self._tool_messages.get(message.tool_call_id)
+        elif isinstance(message, AssistantMessage):
+            first = next((self._callers[one] for one in _call_ids(message) if one in self._callers), None)
+        return message if first is None or first in taken else replace(message, id=first)
+
+    def _note(self, message: Message) -> None:
+        self._known.add(message.id)
+        if isinstance(message, ToolMessage):
+            self._tool_messages.setdefault(message.tool_call_id, message.id)
+        elif isinstance(message, AssistantMessage):
+            for call_id in _call_ids(message):
+                self._callers.setdefault(call_id, message.id)
+                self._known.add(call_id)
+
+
+def _call_ids(message: AssistantMessage) -> list[str]:
+    return [call.id for call in message.tool_calls or () if isinstance(call, ToolCall)]
+
+
+_HANDLERS: Final[dict[type[Any], Any]] = {
+    RawEvent: Relay._raw,
+    RunErrorEvent: Relay._error,
+    RunFinishedEvent: Relay._finish,
+    StateSnapshotEvent: Relay._state_snapshot,
+    StateDeltaEvent: Relay._state_delta,
+    ToolCallResultEvent: Relay._tool_result,
+    ToolCallStartEvent: Relay._tool_call,
+    MessagesSnapshotEvent: Relay._messages,
+}
