@@ -1,6 +1,6 @@
-"""Running agents in tests: an in-memory sink that holds every run to the producer's duties, and chains of resumed runs.
+"""Run agents in tests: a sink in memory that checks every run by the producer rules, and chains of resumed runs.
 
-``Thread`` does what the server does between runs, as little of it as there can be: it keeps the events, the answers,
+``Thread`` does the least of what the server does between runs: it keeps the events, the answers,
 the recorded effects and the session, and resumes by replay.
 """
 
@@ -31,9 +31,9 @@ from aguila.stream.writer import EventWriter
 
 
 class ListSink:
-    """Collects events. Each must be well-formed, as a server would check; ``room`` lets others run now and then."""
+    """Collect events. Each must be well-formed, as in the server; ``room`` yields to other tasks now and then."""
 
-    is_full = True  # so that ``room`` is asked every time
+    is_full = True  # so that ``room`` is awaited every time
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -79,7 +79,7 @@ class Shelf:
 
 
 class Outcome:
-    """What came of one run: its events and its ending. The stream was verified."""
+    """The verified events and the ending of one run."""
 
     def __init__(self, events: list[Event], ending: Ending) -> None:
         self.events = events
@@ -102,7 +102,7 @@ class Outcome:
 
 
 def check(events: Sequence[Event]) -> None:
-    """Hold a stream to the protocol and to the producer's duties, with exactly one terminal event per run."""
+    """Verify a stream by the producer rules, with exactly one terminal event per run."""
     verifier = Verifier(producer=True)
     for event in events:
         verifier.feed(event)
@@ -140,7 +140,7 @@ class Thread:
 
     @property
     def conversation(self) -> Any:
-        """What a client has after everything so far."""
+        """The conversation of a client that read every event so far."""
         return consume(self.log, state=self._state(), producer=False)
 
     def _state(self) -> Any:
@@ -150,7 +150,7 @@ class Thread:
         return f"id-{next(self._ids)}"
 
     async def run(self, agent: Any, **changes: Any) -> Outcome:
-        """A run of its own."""
+        """Start a run."""
         state = self.conversation.state if self.log else self._input.state
         fields = {name: getattr(self._input, name) for name in self._input.__struct_fields__}
         fields |= {"run_id": f"run-{next(self._numbers)}", "state": state} | changes
@@ -159,7 +159,7 @@ class Thread:
         return await self._execute(agent, self._root.run_id, None)
 
     async def resume(self, agent: Any, *answers: Any) -> Outcome:
-        """The run that answers the questions of the last one, in order; a ``ResumeEntry`` is taken as it is."""
+        """Start the run that answers the questions of the last one, in order; an answer may be a ``ResumeEntry``."""
         assert self.outcome is not None
         assert self.outcome.ending.outcome == "interrupt"
         entries = [
@@ -171,13 +171,13 @@ class Thread:
         return await self.resume_some(agent, entries)
 
     async def resume_some(self, agent: Any, entries: Sequence[ResumeEntry]) -> Outcome:
-        """The run that brings these answers, which may leave questions open."""
+        """Start the run that brings these answers; other questions stay open."""
         self._answers |= {entry.interrupt_id: entry for entry in entries}
         replay = Replay(answers=dict(self._answers), current=frozenset(entry.interrupt_id for entry in entries))
         return await self._execute(agent, f"run-{next(self._numbers)}", replay)
 
     async def give_up(self, agent: Any) -> Outcome:
-        """The run that answers none of the questions of the last one."""
+        """Start the run that cancels all questions of the last one."""
         assert self.outcome is not None
         asked = self.outcome.ending.interrupts
         return await self.resume(

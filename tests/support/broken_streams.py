@@ -27,7 +27,7 @@ JUNK: tuple[Any, ...] = (0, 1.5, True, "junk", "", [], {}, ["x"], {"type": "x"},
 
 @dataclass
 class Case:
-    """One stream and what its consumer started from."""
+    """One stream, with the messages and state that its consumer starts from."""
 
     seed: int
     messages: list[Raw]
@@ -43,7 +43,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """The case of a seed, always the same."""
+    """Build the case of a seed, always the same."""
     rng = random.Random(seed)
     size = rng.choice((2, 5, 10, 20, 20, 40, 60))
     collisions = rng.random() < 0.3
@@ -166,7 +166,7 @@ def _retag(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _rename(rng: random.Random, events: list[Raw]) -> bool:
-    """Let one thing have the id of another."""
+    """Give one item the id of another."""
     keys = ("messageId", "toolCallId", "id", "parentMessageId", "entityId", "stepName", "parentSubagentRunId")
     named = [(c, k) for c, k in _places(events) if k in keys and isinstance(c[k], str)]
     if len(named) < 2:
@@ -177,7 +177,7 @@ def _rename(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _splice(rng: random.Random, events: list[Raw]) -> bool:
-    """Events of another stream, which knows nothing of what is open here and of who owns what."""
+    """Insert events of another stream, which does not know the open items and owners of this one."""
     others = msgspec.to_builtins(random_stream(rng, 30, surrogates=False))
     start = rng.randrange(len(others))
     if rng.random() < 0.8:
@@ -252,7 +252,7 @@ def _number(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _odd_key(rng: random.Random, events: list[Raw]) -> bool:
-    """Names that mean something to JavaScript or to nobody, in places where anything goes."""
+    """Use names that are special in JavaScript, and unknown ones, where any name is allowed."""
     name = rng.choice(("__proto__", "constructor", "toString", "length", "", "type", "aguila", "ag-ui", "é"))
     value = {name: rng.choice((1, None, {"a": 1}))}
     states = _of_type(events, "STATE_SNAPSHOT")
@@ -264,7 +264,7 @@ def _odd_key(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _surrogate(rng: random.Random, events: list[Raw]) -> bool:
-    """Half an emoji, in any text."""
+    """Put a lone surrogate into any text."""
     texts = [(c, k) for c, k in _places(events, opaque=True) if isinstance(c[k], str) and k not in ("type", "role")]
     container, key = rng.choice(texts)
     container[key] += rng.choice(("\ud83d", "\ude42"))
@@ -603,7 +603,7 @@ def _insert(events: list[Raw], at: int, *new: Raw) -> bool:
 
 
 def _no_event(rng: random.Random, texts: list[str]) -> None:
-    """What is no event at all: no type, or not an object."""
+    """Insert values that are no events: no type, or no object."""
     text = rng.choice(("{}", '{"type":""}', '{"type":5}', '{"type":null}', "[]", "null", "1", '"RAW"', "[DONE]"))
     texts.insert(rng.randrange(len(texts) + 1), text)
 
@@ -661,4 +661,4 @@ TEXT_DAMAGE: dict[str, Callable[[random.Random, list[str]], None]] = {
 }
 NAMES = (*DAMAGE, "patch", "patch")  # patches have the most ways to be odd
 KINDS = (*DAMAGE, *TEXT_DAMAGE)
-"""Every kind of damage there is."""
+"""All kinds of damage."""

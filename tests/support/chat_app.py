@@ -17,7 +17,7 @@ URL = "http://agent.test"
 
 
 class Tap:
-    """A transport that keeps what is asked and answered."""
+    """A transport that keeps requests and responses."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 
 
 class _Recorder:
-    """An agent that keeps what another is given and yields."""
+    """Wrap an agent; keep its input and what it yields."""
 
     def __init__(self, agent: Callable[[Any], Any]) -> None:
         self._agent = agent
@@ -86,7 +86,7 @@ class _Recorder:
 
 
 async def capture(scenario: Scenario) -> dict[str, Any]:
-    """The scenario, played through a client and an app."""
+    """Play a scenario with a client and an app; return the captures."""
     recorder = _Recorder(scenario.agent)
     tap = Tap(ASGITransport(App(recorder)))
     numbers = count(1)
@@ -163,7 +163,7 @@ def _runs(inputs: list[Any], seen: list[Any], events: list[Any]) -> list[dict[st
 
 
 def _normalised(document: dict[str, Any]) -> dict[str, Any]:
-    """Ids that nobody chose, by the order in which they appear."""
+    """Replace generated ids by numbers, in the order in which they appear."""
     names: dict[str, str] = {}
 
     def name(found: re.Match[str]) -> str:
@@ -173,7 +173,7 @@ def _normalised(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def pretty(value: Any, indent: int = 0) -> str:
-    """JSON with what fits into a line on one line."""
+    """Format JSON; a value that fits into a line stays on one line."""
     line = json.dumps(value, ensure_ascii=False)
     if len(line) + indent <= 116 or not isinstance(value, dict | list) or not value:
         return line

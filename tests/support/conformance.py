@@ -15,7 +15,7 @@ from typing import Any
 _DEFAULT = Path(__file__).parents[3] / "shared" / "conformance"
 STREAMS = Path(os.environ.get("AGUILA_CONFORMANCE", _DEFAULT)) / "streams"
 
-# What a first-party wording becomes with us: the case is refused for THIS reason, told by its rule.
+# Our rule for each first-party error message.
 REFUSED_BY = {
     "chunk-conflicting-role-fatal": "CHK-5",
     "chunk-conflicting-tool-name-fatal": "CHK-5",

@@ -42,7 +42,7 @@ class CuttingProxy:
         self._thread.join(DEADLINE)
 
     def lead_to(self, url: str) -> None:
-        """Where connections go from now on."""
+        """Set the target of new connections."""
         parts = urlsplit(url)
         self._target = (parts.hostname, parts.port)
 

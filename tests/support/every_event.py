@@ -15,7 +15,7 @@ from aguila.protocol import Event, EventType
 
 @cache
 def every_event() -> tuple[Event, ...]:
-    """A stream of all event types that any consumer accepts, ended."""
+    """Return a finished valid stream with all event types."""
     for seed in range(200):
         events = random_stream(random.Random(seed), 400, surrogates=False, collisions=False)
         if {event.type for event in events} == set(EventType) and events[-1].type in ("RUN_FINISHED", "RUN_ERROR"):

@@ -6,14 +6,14 @@ from typing import Any
 
 
 class Failing:
-    """Asks whether it may pay, pays, and then fails ``failures`` times in the middle of what it has to say."""
+    """Ask for consent, pay, and then fail ``failures`` times in the middle of a message."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
         self.calls = 0
         self.paid: list[Any] = []
         self.came_with: list[list[str]] = []
-        """What each resumed call found in ``run.resume_input``."""
+        """``run.resume_input`` of each resumed call."""
 
     async def __call__(self, run: Any) -> Any:
         self.calls += 1

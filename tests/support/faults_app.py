@@ -37,7 +37,7 @@ TEXT = [
 
 
 def note(name: str, line: str) -> str:
-    """Append a line to a file, whole, whoever else does."""
+    """Append a whole line to a file, also while other processes do."""
     file = os.open(FOLDER / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{line}\n".encode())
     os.close(file)
@@ -45,7 +45,7 @@ def note(name: str, line: str) -> str:
 
 
 async def reached(valve: str | None, size: int) -> None:
-    """Wait until the test lets us go on."""
+    """Wait until the test opens the valve this far."""
     while valve is not None and (FOLDER / valve).stat().st_size < size:  # noqa: ASYNC110 - another process does
         await asyncio.sleep(0.001)
 
@@ -91,7 +91,7 @@ async def recorded(run: Any, props: Any) -> None:
 
 
 async def talk(run: Any, props: Any) -> None:
-    """Text, as much and as fast as told."""
+    """Write text; the input sets how much and how fast."""
     beat = Beat(props)
     try:
         async with run.text() as text:
@@ -112,7 +112,7 @@ async def counted(run: Any, props: Any) -> None:
 
 
 async def ask(run: Any, props: Any) -> None:
-    """Pays once, asks, says what it was told."""
+    """Pay once, ask, and repeat the answer."""
     thread = run.thread_id
     note("began", f"{thread} {run.run_id}")
     await run.say("before")

@@ -44,12 +44,12 @@ Frames = list[tuple[int, bytes]]
 
 
 def scaled(short: int, long: int) -> int:
-    """How much to do: little in ``make test``, much in ``make faults``."""
+    """Choose an amount of work: ``short`` in ``make test``, ``long`` in ``make faults``."""
     return long if LONG else short
 
 
 def report(what: str, **counts: object) -> None:
-    """Say what was done; ``make faults`` shows it."""
+    """Print what was done; ``make faults`` shows it."""
     print(f"{what}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
 
 
@@ -112,7 +112,7 @@ class Worker(Peer):
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     def frames(self, thread_id: str) -> Frames:
-        """The whole log of a thread, uncut."""
+        """Return the whole log of a thread."""
         with self.stream("GET", f"/threads/{thread_id}/events") as stream:
             assert stream.status == 200, stream.response.read()
             return [(number, data) for number, data in stream.frames() if number is not None]
@@ -120,7 +120,7 @@ class Worker(Peer):
 
 @contextmanager
 def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worker]]:
-    """Some workers on one file. What the test adds to the list is stopped as well. None may have logged a bug."""
+    """Start workers on one file. Workers that the test appends are stopped as well. None may have logged a bug."""
     found: list[Worker] = []
     try:
         for _ in range(count):
@@ -135,7 +135,7 @@ def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worke
 
 
 def act(name: str, thread_id: str, run_id: str = "run", resume: Any = ..., **props: Any) -> dict[str, Any]:
-    """The input that has ``faults_app`` do something."""
+    """Build the input that makes ``faults_app`` act."""
     return run_input(thread_id, run_id, forwardedProps={"act": name, **props}, resume=resume)
 
 
@@ -254,7 +254,7 @@ class Viewer:
         return bool(self.frames) and self.frames[-1][1].startswith((b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"'))
 
     async def post(self, port: int, body: Any, **limits: Any) -> _Answer:
-        """Start a run, or come back to it by its id, and watch it."""
+        """Start a run, or return to it by its id, and watch it."""
         content = json.dumps(body).encode()
         head = f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
         return await self._exchange(port, f"POST / HTTP/1.1\r\n{head}", content, **limits)
@@ -267,7 +267,7 @@ class Viewer:
         )
 
     async def follow_to_the_end(self, *ports: int) -> None:
-        """Come back, to one worker after the other, until the run has ended."""
+        """Reconnect, to one worker after the other, until the run has ended."""
         while not self.is_done:
             answer = await self.follow(ports[self.connections % len(ports)])
             assert answer.status == 200, answer.body

@@ -120,7 +120,7 @@ def ten_come_in(server: Measured) -> dict[str, Any]:
 
 
 def upload(server: Measured, *, is_form: bool) -> dict[str, Any]:
-    """A file that is uploaded, and then asked for by an agent that is told of it."""
+    """Upload a file; the agent then loads it by its id."""
     data = image(SIZE)
     if is_form:
         answer = server.client.post("/files", files={"file": ("a.png", data, "image/png")})
@@ -132,7 +132,7 @@ def upload(server: Measured, *, is_form: bool) -> dict[str, Any]:
 
 
 def go_out(server: Measured) -> dict[str, Any]:
-    """A file that an agent sends, to somebody who watches."""
+    """Let the agent send a file to a viewer."""
     check(server.post(request("out", [b"x"], back=SIZE)), [1], SIZE)
     return server.figures()
 

@@ -46,7 +46,7 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
     model = MODELS[provider]
 
     async def hand_over(run: Any, made: Any) -> None:
-        if run.agent is agent:  # nobody else is in the run
+        if run.agent is agent:
             run.agent = made
         await made(run)
 

@@ -1,7 +1,7 @@
-"""An HTTP/1.1 server on a real socket that answers as it is told: for what well-behaved servers never do.
+"""An HTTP/1.1 server on a real socket with scripted answers, also those that correct servers never send.
 
 ``ScriptedServer`` runs in a thread of its own, so that both twins of the client can talk to it. Each request takes the
-next answer of its script; what was asked is kept in ``requests``. Answers are bytes on the wire: nothing is checked.
+next answer of its script and is kept in ``requests``. Answers are bytes on the wire and are not checked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Script = list[Answer | Callable[[Asked], Answer]]
 
 
 def run_of(*events: dict[str, Any], first_id: int | None = None, **finish: Any) -> Callable[[Asked], Answer]:
-    """A whole run with these events, under the ids that were asked for."""
+    """Answer with a run of these events, under the requested ids."""
 
     def answer(asked: Asked) -> Answer:
         run, thread = asked.json["runId"], asked.json["threadId"]
@@ -112,7 +112,7 @@ class ScriptedServer:
                 while await self._one(reader, writer):
                     pass
             except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                writer.transport.abort()  # what is still to be sent has nobody to go to
+                writer.transport.abort()  # the peer is gone
             finally:
                 writer.close()
                 with suppress(ConnectionError, asyncio.CancelledError):

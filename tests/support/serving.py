@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class Gate:
-    """Holds an agent until the test opens it, and tells the test that the agent has come."""
+    """Block an agent until the test opens the gate; the test can wait until the agent has reached it."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -41,7 +41,7 @@ class Gate:
         self._open.set()
 
     def await_reached(self) -> None:
-        assert self.reached.wait(DEADLINE), "the agent did not come"
+        assert self.reached.wait(DEADLINE), "the agent did not reach the gate"
 
     async def wait(self) -> None:
         self.reached.set()
@@ -50,7 +50,7 @@ class Gate:
 
 
 def run_input(thread_id: str = "thread", run_id: str = "run", **members: Any) -> dict[str, Any]:
-    """A RunAgentInput as JSON; it declares 1.1 unless told otherwise."""
+    """Build a RunAgentInput as JSON. It declares 1.1 by default; a member that is ``...`` is left out."""
     found = {"threadId": thread_id, "runId": run_id, "messages": [], "protocolVersion": "1.1", **members}
     return {name: value for name, value in found.items() if value is not ...}
 
@@ -120,7 +120,7 @@ class Peer:
 
     @contextmanager
     def stream(self, method: str, path: str, declared: str | None = "1.1", **options: Any) -> Iterator[Stream]:
-        """Open a stream; a GET declares 1.1 unless told otherwise, as ``run_input`` does."""
+        """Open a stream. A GET declares 1.1 by default, as ``run_input`` does."""
         with self.client.stream(method, declaring(path, declared), **options) as response:
             yield Stream(response)
 
@@ -234,7 +234,7 @@ class ServerProcess(Peer):
         self.process.send_signal(number)
 
     def output(self) -> str:
-        """What it printed; waits for its end."""
+        """Wait for the end of the process and return its output."""
         return self.process.communicate(timeout=DEADLINE)[0].decode()
 
     def stop(self) -> None:
@@ -259,7 +259,7 @@ def server_process(target: str, folder: Path, environment: dict[str, str] | None
 
 
 class Held:
-    """An agent that says something, waits for the test, and says the rest."""
+    """An agent that writes "one", waits for its gate, and writes "two"."""
 
     def __init__(self) -> None:
         self.gates: dict[str, Gate] = {}

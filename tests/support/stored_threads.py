@@ -42,7 +42,7 @@ def resume_entry(interrupt_id: str, payload: Any = None, status: Any = "resolved
 
 
 def run_end(event: Event) -> RunEnd:
-    """What closing a run with this event does."""
+    """Return the RunEnd that belongs to a terminal event."""
     if isinstance(event, RunErrorEvent):
         return RunEnd(outcome="error")
     assert isinstance(event, RunFinishedEvent)
@@ -100,7 +100,7 @@ async def write_run(
     settled: Sequence[str] = (),
     scope: str = SCOPE,
 ) -> None:
-    """A whole run. ``outcome`` is a word, or the interrupts that it ends with."""
+    """Write a whole run. ``outcome`` is a word, or the interrupts that it ends with."""
     lease = await begin_run(store, input, claims=claims, scope=scope)
     if settled:
         await store.settle(lease, settled)
@@ -148,7 +148,7 @@ async def store_event(store: Store, event: Event, lease: Any) -> Any:
 
 
 async def log_after(store: Store, after: int) -> list[Event]:
-    """What a follower is sent after a join."""
+    """Return the events after a sequence number."""
     events: list[Event] = []
     for batch in await store.read(SCOPE, THREAD, after, limit=1_000_000):
         events += [event for event in map(decode_event, batch.events) if event is not None]
@@ -156,7 +156,7 @@ async def log_after(store: Store, after: int) -> list[Event]:
 
 
 async def hydrate(store: Store, run_id: str = "visit", *, history: HistoryMode = "client", **options: Any) -> Hydration:
-    """What somebody who joins now is sent first."""
+    """Return the hydration of a client that joins now."""
     runs = await store.runs(SCOPE, THREAD)
     live = runs[-1] if runs and runs[-1].is_running else None
     return await hydrate_thread(

@@ -80,7 +80,7 @@ class Terminal:
             return False
         try:
             data = os.read(self._master, 65536)
-        except OSError:  # Linux says so when nobody has the other end any more
+        except OSError:  # on Linux: the other end is closed
             return False
         self.screen += data.decode("utf-8", "replace")
         return bool(data)
