@@ -119,13 +119,13 @@ class Compat:
     ) -> None:
         self.level: Level = level
         self._plans = () if level == "off" else _plans(level)
-        self._context = RuleContext(warn, new_id)
+        self._context = RuleContext(warn, new_id, level)
 
     def observe(self, event: protocol.Event) -> None:
         """Record an event that needed no translation. Types that are not in ``OBSERVED`` are ignored."""
         context = self._context
         if isinstance(event, protocol.RunStartedEvent):
-            context.start_run(event.run_id)
+            context.start_run(event.run_id, event.protocol_version)
         elif isinstance(event, protocol.RunFinishedEvent | protocol.RunErrorEvent):
             context.run_id = None
         elif isinstance(event, protocol.ActivitySnapshotEvent):
@@ -228,7 +228,7 @@ class Compat:
         type_ = event.get("type")
         if type_ == "RUN_STARTED":
             if isinstance(run_id := event.get("runId"), str):
-                context.start_run(run_id)
+                context.start_run(run_id, event.get("protocolVersion"))
         elif type_ in ("RUN_FINISHED", "RUN_ERROR"):
             context.run_id = None
         elif type_ == "ACTIVITY_SNAPSHOT":

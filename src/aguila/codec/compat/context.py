@@ -39,9 +39,10 @@ class Rule(msgspec.Struct, frozen=True):
 class RuleContext:
     """The position of a rule in the input, and what the stream contained before."""
 
-    def __init__(self, warn: Warn, new_id: Callable[[], str] | None) -> None:
+    def __init__(self, warn: Warn, new_id: Callable[[], str] | None, level: Level) -> None:
         self._warn = warn
         self._new_id = new_id
+        self.is_wide = level == "wide"
         self._reasoning_ids = 0
         self._lone_messages = 0
         self._reported: set[tuple[str, str]] = set()
@@ -52,6 +53,7 @@ class RuleContext:
         self.record: Record | None = None
         # What the stream contained before.
         self.run_id: str | None = None
+        self.is_before_1_0 = True  # the producer declares no version, or a lower one
         self.span: str | None = None
         self.message: str | None = None
         self.steps: dict[str, str] = {}
@@ -68,9 +70,10 @@ class RuleContext:
             path = f"{self.path}/{member}" if member else self.path
             self._warn(Notice(rule=self.rule.name, message=message, path=path, event_type=self.event_type))
 
-    def start_run(self, run_id: str) -> None:
-        """Forget the previous run."""
+    def start_run(self, run_id: str, version: Any) -> None:
+        """Forget the previous run. ``version`` is what the producer of this one declares."""
         self.run_id = run_id
+        self.is_before_1_0 = version is None or (isinstance(version, str) and version.startswith("0."))
         self.span = self.message = None
         self.steps.clear()
 

@@ -74,7 +74,7 @@ _EVENTS = (
     ),
     Rule(
         name="reasoning-role",
-        level="wide",
+        level="standard",
         rows=(5,),
         summary="a reasoning message of the role 'assistant' is read as one of the role 'reasoning'",
         places=("ReasoningMessageStartEvent",),

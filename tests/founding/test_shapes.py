@@ -331,7 +331,7 @@ CHANGED_003: dict[str, tuple[Level, dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
     "reasoning message of the assistant": (
-        "wide",
+        "standard",
         {"type": "REASONING_MESSAGE_START", "messageId": "r", "role": "assistant"},
         [{"type": "REASONING_MESSAGE_START", "messageId": "r", "role": "reasoning"}],
     ),
