@@ -568,7 +568,7 @@ async def test_steps_and_subagents_around_a_question_are_finished_after_it() -> 
         "RUN_FINISHED",
     ]
     assert second.of(SubagentFinishedEvent)[1].result == {"ok": True}
-    assert second.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "success", "result": 3}}
+    assert second.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "completed", "result": 3}}
     assert assistant_texts(thread) == ["a", "b"]
 
 

@@ -138,8 +138,8 @@ async def test_what_the_handle_writes() -> None:
         ("message", "xyz", "acme/v1"),
         ("tool-call", "abc", None),
     ]
-    assert [event.metadata for event in outcome.of(StepStartedEvent)][1] == {"aguila": {"parent": "outer"}}
-    assert outcome.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "success", "result": {"n": 1}}}
+    assert [event.metadata for event in outcome.of(StepStartedEvent)][1] == {"aguila": {"parentStepId": "outer"}}
+    assert outcome.of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "completed", "result": {"n": 1}}}
     (sub,) = outcome.of(SubagentStartedEvent)
     late = [event.tool_call_id for event in outcome.of(ToolCallStartEvent) if event.tool_call_name == "late"]
     assert [sub.parent_tool_call_id] == late
@@ -190,7 +190,7 @@ async def test_a_step_says_how_it_went() -> None:
             async with run.step("s"):
                 raise ValueError
 
-    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
+    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "failed"}}
 
 
 async def test_a_subagent_that_fails_ends_in_an_error_without_details_and_the_run_goes_on() -> None:
@@ -443,7 +443,7 @@ async def test_a_step_says_how_it_went_in_the_agents_own_word(agent: Any) -> Non
     assert outcome.ending.outcome == "success"
     assert [event.metadata for event in outcome.of(StepFinishedEvent)] == [
         {"aguila": {"status": "skipped", "result": {"n": 1}}},
-        {"aguila": {"status": "success"}},
+        {"aguila": {"status": "completed"}},
     ]
 
 
@@ -453,7 +453,7 @@ async def test_a_step_that_an_exception_leaves_has_failed_whatever_its_status_wa
             step.status = "skipped"
             raise ValueError
 
-    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "error"}}
+    assert (await run_agent(agent)).of(StepFinishedEvent)[0].metadata == {"aguila": {"status": "failed"}}
 
 
 async def test_a_status_that_is_no_text_is_refused() -> None:

@@ -447,9 +447,13 @@ def rows(docstring: str | None) -> list[str]:
     return [line for line in table.splitlines() if line and not line.startswith((" ", "="))]
 
 
-def test_the_tables_list_eleven_losses() -> None:
-    assert len(rows(to_chat_messages.__doc__)) == 7
+def test_the_tables_list_twelve_losses() -> None:
+    assert len(rows(to_chat_messages.__doc__)) == 8
     assert len(rows(from_chat_messages.__doc__)) == 4
+
+
+def test_loss_no_parts_are_an_empty_string() -> None:
+    assert round_trip(UserMessage(id="u", content=[])) == [UserMessage(id="u", content="")]
 
 
 def test_loss_an_activity_message_is_left_out_with_a_warning() -> None:
@@ -564,6 +568,8 @@ def usable_messages(draw: st.DrawFn) -> Message:
             else part
             for part in parts
         ]
+        if isinstance(message, UserMessage) and parts == []:
+            return replace(message, content="")
         if is_plain_text(parts):
             return replace(message, content=parts[0].text)
         return replace(message, content=parts)

@@ -39,7 +39,9 @@ BRIEFLY = settings(max_examples=20, deadline=None)
 
 
 def as_written(obj: Any) -> Any:
-    """``obj`` with the one spelling that writing changes: a user's lone plain text part is a string on the wire."""
+    """``obj`` with what writing changes: one plain text part of a user's, and no part, are a string on the wire."""
+    if isinstance(obj, UserMessage) and obj.content == []:
+        return replace(obj, content="")
     if isinstance(obj, UserMessage) and is_plain_text(obj.content):
         part = obj.content[0]
         assert isinstance(part, TextPart)

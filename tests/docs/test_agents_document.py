@@ -134,9 +134,9 @@ async def test_what_else_is_sent() -> None:
     ]
     assert steps == [
         None,
-        {"aguila": {"parent": "research"}},
+        {"aguila": {"parentStepId": "research"}},
         {"aguila": {"status": "skipped"}},
-        {"aguila": {"status": "success", "result": {"sources": 3}}},
+        {"aguila": {"status": "completed", "result": {"sources": 3}}},
     ]
 
 

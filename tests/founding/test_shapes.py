@@ -157,7 +157,8 @@ DOCUMENT_000: dict[str, tuple[Level, Any, Any]] = {
                 {
                     "type": "image",
                     "source": source("data", "R0lG", "image/gif"),
-                    "metadata": {"aguila": {"url": "https://x.test", "id": "r"}},
+                    "id": "r",
+                    "metadata": {"aguila": {"url": "https://x.test"}},
                 }
             ],
         },
@@ -526,19 +527,19 @@ def test_an_input_of_document_004() -> None:
 
 def test_a_message_of_document_004_may_lack_its_id() -> None:
     raw = {"role": "user", "content": "Go on"}
-    assert read_document({**INPUT, "messages": [raw]}, RunAgentInput, "wide")["messages"] == [
+    assert read_document({**INPUT, "messages": [raw]}, RunAgentInput, "standard")["messages"] == [
         {**raw, "id": "legacy-message-1"}
     ]
     with pytest.raises(DecodeError):
-        read_document({**INPUT, "messages": [raw]}, RunAgentInput, "standard")
+        read_document({**INPUT, "messages": [raw]}, RunAgentInput, "off")
 
 
 def test_a_tool_of_document_004_may_lack_its_description() -> None:
     raw = {"name": "count", "parameters": SCHEMA, "metadata": {"ui": "small"}}
-    read = read_document({**INPUT, "tools": [raw]}, RunAgentInput, "wide")
+    read = read_document({**INPUT, "tools": [raw]}, RunAgentInput, "standard")
     assert read["tools"] == [{**raw, "description": ""}]
     with pytest.raises(DecodeError):
-        read_document({**INPUT, "tools": [raw]}, RunAgentInput, "standard")
+        read_document({**INPUT, "tools": [raw]}, RunAgentInput, "off")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_the_client_receives_the_events_of_the_feature(scenarios: Played, form: 
     assert all(step["done"] for step in message(turns("activity"), "activity")["content"]["steps"])
     assert types(turns("activity")).count("ACTIVITY_DELTA") == 3
     ends = [event["metadata"]["aguila"] for event in of_type(turns("steps"), "STEP_FINISHED")]
-    assert ends[0] == {"status": "success", "result": {"found": 1}}
+    assert ends[0] == {"status": "completed", "result": {"found": 1}}
     team = of_type(turns("subagents"), "SUBAGENT_STARTED", "SUBAGENT_FINISHED")
     assert [event["type"] for event in team] == ["SUBAGENT_STARTED"] * 2 + ["SUBAGENT_FINISHED"] * 2
     surface = message(turns("generative"), "activity")["content"]["a2ui_operations"]

@@ -140,7 +140,7 @@ def visible_conversation(thread: Thread) -> dict[str, Any]:
     steps = Counter(
         event.step_name
         for event in thread.log
-        if str(event.type) == "STEP_FINISHED" and (event.metadata or {}).get("aguila") == {"status": "success"}
+        if str(event.type) == "STEP_FINISHED" and (event.metadata or {}).get("aguila") == {"status": "completed"}
     )
     subagents = Counter(
         event.subagent_run_id

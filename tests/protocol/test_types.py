@@ -76,7 +76,8 @@ def test_members_have_their_official_wire_names_and_requiredness(name: str) -> N
             continue
         official = OFFICIAL_MODELS[name].model_fields[field.name]
         assert field.encode_name == official.alias
-        assert field.required == official.is_required()
+        if (name, field.name) != ("BinaryInputContent", "mime_type"):  # document 002: it may be absent
+            assert field.required == official.is_required()
 
 
 def test_an_old_name_is_the_same_class() -> None:

@@ -30,8 +30,8 @@ def lossy(document: dict[str, Any]) -> dict[str, Any]:
         document = {**document, "messages": _messages(document["messages"])}
     if document["type"] == "RUN_STARTED" and "input" in document:
         given = document["input"]
-        lists: dict[str, Any] = {name: given.get(name, []) for name in ("tools", "context", "resume")}
-        document = {**document, "input": {**given, **lists, "messages": _messages(given["messages"])}}
+        given = _without_empty({**given, "messages": _messages(given["messages"])}, "tools", "context", "resume")
+        document = {**document, "input": given}
     return document
 
 

@@ -29,10 +29,11 @@ from aguila.protocol.parts import AudioPart, DocumentPart, ImagePart, TextPart, 
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
+from aguila.stream.steps import OLD_STATUSES
 from aguila.stream.writer import EventWriter
 
-StepStatus = Literal["success", "error", "suspended", "cancelled"]
-"""How a step went."""
+Ended = Literal["success", "error", "suspended", "cancelled"]
+"""How something ended that an exception left, or none."""
 
 _PARTS = (TextPart, ImagePart, AudioPart, VideoPart, DocumentPart)
 _ARRAY: Any = (list, tuple)
@@ -266,7 +267,7 @@ class StepHandle(Opened):
             self.name = f"{name} ({number})"
         metadata = self._metadata
         if self.parent is not None:
-            metadata = {**metadata, "aguila": {"parent": self.parent}}
+            metadata = {**metadata, "aguila": {"parentStepId": self.parent}}
         await self._out.send_opener(
             EventWriter.start_step, self.name, subagent=self._owner, metadata=metadata if metadata else None
         )
@@ -275,10 +276,10 @@ class StepHandle(Opened):
     async def _close(self, error: BaseException | None) -> None:
         if not self._out.front.has_open(STEP, self.name, self._owner):
             return
-        status = status_of(error)
+        status: str = status_of(error)
         if error is None and self.status is not None:
             status = _text(self.status)
-        own: dict[str, Any] = {"status": status}
+        own: dict[str, Any] = {"status": OLD_STATUSES.get(status, status)}
         if self.result is not None:
             own["result"] = copy_json(self.result)
         await self._out.send_opener(
@@ -397,7 +398,7 @@ class ActivityHandle:
         await self._out.send(EventWriter.activity_delta, self.message_id, patch, subagent=self._owner)
 
 
-def status_of(error: BaseException | None) -> StepStatus:
+def status_of(error: BaseException | None) -> Ended:
     """How something went that an exception left, or none."""
     if error is None:
         return "success"

@@ -59,13 +59,15 @@ class UnreadablePart(Exception):
 # AG-UI to chat
 
 
-def read_parts(content: str | list[ContentPart], warn: Warn, path: str) -> list[Content]:
-    """Convert the content of a message. A part that cannot be read is skipped with a notice.
+def read_parts(content: str | list[ContentPart], warn: Warn, path: str, raw: object = None) -> list[Content]:
+    """Convert the content of a message. ``raw`` is the raw representation of a plain string.
+
+    A part that cannot be read is skipped with a notice.
 
     Raises ``DecodeError`` for a retired binary part without data, url and id (ERA-3).
     """
     if isinstance(content, str):
-        return [TextContent(content)]
+        return [TextContent(content, raw_representation=raw)]
     contents: list[Content] = []
     for index, part in enumerate(content):
         try:
@@ -181,8 +183,10 @@ def _upgrade_part(part: BinaryInputContent) -> ContentPart:
 def write_parts(contents: list[Content], warn: Warn, of: str) -> str | list[ContentPart]:
     """Convert contents to the content of a message: a string for plain text, else parts.
 
-    Raises ``EncodeError`` for a content that cannot be a part.
+    No contents are an empty string. Raises ``EncodeError`` for a content that cannot be a part.
     """
+    if not contents:
+        return ""
     if len(contents) == 1:
         only = contents[0]
         if isinstance(only, TextContent) and not only.additional_properties.keys() & {CONTENT_ID, METADATA, FILENAME}:

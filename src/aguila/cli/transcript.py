@@ -48,6 +48,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.protocol.parts import parts_of
+from aguila.stream.steps import step_details
 
 _WIDTH = 160
 """Characters of a value that are printed."""
@@ -252,7 +253,8 @@ class Transcript:
         self.line(f"• {short(event.step_name)}")
 
     def _stepped(self, event: StepFinishedEvent) -> None:
-        self.line(f"• {short(event.step_name)} done")
+        status = step_details(event).status
+        self.line(f"• {short(event.step_name)} {'done' if status in (None, 'completed') else short(status)}")
 
     def _subagent(self, event: SubagentStartedEvent) -> None:
         self._subagents[event.subagent_run_id] = event.name

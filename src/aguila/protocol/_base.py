@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,8 +74,44 @@ class _TaggedMeta(msgspec.StructMeta):
         return super().__call__(*args, **kwargs)
 
 
+class _MessageMeta(_TaggedMeta):
+    """Assign an id to a message that is constructed without one. A decoded message must have one (ENV-12)."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "id" not in kwargs:
+            kwargs["id"] = f"msg_{os.urandom(16).hex()}"
+        return super().__call__(*args, **kwargs)
+
+
+class _DescribedMeta(msgspec.StructMeta):
+    """Let a constructor omit ``description``, which is then empty. It is required when decoded."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        kwargs.setdefault("description", "")
+        return super().__call__(*args, **kwargs)
+
+
 class Tagged(Wire, metaclass=_TaggedMeta, frozen=True, kw_only=True):
     """An object that is identified by one constant member, a role or a type."""
+
+
+class Identified(Tagged, metaclass=_MessageMeta, frozen=True, kw_only=True):
+    """A message: an object with an id, which its constructor assigns if it is omitted."""
+
+    if TYPE_CHECKING:
+        id: str = ""
+    else:
+        id: str
+
+
+class Described(Wire, metaclass=_DescribedMeta, frozen=True, kw_only=True):
+    """An object with a name and a description, which its constructor may omit."""
+
+    name: str
+    if TYPE_CHECKING:
+        description: str = ""
+    else:
+        description: str
 
 
 class Phantom(Wire, tag_field="type", tag="\x00", frozen=True, kw_only=True):

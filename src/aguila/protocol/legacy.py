@@ -27,11 +27,12 @@ from aguila.protocol.parts import (
 class BinaryInputContent(Tagged, tag_field="type", tag="binary", frozen=True, kw_only=True):
     """A file, from before images, audio, video and documents had their own parts (ERA-3).
 
-    It has ``data`` (base64), ``url`` or ``id``. If there are several, the first of these counts.
+    It has ``data`` (base64), ``url`` or ``id``. If there are several, the first of these counts. Without a MIME type,
+    that of the uploaded file applies.
     """
 
     type: ClassVar[Literal["binary"]] = "binary"
-    mime_type: str
+    mime_type: Maybe[str] = None
     id: Maybe[str] = None
     url: Maybe[str] = None
     data: Maybe[str] = None

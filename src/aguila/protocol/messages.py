@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from aguila.protocol._base import Maybe, Metadata, Phantom, Tagged, Wire
+from aguila.protocol._base import Identified, Maybe, Metadata, Phantom, Tagged, Wire
 from aguila.protocol.parts import ContentPart
 
 Role = Literal["developer", "system", "assistant", "user", "tool", "activity", "reasoning"]
@@ -32,10 +32,12 @@ class ToolCall(Tagged, tag_field="type", tag="function", frozen=True, kw_only=Tr
     metadata: Maybe[Metadata] = None
 
 
-class BaseMessage(Tagged, frozen=True, kw_only=True):
-    """The fields of every message: an id that is unique in its thread (ENV-12), an owner, metadata."""
+class BaseMessage(Identified, frozen=True, kw_only=True):
+    """The fields of every message: an id that is unique in its thread (ENV-12), an owner, metadata.
 
-    id: str
+    A constructor without ``id`` assigns one.
+    """
+
     subagent_run_id: Maybe[str] = None
     metadata: Maybe[Metadata] = None
 

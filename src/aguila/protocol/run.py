@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from aguila.protocol._base import AnyJSON, Count, Maybe, Metadata, Tagged, Wire
+from aguila.protocol._base import AnyJSON, Count, Described, Maybe, Metadata, Tagged, Wire
 from aguila.protocol.messages import Message
 
 PROTOCOL_VERSION = "1.1"
@@ -19,11 +19,9 @@ ResumeStatus = Literal["resolved", "cancelled"]
 """Whether an interrupt was answered or declined."""
 
 
-class Tool(Wire, frozen=True, kw_only=True):
+class Tool(Described, frozen=True, kw_only=True):
     """A tool that the front end offers. ``parameters`` is a JSON Schema by convention."""
 
-    name: str
-    description: str
     parameters: Maybe[AnyJSON] = None
     metadata: Maybe[Metadata] = None
 

@@ -50,6 +50,7 @@ from aguila.providers._request.media import (
     kind_of,
     make_blocks,
     media_type_of,
+    multimodal,
     read_file_id,
     read_text_file,
     read_url,
@@ -117,6 +118,8 @@ def _check_client(client: Any) -> Any:
 
 
 class _Gemini(SDKModel):
+    multimodal = multimodal(inputs=("audio", "video"), outputs=("image", "audio"))
+
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = await make_offloaded(prompt, _view, warn)
         made = await make_offloaded(prompt, request, model=self._model, warn=warn, view=view)

@@ -22,6 +22,7 @@ from aguila.codec.notices import Warn
 from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
 from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
+from aguila.providers._request.media import multimodal
 from aguila.providers._request.prompt import Prompt, ProviderView, Rules, add_options, make_offloaded
 
 
@@ -72,6 +73,8 @@ def _check_client(client: Any) -> Any:
 
 
 class _Chat(SDKModel):
+    multimodal = multimodal(inputs=("audio",), outputs=("image",))
+
     def __init__(
         self, client: Any, model: str, provider: str, options: dict[str, Any], rules: Rules = openai_chat.RULES
     ) -> None:
@@ -89,6 +92,8 @@ class _Chat(SDKModel):
 
 
 class _Responses(SDKModel):
+    multimodal = multimodal(inputs=(), outputs=("image",))
+
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = await make_offloaded(prompt, ProviderView, openai_responses.RULES, warn)
         made = await make_offloaded(prompt, openai_responses.request, model=self._model, warn=warn, view=view)

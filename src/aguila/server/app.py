@@ -155,6 +155,7 @@ class App:
             agent: derive_capabilities(
                 name=agent if has_names and agent is not None else self.name,
                 is_durable=not isinstance(self.store, MemoryStore),
+                agent=next(iter(self._agents.values())) if agent is None else self._agents[agent],
                 override=override,
             )
             for agent in (None, *self._agents)

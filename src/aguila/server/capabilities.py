@@ -21,9 +21,16 @@ from aguila.protocol import (
 
 
 def derive_capabilities(
-    *, name: str | None, is_durable: bool, override: AgentCapabilities | Mapping[str, Any] | None
+    *,
+    name: str | None,
+    is_durable: bool,
+    agent: object,
+    override: AgentCapabilities | Mapping[str, Any] | None,
 ) -> AgentCapabilities:
-    """Derive the capabilities, with ``override`` merged over them. Raises ``DecodeError`` if it does not fit."""
+    """Return what the server does, what the agent's ``capabilities`` attribute says, and ``override``.
+
+    Later ones are merged over earlier ones, member by member. Raises ``DecodeError`` if the result is malformed.
+    """
     derived = AgentCapabilities(
         identity=None if name is None else IdentityCapabilities(name=name),
         transport=TransportCapabilities(streaming=True, http_binary=has_protobuf(), resumable=True),
@@ -33,9 +40,12 @@ def derive_capabilities(
             supported=True, approvals=True, interrupts=True, approve_with_edits=True
         ),
     )
-    if override is None:
+    given = [more for more in (getattr(agent, "capabilities", None), override) if more is not None]
+    if not given:
         return derived
-    merged = _merge(msgspec.to_builtins(derived), msgspec.to_builtins(override))
+    merged = msgspec.to_builtins(derived)
+    for more in given:
+        merged = _merge(merged, msgspec.to_builtins(more))
     return decode(encode(merged), AgentCapabilities)
 
 

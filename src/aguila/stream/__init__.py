@@ -7,6 +7,7 @@ from aguila.stream.conversation import Conversation
 from aguila.stream.lineage import Lineage
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.reducer import Reducer, reduce
+from aguila.stream.steps import StepDetails, step_details
 from aguila.stream.usage import aggregate_token_usage
 from aguila.stream.verifier import Verifier, verify
 from aguila.stream.writer import EventWriter
@@ -18,6 +19,7 @@ __all__ = [
     "EventWriter",
     "Lineage",
     "Reducer",
+    "StepDetails",
     "Verifier",
     "aggregate_token_usage",
     "apply_patch",
@@ -26,5 +28,6 @@ __all__ = [
     "expand_chunks",
     "make_patch",
     "reduce",
+    "step_details",
     "verify",
 ]

@@ -260,7 +260,7 @@ CASES = [
     Case(
         "binary-part",
         part(mimeType="audio/wav", url="https://host/a.wav", id="u1", filename="a.wav"),
-        media("audio", "url", "https://host/a.wav", "audio/wav", metadata={"filename": "a.wav", **kept(id="u1")}),
+        media("audio", "url", "https://host/a.wav", "audio/wav", id="u1", metadata={"filename": "a.wav"}),
         "",
         kind="ContentPart",
     ),
@@ -403,7 +403,7 @@ def test_every_rule_has_a_case_and_a_name_of_its_own() -> None:
 
 def test_the_wide_rules_are_exactly_those_that_soften_a_known_value() -> None:
     wide = {row for rule in RULES if rule.level == "wide" for row in rule.rows}
-    assert wide == {5, 17, 20, 25, 26, 31, 32}
+    assert wide == {20, 25, 31, 32}
 
 
 def test_every_row_with_a_rule_for_the_decoder_is_implemented() -> None:

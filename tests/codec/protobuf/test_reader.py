@@ -352,7 +352,7 @@ def test_empty_lists_read_as_absent_or_empty_as_the_table_of_losses_says() -> No
         "type": "RUN_STARTED",
         "threadId": "",
         "runId": "",
-        "input": {"threadId": "", "runId": "", "messages": [], "tools": [], "context": [], "resume": []},
+        "input": {"threadId": "", "runId": "", "messages": []},
     }
 
 

@@ -12,7 +12,8 @@ a ``data:`` URL as source                  becomes a data source
 base64 with line breaks, ``mimeType: ""``  becomes canonical base64; ``application/octet-stream`` or absent
 ``content`` of one plain text part         becomes a string, which has the same meaning
 ``toolCalls: []``                          becomes absent
-a file part's id that repeats own_properties handle   becomes absent
+``content: []`` of a user message          becomes ``""``
+a file part's id that repeats its handle   becomes absent
 =========================================  ============================================================================
 """
 
@@ -46,7 +47,7 @@ from aguila.protocol import (
 
 
 def as_chat_messages(messages: Iterable[Message], *, warn: Warn | None = None) -> list[ChatMessage]:
-    """Convert a conversation. Each chat message has own_properties AG-UI message as ``raw_representation``.
+    """Convert a conversation. Each chat message has its AG-UI message as ``raw_representation``.
 
     Reasoning becomes an assistant message, activities are dropped. ``warn`` receives a notice for everything skipped
     (default: the ``aguila`` logger). Messages of ``ag_ui.core`` are accepted too. Raises ``DecodeError`` for a retired
@@ -80,9 +81,9 @@ def _convert_message(message: Any, warn: Warn, path: str) -> ChatMessage:
     role: str = message.role
     contents: list[Content]
     if isinstance(message, UserMessage):
-        contents = read_parts(message.content, warn, path)
+        contents = read_parts(message.content, warn, path, raw=message)
     elif isinstance(message, AssistantMessage):
-        contents = [] if message.content is None else [TextContent(message.content)]
+        contents = [] if message.content is None else [TextContent(message.content, raw_representation=message)]
         contents += [_convert_call(call) for call in message.tool_calls or () if isinstance(call, ToolCall)]
     elif isinstance(message, ToolMessage):
         result: Any = message.content
@@ -101,7 +102,7 @@ def _convert_message(message: Any, warn: Warn, path: str) -> ChatMessage:
             )
         ]
     else:
-        contents = [TextContent(message.content)]
+        contents = [TextContent(message.content, raw_representation=message)]
     return ChatMessage(
         role,
         contents,

@@ -71,17 +71,17 @@ def resume_status(raw: Raw, context: RuleContext) -> Raw:
 def binary_part(value: Any, context: RuleContext) -> Any:
     """Read a binary part as the media part of its MIME type (ERA-3).
 
-    A malformed one in a stream is later dropped as unknown, as the published client does. In a document, which a user
-    sends, a part without content is an error, and a missing MIME type is ``application/octet-stream``. Some peers send
-    an attachment in both forms: in a list, a binary part that repeats a media part is dropped.
+    A malformed one in a stream, also one without MIME type, is later dropped as unknown, as the published client does.
+    In a document, which a user sends, a part without content is an error, and the MIME type may be absent. Some peers
+    send an attachment in both forms: in a list, a binary part that repeats a media part is dropped.
     """
     if is_array(value):
         return _without_duplicates(value, context)
     if context.event_type is None and is_object(value) and value.get("type") == "binary":
         if all(value.get(name) is None for name in ("data", "url", "id")):
             raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=context.path)
-        if value.get("mimeType") is None:
-            value = {**value, "mimeType": "application/octet-stream"}
+    elif is_object(value) and value.get("mimeType") is None:
+        return value
     media = convert_binary_part(value)
     if media is None:
         return value
@@ -107,22 +107,29 @@ def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:
 
 
 def convert_binary_part(part: Any) -> Raw | None:
-    """Convert a binary part to a media part. Return None for another part, a malformed one, or one without content."""
+    """Convert a binary part to a media part. Return None for another part, a malformed one, or one without content.
+
+    An ``id`` beside data or url becomes the id of the part. Without a MIME type the part is a document, and its source
+    has none; inline data, which needs one, is ``application/octet-stream``.
+    """
     if not is_object(part) or part.get("type") != "binary":
         return None
     mime = part.get("mimeType")
     given = {name: part[name] for name in ("data", "url", "id", "filename") if part.get(name) is not None}
-    if not isinstance(mime, str) or not all(isinstance(value, str) for value in given.values()):
+    if not isinstance(mime, str | None) or not all(isinstance(value, str) for value in given.values()):
         return None
     filename = given.pop("filename", None)
     # In the order data, url, id; an empty string is used only if there is nothing else.
     chosen = next((name for name in given if given[name] != ""), next(iter(given), None))
     if chosen is None:
         return None
-    source = {"type": "file" if chosen == "id" else chosen, "value": given.pop(chosen), "mimeType": mime}
-    family, slash, _ = mime.partition("/")
+    source = {"type": "file" if chosen == "id" else chosen, "value": given.pop(chosen)}
+    if mime is not None or chosen == "data":
+        source["mimeType"] = "application/octet-stream" if mime is None else mime
+    family, slash, _ = (mime or "").partition("/")
     kind = family if slash and family in ("image", "audio", "video") else "document"
     media: Raw = {"type": kind, "source": source, **given}
+    given.pop("id", None)
     metadata = part.get("metadata", {})
     if metadata is not None and (metadata or filename is not None):
         if filename is not None and is_object(metadata):
@@ -143,7 +150,12 @@ def _attachment(media: Raw) -> tuple[str | None, ...] | None:
 
 
 def message_id(value: Any, context: RuleContext) -> Any:
-    """Add ids to messages without one. In a list the id follows from the index, so that it is the same next time."""
+    """Add ids to messages without one. In a list the id follows from the index, so that it is the same next time.
+
+    At the standard level this is for inputs: in an event that restates messages, an absent id is malformed.
+    """
+    if not context.is_wide and context.event_type is not None and not context.path.startswith("/input/"):
+        return value
     if is_array(value):
         missing = {i for i, message in enumerate(value) if is_object(message) and message.get("id") is None}
         if not missing:

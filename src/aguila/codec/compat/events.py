@@ -80,7 +80,7 @@ def thinking(raw: Raw, context: RuleContext) -> Raw:
 
 
 def reasoning_role(raw: Raw, context: RuleContext) -> Raw:
-    """Read the role ``assistant`` of a reasoning message, from a draft, as ``reasoning``. From 1.0 on it is malformed."""
+    """Read the role ``assistant`` of a reasoning message, from a draft, as ``reasoning``. It is malformed in 1.x."""
     if raw.get("role") != "assistant" or not (context.is_before_1_0 or context.is_wide):
         return raw
     context.report("role")

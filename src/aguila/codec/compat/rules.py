@@ -178,7 +178,7 @@ _DOCUMENTS = (
     ),
     Rule(
         name="message-id",
-        level="wide",
+        level="standard",
         rows=(17,),
         summary="a message without id is given one",
         places=("Message[]", "Message"),
@@ -186,7 +186,7 @@ _DOCUMENTS = (
     ),
     Rule(
         name="tool-description",
-        level="wide",
+        level="standard",
         rows=(26,),
         summary="a tool without description has an empty one",
         places=("Tool",),

@@ -146,7 +146,8 @@ def describe(part: Any, link: Link | None) -> str:
 def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
     """Write a file as parts were up to 0.0.47: one kind for all, with a MIME type."""
     source = part.source
-    mime = "" if source.mime_type is None else source.mime_type
+    # These clients require a MIME type.
+    mime = "application/octet-stream" if source.mime_type is None else source.mime_type
     family, slash, _ = mime.partition("/")
     if part.type != (family if slash and family in ("image", "audio", "video") else "document"):
         report(f"that a part is {part.type}, with the MIME type {mime!r},", f"{path}/type")
@@ -155,13 +156,14 @@ def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
     filename = filename if isinstance(filename, str) else None
     if metadata is not None and metadata != ({} if filename is None else {"filename": filename}):
         report("a part's metadata", f"{path}/metadata")
-    if part.id is not None:
+    has_id = isinstance(source, DataSource | UrlSource)
+    if part.id is not None and not has_id:
         report("a part's id", f"{path}/id")
     return BinaryInputContent(
         mime_type=mime,
         data=source.value if isinstance(source, DataSource) else None,
         url=source.value if isinstance(source, UrlSource) else None,
-        id=None if isinstance(source, DataSource | UrlSource) else source.value,
+        id=part.id if has_id else source.value,
         filename=filename,
     )
 

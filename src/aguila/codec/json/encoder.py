@@ -100,7 +100,7 @@ def _refuse_non_finite(obj: Any) -> None:
 
 
 def _with_text_content(obj: Any) -> Any:
-    """Write the content of user messages as a string if it is one plain text part."""
+    """Write the content of user messages as a string if it is one plain text part, or no part."""
     cls = obj.__class__
     if cls in _HOLDS_USER_MESSAGES:
         return _simplify(obj)
@@ -111,6 +111,8 @@ def _with_text_content(obj: Any) -> Any:
 
 def _simplify(obj: Any) -> Any:
     if isinstance(obj, UserMessage):
+        if not obj.content:
+            return obj if obj.content == "" else replace(obj, content="")
         if is_plain_text(obj.content):
             part: Any = obj.content[0]
             assert isinstance(part, TextPart)  # noqa: S101
@@ -118,7 +120,7 @@ def _simplify(obj: Any) -> Any:
         return obj
     if isinstance(obj, RunStartedEvent):
         return obj if obj.input is None else replace(obj, input=_simplify(obj.input))
-    if any(message.__class__ is UserMessage and is_plain_text(message.content) for message in obj.messages):
+    if any(m.__class__ is UserMessage and (not m.content or is_plain_text(m.content)) for m in obj.messages):
         return replace(obj, messages=[_simplify(m) if m.__class__ is UserMessage else m for m in obj.messages])
     return obj
 

@@ -11,9 +11,8 @@ written                                                    read back
 other members of a patch operation than op, path, from      absent
 and value
 ``usage``, ``tool_calls``, ``pending_tool_call_ids``,      absent
-``interrupt_ids`` that are empty
-``tools``, ``context``, ``resume`` of an echoed input,     empty
-absent
+``interrupt_ids``, and ``tools``, ``context``, ``resume``
+of an echoed input, that are empty
 a user message of one plain text part                      a string, as in JSON
 =========================================================  ====================================
 """

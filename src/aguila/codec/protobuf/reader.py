@@ -282,7 +282,7 @@ _INPUT = _Record(
         "context": _each(_Record("Context")),
         "resume": _each(_Record("ResumeEntry")),
     },
-    always=("messages", "tools", "context", "resume"),
+    always=("messages",),
 )
 _USAGE = _each(_Record("Usage"))
 _BASE = _Record("BaseEvent")

@@ -7,7 +7,7 @@ or writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -230,9 +230,10 @@ def _message(target: Any, message: Message, path: str, on_inexact: OnInexact) ->
     if isinstance(message, ActivityMessage):
         target.activity_content.append(write_struct(message.content, on_inexact))
         return
-    # As in JSON, the content of a user message is a string if it is one plain text part.
-    is_plain = message.__class__ is UserMessage and is_plain_text(message.content)
-    _content(target, cast(Any, message.content)[0].text if is_plain else message.content, path, on_inexact)
+    content: Any = message.content
+    if message.__class__ is UserMessage:  # as in JSON, one plain text part and no part are a string
+        content = content[0].text if is_plain_text(content) else content or ""
+    _content(target, content, path, on_inexact)
     if isinstance(message, AssistantMessage):
         for call in message.tool_calls or ():
             _tool_call(target.tool_calls.add(), call, on_inexact)

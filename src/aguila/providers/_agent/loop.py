@@ -35,7 +35,14 @@ from aguila.chat.types import FunctionCallContent
 from aguila.codec.logs import log_fields
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import RunFailed, ToolRoundsExceeded
-from aguila.protocol import replace
+from aguila.protocol import (
+    AgentCapabilities,
+    HumanInTheLoopCapabilities,
+    ReasoningCapabilities,
+    StateCapabilities,
+    ToolsCapabilities,
+    replace,
+)
 from aguila.providers._agent.stream_writer import StreamWriter
 from aguila.providers._agent.turn_record import Call, Text, Turn, replay_turn, send_call, send_encrypted_value
 from aguila.providers._request.prompt import Prompt, prompt_of
@@ -92,7 +99,22 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         remembers = run.is_stored and (toolbox.may_ask or run.agent is not agent)
         await _AgentLoop(run, key, model, toolbox, told, remembers=remembers).run_rounds(max_rounds)
 
+    agent.__dict__["capabilities"] = _capabilities(model, toolbox)
     return agent
+
+
+def _capabilities(model: Model, toolbox: Toolbox) -> AgentCapabilities:
+    """Return what the agent declares (CAP-3). ``App`` adds what the server does."""
+    asks = toolbox.may_ask
+    return AgentCapabilities(
+        tools=ToolsCapabilities(supported=True, items=toolbox.declarations, parallel_calls=True, client_provided=True),
+        multimodal=getattr(model, "multimodal", None),
+        reasoning=ReasoningCapabilities(supported=True, streaming=True, encrypted=True),
+        state=StateCapabilities(snapshots=True, deltas=True),
+        human_in_the_loop=HumanInTheLoopCapabilities(
+            supported=asks, approvals=asks, interrupts=asks, approve_with_edits=asks
+        ),
+    )
 
 
 class _AgentLoop:

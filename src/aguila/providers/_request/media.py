@@ -23,7 +23,12 @@ from aguila.chat.property_keys import FILENAME, PART_KIND, PROVIDER
 from aguila.codec.json.encoder import encode
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import ContentPart
+from aguila.protocol import (
+    ContentPart,
+    MultimodalCapabilities,
+    MultimodalInputCapabilities,
+    MultimodalOutputCapabilities,
+)
 
 File = DataContent | UriContent | HostedFileContent
 Block = dict[str, Any]
@@ -31,6 +36,18 @@ Block = dict[str, Any]
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that every provider here accepts."""
 PDF = "application/pdf"
+
+
+def multimodal(*, inputs: Iterable[str], outputs: Iterable[str] = ()) -> MultimodalCapabilities:
+    """Declare which files a model reads and makes. Every model reads images, PDFs and text files."""
+    read, made = {"image", "pdf", "file", *inputs}, set(outputs)
+    return MultimodalCapabilities(
+        input=MultimodalInputCapabilities(
+            **{kind: kind in read for kind in ("image", "audio", "video", "pdf", "file")}
+        ),
+        output=MultimodalOutputCapabilities(**{kind: kind in made for kind in ("image", "audio")}),
+    )
+
 
 _ARRAY: Any = list
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
