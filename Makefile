@@ -35,6 +35,7 @@ check: $(ENV)
 	$(BIN)/python scripts/generate_proto.py --check
 	$(BIN)/python scripts/diagrams.py --check
 	$(BIN)/python scripts/dialect_table.py --check
+	$(BIN)/python scripts/reference.py --check
 
 format: $(ENV)
 	$(BIN)/ruff format .
