@@ -215,9 +215,7 @@ class EventStream:
                     batch: Batch
                     async for batch in tail:
                         is_last = is_terminal(batch.events[-1])
-                        body = None
-                        if not any(len(event) > LARGE for event in batch.events):
-                            body = self.framing.try_frame_batch(batch.first, batch.events)
+                        body = self._try_frame(batch)
                         if body is None:
                             await self._write_singly(batch, last=is_last)
                         else:
@@ -275,9 +273,7 @@ class EventStream:
             is_last = not self.is_live and self.until is not None and self.after >= self.until
             framed: list[bytes] = []
             for batch in batches:
-                body = None
-                if not any(len(event) > LARGE for event in batch.events):
-                    body = self.framing.try_frame_batch(batch.first, batch.events)
+                body = self._try_frame(batch)
                 if body is None:
                     if framed:
                         await self.write(b"".join(framed))
@@ -287,6 +283,12 @@ class EventStream:
                     framed.append(body)
             if framed:
                 await self.write(b"".join(framed), last=is_last)
+
+    def _try_frame(self, batch: Batch) -> bytes | None:
+        """Frame a batch as a whole; return None if its events have to be written singly."""
+        if any(len(event) > LARGE for event in batch.events):
+            return None
+        return self.framing.try_frame_batch(batch.first, batch.events)
 
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):

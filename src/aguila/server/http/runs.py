@@ -18,7 +18,7 @@ from aguila.server.history.compact_log import compact_replay, wants_compact
 from aguila.server.history.hydration import cancelled_run, hydrate_thread
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.disconnect import listen_for_disconnect
-from aguila.server.http.event_stream import EventStream, StreamPlan
+from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
 from aguila.server.http.framing import Framing, FramingWithoutIds
 from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag
 from aguila.server.http.request_body import Body, decode_input, read_run_body
@@ -30,7 +30,7 @@ from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.server.tanstack.history import restore_request
-from aguila.store import RunRecord
+from aguila.store import Batch, RunRecord
 
 # Starting a run
 
@@ -43,17 +43,9 @@ async def start_run(service: Service, exchange: Exchange) -> Response:
         input, started = await _read_and_start(service, exchange, reservation)  # noqa: A001 - the protocol's word
         if reservation.size and started.live is not None:
             reservation.release_after(started.live.ended)
-    first = started.first
-    if first is not None:
+    if started.first is not None:
         framing = _framing(service, exchange, input, started)
-        plan = StreamPlan(
-            thread_id=input.thread_id,
-            after=first.last,
-            opening=framing.frame_batch(first.first, first.events),
-            is_live=True,
-            watched=started.live,
-        )
-        return service.stream(exchange, plan, framing)
+        return service.stream(exchange, _plan_live(input, started.first, started.live, framing), framing)
     record = started.record
     after = None if record is None else await read_cursor(service, exchange, input.thread_id)
     framing = _framing(service, exchange, input, started)
@@ -83,15 +75,14 @@ async def start_unstored_run(service: Service, exchange: Exchange) -> Response:
         input, digest = await decode_input(service, body)  # noqa: A001
         framing = FramingWithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
         unstored = await service.runs.start_unstored(_build_start_request(service, exchange, body, input, digest))
-    first = unstored.first
-    plan = StreamPlan(
-        thread_id=input.thread_id,
-        after=first.last,
-        opening=framing.frame_batch(first.first, first.events),
-        is_live=True,
-        watched=unstored.live,
-    )
+    plan = _plan_live(input, unstored.first, unstored.live, framing)
     return service.stream(exchange, plan, framing, unstored=unstored.store)
+
+
+def _plan_live(input: RunAgentInput, first: Batch, watched: WatchedRun | None, framing: Framing) -> StreamPlan:  # noqa: A002
+    """Plan the stream of a new run: its first batch, then live events."""
+    opening = framing.frame_batch(first.first, first.events)
+    return StreamPlan(thread_id=input.thread_id, after=first.last, opening=opening, is_live=True, watched=watched)
 
 
 async def _read_and_start(
