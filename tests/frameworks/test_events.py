@@ -10,7 +10,7 @@ import pytest
 from agent_threads import Outcome, Thread, run_agent
 from builders import text_message
 from serving import Gate, check_valid, serving
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 from aguila import App
 from aguila.codec import encode_event
@@ -233,7 +233,7 @@ async def test_interrupts_are_raised_as_ours_and_the_factory_is_called_again_wit
     assert second.text == "Thank you."
 
 
-def test_cancel_closes_the_iterator_and_then_calls_on_cancel() -> None:
+def test_cancel_ends_the_iterator_and_calls_on_cancel() -> None:
     gate, happened = Gate(), []
 
     async def factory(run: Any) -> Any:
@@ -251,6 +251,31 @@ def test_cancel_closes_the_iterator_and_then_calls_on_cancel() -> None:
         server.post("/threads/thread/runs/r1/cancel")
         assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
         wait_until(lambda: happened == ["closed", "r1"])
+
+
+def test_on_cancel_may_stop_what_closing_waits_for() -> None:
+    stopped: list[asyncio.Event] = []
+
+    class Iterator:
+        """Closes when its framework has stopped."""
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Any:
+            if not stopped:
+                stopped.append(asyncio.Event())
+                return TextMessageChunkEvent(message_id="a1", delta="first")
+            return await asyncio.Event().wait()
+
+        async def aclose(self) -> None:
+            await stopped[0].wait()
+
+    agent = from_events(lambda run: Iterator(), on_cancel=lambda run: stopped[0].set())
+    with serving(App(agent, cancel_grace=DEADLINE)) as server, server.run(run_id="r1") as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        server.post("/threads/thread/runs/r1/cancel")
+        assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}
 
 
 def test_a_run_is_durable_behind_an_app() -> None:

@@ -107,6 +107,20 @@ def test_interrupts_pass_and_their_answers_return(behind: Place, tmp_path: Path)
         assert [one["content"] for one in view["messages"] if one["role"] == "tool"] == ["ordered"]
 
 
+def test_a_subagent_that_asks_is_suspended_and_goes_on(behind: Place) -> None:
+    async def agent(run: Any) -> Any:
+        async with run.step("book"), run.subagent("helper") as helper:
+            await helper.say(f"It is {await helper.ask('Which?')}.")
+
+    with serving(App(upstream(behind(App(agent))), allow_anonymous=True)) as front:
+        (question,) = interrupts(front.events(run_id="r1"))
+        events = front.events(run_id="r2", resume=answers((question["id"], "red")))
+        check_valid(events)
+        assert text_of(events) == "It is red."
+        said = front.get("/threads/thread").json()["messages"][-1]
+        assert said["subagentRunId"] == question["subagentRunId"]
+
+
 def test_an_answer_that_is_given_up_reaches_the_endpoint(behind: Place) -> None:
     with serving(App(upstream(behind(App(asks_several))))) as front:
         asked = interrupts(front.events(run_id="r1"))

@@ -10,7 +10,7 @@ from aguila.agent.run import Run, read_state
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError
 from aguila.frameworks.relay import Errors, Raw, Relay, RelayOptions
-from aguila.protocol import Event, RunStartedEvent
+from aguila.protocol import Event, RunAgentInput, RunStartedEvent, replace
 from aguila.stream import Consumer
 from aguila.stream.type_errors import EVENT_CLASSES
 
@@ -36,8 +36,8 @@ def from_events(
 
     ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level keys of the state that clients
     get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends the texts of RUN_ERROR. If the
-    run is cancelled, the iterator is closed and ``on_cancel`` is called: there, stop what the framework does in tasks
-    of its own.
+    run is cancelled, ``on_cancel`` is called and the iterator is closed: stop there what the framework does in tasks of
+    its own.
 
     Raise TypeError or ValueError for an invalid argument.
     """
@@ -47,8 +47,10 @@ def from_events(
             raise TypeError(f"{name}: expected a function that takes the run, got {type(value).__name__}")
 
     async def agent(run: Run) -> AsyncGenerator[Event, None]:
-        relay = Relay(run, run.input, options, may_replay=False)
-        reader = _EventReader(run)
+        # What a calling agent has set on the run, which in a replay is not what the input says.
+        given = replace(run.input, run_id=run.run_id, messages=run.messages, state=read_state(run))
+        relay = Relay(run, given, options, may_replay=False)
+        reader = _EventReader(given)
         values = factory(run)
         if isawaitable(values):
             values = await values
@@ -68,15 +70,16 @@ def from_events(
             has_ended = True
             raise
         finally:
-            close = getattr(values, "aclose", None)
             try:
-                if close is not None:
-                    await close()
-            finally:
+                # First, because closing an iterator may wait for the tasks that this stops.
                 if not has_ended and on_cancel is not None:
                     waiting = on_cancel(run)
                     if waiting is not None:
                         await waiting
+            finally:
+                close = getattr(values, "aclose", None)
+                if close is not None:
+                    await close()
 
     return agent
 
@@ -84,9 +87,9 @@ def from_events(
 class _EventReader:
     """Decodes and verifies what an iterator yields."""
 
-    def __init__(self, run: Run) -> None:
-        self._started = RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id)
-        self._consumer = Consumer(messages=run.messages, state=read_state(run))
+    def __init__(self, given: RunAgentInput) -> None:
+        self._started = RunStartedEvent(thread_id=given.thread_id, run_id=given.run_id)
+        self._consumer = Consumer(messages=given.messages, state=given.state)
         self._parser: SSEParser | None = None
         self._is_first = True
 
