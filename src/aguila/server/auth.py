@@ -54,7 +54,7 @@ class Request:
         """The query parameters. If one is repeated, the last value counts."""
         if self._query is None:
             text = self.asgi.get("query_string", b"").decode("latin-1")
-            self._query = dict(parse_qsl(text, keep_blank_values=True))
+            self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
         return self._query
 
 

@@ -55,6 +55,8 @@ class CutInput(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """The bytes of all parts."""
+        if self.digests is None:
+            return self.body.size
         messages = sum([message.size for message in self.messages.values()])
         return self.body.size + messages + sum([len(data) for data in self.files.values()])
 

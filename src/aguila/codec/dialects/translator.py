@@ -128,17 +128,21 @@ class Translator:
 
     # Runs
 
-    def _run_started(self, event: RunStartedEvent) -> list[Any]:
-        dialect = self.dialect
-        self.run_id = event.run_id
+    def start_run(self, run_id: str) -> None:
+        """Forget the run before. ``feed`` does this for a RUN_STARTED."""
+        self.run_id = run_id
         self._has_state = False
         self._is_patched = False
-        if self._state_run != event.run_id:
+        if self._state_run != run_id:
             self._state = _UNKNOWN
         self._activities.clear()
         self._dropped_texts.clear()
         self._chunk_is_dropped = False
         self._thinking = _Thinking()
+
+    def _run_started(self, event: RunStartedEvent) -> list[Any]:
+        dialect = self.dialect
+        self.start_run(event.run_id)
         changes: dict[str, Any] = {}
         version = event.protocol_version
         if version is not None and dialect.protocol_version != "own":

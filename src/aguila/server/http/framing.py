@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from aguila.codec import decode_event, encode_event
@@ -161,11 +162,22 @@ class SSEFraming(Framing):
             # Nearly always the only change for 1.0, so the event need not be decoded. No string can contain these
             # bytes, because its quotes would be escaped.
             return [data.replace(b'"protocolVersion":"1.1"', b'"protocolVersion":"1.0"', 1)]
+        if self.dialect.protocol_version == "own" and data.startswith(_STARTED) and not _has_free_members(data):
+            if self.translator is not None:  # the event itself stays as it is
+                self.translator.start_run(_decode_started(data).run_id)
+            return [data]
         event = decode_event(data, strict=True, max_size=UNLIMITED)
         if event is None:
             return []
         encode_one = encode_large if len(data) > LARGE else encode_event
         return [data if one is event else encode_one(one) for one in self._translate([event])]
+
+
+class _Started(msgspec.Struct, rename="camel"):
+    run_id: str
+
+
+_decode_started = msgspec.json.Decoder(_Started).decode
 
 
 def _has_free_members(started: bytes) -> bool:

@@ -53,7 +53,7 @@ def has_command_answer(input: RunAgentInput) -> bool:  # noqa: A002 - the protoc
 
     Null is no answer, as in ag-ui-langgraph.
     """
-    return not input.resume and _command(input).get("resume") is not None
+    return bool(input.forwarded_props) and not input.resume and _command(input).get("resume") is not None
 
 
 async def translate_command(request: StartRequest, store: Store) -> RunRecord | StartRequest:
