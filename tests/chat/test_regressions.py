@@ -452,7 +452,7 @@ def test_4761_binary_prefers_data_then_url_then_id_and_keeps_the_others() -> Non
     assert content == DataContent(
         b"\x89PNG",
         "image/png",
-        additional_properties={"ag_ui_metadata": {"aguila": {"url": "https://x.example", "id": "i"}}},
+        additional_properties={"ag_ui_content_id": "i", "ag_ui_metadata": {"aguila": {"url": "https://x.example"}}},
     )
     with pytest.raises(DecodeError, match="data, url and id"):
         as_chat_messages([UserMessage(id="m", content=[BinaryInputContent(mime_type="image/png")])])  # type: ignore[list-item]

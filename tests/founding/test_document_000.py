@@ -274,6 +274,23 @@ def test_each_part_has_itself_as_raw_representation() -> None:
     assert [content.raw_representation for content in chat.contents] == parts.content
 
 
+def test_a_binary_part_from_the_wire_is_the_raw_representation_of_its_content() -> None:
+    parts = [
+        {"type": "binary", "mimeType": "image/png", "data": BASE64, "id": "c-1", "filename": "a.png"},
+        {"type": "binary", "mimeType": "image/png", "data": BASE64, "url": "https://x.test/a.png"},
+        {"type": "binary", "id": "up-1"},
+        {"type": "image", "source": {"type": "url", "value": "https://x.test/a.png"}},
+    ]
+    raw = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": parts}]}
+    given = decode(json.dumps(raw), RunAgentInput, warn=[].append)
+    (chat,) = as_chat_messages(given.messages)
+    assert [json.loads(encode(content.raw_representation)) for content in chat.contents] == parts
+    assert "ag_ui_metadata" not in chat.contents[0].additional_properties
+    assert as_agui_messages([chat]) == given.messages
+    old = translate_message(given.messages[0], GENERATIONS[(0, 0, 47)], None, lambda what, path: None, "")
+    assert json.loads(encode(old))["content"][0] == parts[0]
+
+
 # Content that is a string, or nothing
 
 

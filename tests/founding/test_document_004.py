@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from protobuf_losses import after_protobuf
 from serving import serving
 
-from aguila import App
+from aguila import App, protocol
 from aguila.chat import tool
 from aguila.codec import Notice, decode, decode_event, encode
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder
@@ -18,16 +19,108 @@ from aguila.protocol import (
     AgentCapabilities,
     Event,
     ExecutionCapabilities,
+    FunctionCall,
     MessagesSnapshotEvent,
+    Role,
     RunAgentInput,
     RunStartedEvent,
     SystemMessage,
     Tool,
+    ToolCall,
     UserMessage,
 )
 from aguila.providers import anthropic, gemini, openai
 
 INPUT: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": []}
+
+
+# The tables: every member with its JSON name; a question mark says that it is optional
+
+TABLES = {
+    "RunAgentInput": "threadId runId parentRunId? messages tools? state? resume? context? forwardedProps?",
+    "DeveloperMessage": "id content name? encryptedValue?",
+    "SystemMessage": "id content name? encryptedValue?",
+    "AssistantMessage": "id content? name? encryptedValue? toolCalls?",
+    "UserMessage": "id content name? encryptedValue?",
+    "ToolMessage": "id content toolCallId error? encryptedValue?",
+    "ActivityMessage": "id activityType content",
+    "ReasoningMessage": "id content encryptedValue?",
+    "ToolCall": "id function encryptedValue?",
+    "FunctionCall": "name arguments",
+    "Context": "description value",
+    "Tool": "name description parameters? metadata?",
+    "AgentCapabilities": "identity? transport? tools? output? state? multiAgent? reasoning? multimodal? execution? "
+    "humanInTheLoop? custom?",
+    "IdentityCapabilities": "name? version?",
+    "TransportCapabilities": "streaming? websocket? httpBinary? pushNotifications? resumable?",
+    "ToolsCapabilities": "supported? items? parallelCalls? clientProvided?",
+    "OutputCapabilities": "structuredOutput? supportedMimeTypes?",
+    "StateCapabilities": "snapshots? deltas? memory? persistentState?",
+    "MultiAgentCapabilities": "delegation? handoffs? subagents?",
+    "ReasoningCapabilities": "supported? streaming? encrypted?",
+    "MultimodalCapabilities": "input? output?",
+    "MultimodalInputCapabilities": "image? audio? pdf?",
+    "ExecutionCapabilities": "codeExecution? maxIterations? maxExecutionTime?",
+    "HumanInTheLoopCapabilities": "approvals? interventions? feedback? interrupts? approveWithEdits?",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_type_has_the_members_of_its_table(name: str) -> None:
+    cls = getattr(protocol, name)
+    fields = {field.encode_name: not field.required for field in msgspec.structs.fields(cls)}
+    for member in TABLES[name].split():
+        assert fields[member.rstrip("?")] == member.endswith("?"), member
+
+
+def test_the_constants_of_the_tables() -> None:
+    assert get_args(Role) == ("developer", "system", "assistant", "user", "tool", "activity", "reasoning")
+    call = ToolCall(id="call-1", function=FunctionCall(name="get_weather", arguments="{}"))
+    assert json.loads(encode(call))["type"] == "function"
+
+
+def test_the_example_of_an_input() -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = Tool(name="get_weather", description="Get the weather for a city", parameters=parameters)
+    given = RunAgentInput(
+        thread_id="thread-1", run_id="run-1", messages=[UserMessage(id="msg-1", content="Hello!")], tools=[tool]
+    )
+    assert json.loads(encode(given)) == {
+        "threadId": "thread-1",
+        "runId": "run-1",
+        "messages": [{"id": "msg-1", "role": "user", "content": "Hello!"}],
+        "tools": [{"name": "get_weather", "description": "Get the weather for a city", "parameters": parameters}],
+    }
+
+
+def test_the_examples_of_user_messages() -> None:
+    image = protocol.ImageInputContent(
+        source=protocol.InputContentUrlSource(value="https://example.com/screen.png", mime_type="image/png")
+    )
+    message = UserMessage(id="user-2", content=[protocol.TextInputContent(text="What is shown here?"), image])
+    assert json.loads(encode(message)) == {
+        "id": "user-2",
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "What is shown here?"},
+            {
+                "type": "image",
+                "source": {"type": "url", "value": "https://example.com/screen.png", "mimeType": "image/png"},
+            },
+        ],
+    }
+    text = UserMessage(id="user-1", content="Summarize this image.")
+    assert protocol.parts_of(text.content) == [protocol.TextPart(text="Summarize this image.")]
+
+
+def test_the_example_of_capabilities() -> None:
+    raw = {
+        "identity": {"name": "Support Agent", "version": "1.0.0"},
+        "transport": {"streaming": True, "resumable": True},
+        "tools": {"supported": True, "clientProvided": True},
+        "multimodal": {"input": {"image": True, "audio": True, "pdf": True}},
+    }
+    assert json.loads(encode(decode(json.dumps(raw), AgentCapabilities, strict=True))) == raw
 
 
 # Optional members

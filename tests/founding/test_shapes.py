@@ -508,7 +508,10 @@ def test_binary_content_of_document_003_in_a_whole_input() -> None:
         "context": [{"description": "The place", "value": "pond"}],
         "forwardedProps": {"a": None},
     }
-    assert read_document(raw, RunAgentInput, "standard") == {**raw, "messages": [DOCUMENT_000["image with text"][2]]}
+    text, image = DOCUMENT_000["image with text"][2]["content"]
+    marked = {**image, "metadata": {"aguila": {"spelling": "binary"}}}  # so that a chat can show the original
+    message = {**DOCUMENT_000["image with text"][2], "content": [text, marked]}
+    assert read_document(raw, RunAgentInput, "standard") == {**raw, "messages": [message]}
 
 
 def test_an_input_of_document_004() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from aguila.chat.own_metadata import OWN, add_own_metadata, read_own_metadata
 from aguila.chat.property_keys import CONTENT_ID, FILENAME, METADATA, PART_KIND, PROVIDER, REQUIRES_RESOLUTION
 from aguila.chat.types import (
     OCTET_STREAM,
@@ -20,7 +21,9 @@ from aguila.chat.types import (
     TextContent,
     UriContent,
 )
+from aguila.codec.compat.context import SPELLING
 from aguila.codec.compat.documents import convert_binary_part
+from aguila.codec.dialects.content import as_binary
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn
@@ -82,6 +85,8 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
     if isinstance(part, BinaryInputContent):
         return msgspec.structs.replace(read_part(_upgrade_part(part)), raw_representation=part)
     properties = _collect_properties(part)
+    if not isinstance(part, TextPart) and read_own_metadata(part.metadata).get(SPELLING) == "binary":
+        return _read_marked_part(part)
     if isinstance(part, TextPart):
         return TextContent(part.text, additional_properties=properties, raw_representation=part)
     source = part.source
@@ -109,6 +114,24 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
         additional_properties=properties,
         raw_representation=part,
     )
+
+
+def _read_marked_part(part: MediaPart) -> Content:
+    """Convert a part of an input that was a binary part, which is then the raw representation."""
+    own = read_own_metadata(part.metadata)
+    unmarked = msgspec.structs.replace(part, metadata=_without_mark(part.metadata))
+    binary = as_binary(unmarked, lambda what, path: None, "")
+    if part.source.mime_type is None:
+        binary = msgspec.structs.replace(binary, mime_type=None)
+    if isinstance(url := own.get("url"), str):
+        binary = msgspec.structs.replace(binary, url=url)
+    return msgspec.structs.replace(read_part(unmarked), raw_representation=binary)
+
+
+def _without_mark(metadata: Any) -> Any:
+    own = {name: value for name, value in read_own_metadata(metadata).items() if name != SPELLING}
+    rest = {name: value for name, value in metadata.items() if name != OWN}
+    return ({**rest, OWN: own} if own else rest) or None
 
 
 def read_data_uri(uri: str) -> tuple[bytes, str | None]:
@@ -210,6 +233,8 @@ def write_part(content: Content | ContentPart, warn: Warn, of: str) -> ContentPa
     kind = properties.get(PART_KIND)
     if kind not in _PARTS:
         kind = _part_kind(source.mime_type)
+    if isinstance(content.raw_representation, BinaryInputContent) and (metadata is None or is_object(metadata)):
+        metadata = add_own_metadata(metadata, spelling="binary")
     return _PARTS[kind](source=source, id=part_id, metadata=metadata)
 
 

@@ -10,6 +10,7 @@ tool message   ``error``           the error of the call; the event has no membe
 tool message   ``arguments``       the arguments that the call was made with, if the user edited them
 assistant's    ``order``           the order of texts and calls: text lengths and call ids, up to the last text
 assistant's    ``citations``       the sources of the text, and their positions in it
+part           ``spelling``        ``binary`` if a part of an input was a binary part
 tool call      ``before``          the id of the call that the model made after this one, if this one was sent later
 interrupt      ``replay``          false in the store for one that the agent passes on; never sent
 =============  ==================  ====================================================================================

@@ -133,6 +133,7 @@ class Compat:
 
     def upgrade(self, raw: Raw) -> list[Raw]:
         """Translate a raw event to current ones: one, none or two. Never changes ``raw``."""
+        self._context.keeps_spelling = False
         events = [raw]
         for plan in self._plans:
             events = [result for event in events for result in self._event(event, plan)]
@@ -149,6 +150,7 @@ class Compat:
         if shape is None:
             return raw
         self._context.event_type = None
+        self._context.keeps_spelling = kind == "RunAgentInput"
         for plan in self._plans:
             raw = self._value(raw, shape, plan, "")
         return raw

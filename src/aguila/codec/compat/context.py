@@ -18,6 +18,9 @@ Stage = Literal["spelling", "shape", "nulls"]
 METADATA_KEY = "aguila"
 """The metadata key for members of older shapes that have no current place."""
 
+SPELLING = "spelling"
+"""Within it, the ``type`` that a part of an input had before it was read as a media part."""
+
 
 class Rule(msgspec.Struct, frozen=True):
     """One older shape and its translation.
@@ -43,6 +46,7 @@ class RuleContext:
         self._warn = warn
         self._new_id = new_id
         self.is_wide = level == "wide"
+        self.keeps_spelling = False  # the document is an input, whose binary parts are marked
         self._reasoning_ids = 0
         self._lone_messages = 0
         self._reported: set[tuple[str, str]] = set()

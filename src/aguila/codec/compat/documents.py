@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aguila.codec.compat.context import Raw, RuleContext, move_to_metadata, omit
+from aguila.codec.compat.context import SPELLING, Raw, RuleContext, move_to_metadata, omit
 from aguila.codec.json.values import is_array, is_object
 from aguila.errors import DecodeError
 
@@ -86,7 +86,7 @@ def binary_part(value: Any, context: RuleContext) -> Any:
     if media is None:
         return value
     context.report()
-    return media
+    return move_to_metadata({**media, SPELLING: "binary"}, SPELLING) if context.keeps_spelling else media
 
 
 def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:

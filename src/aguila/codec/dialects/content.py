@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from aguila.codec.compat.context import METADATA_KEY, SPELLING
 from aguila.codec.dialects.table import Dialect
 from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import (
@@ -154,7 +155,10 @@ def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
     metadata = part.metadata
     filename = metadata.get("filename") if is_object(metadata) else None
     filename = filename if isinstance(filename, str) else None
-    if metadata is not None and metadata != ({} if filename is None else {"filename": filename}):
+    lost = metadata
+    if is_object(metadata):
+        lost = {key: value for key, value in metadata.items() if key != "filename" or filename is None}
+    if lost and lost != {METADATA_KEY: {SPELLING: "binary"}}:
         report("a part's metadata", f"{path}/metadata")
     has_id = isinstance(source, DataSource | UrlSource)
     if part.id is not None and not has_id:
