@@ -12,7 +12,7 @@ from agent_threads import Outcome, Thread, run_agent
 from waiting import DEADLINE, let_tasks_run, wait_until_async
 
 from aguila import protocol
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.errors import RunFailed, StaleLease, StoreUnavailable
 from aguila.protocol import (
     CustomEvent,
@@ -266,7 +266,7 @@ async def asks_with_a_schema_that_is_not_json(run: Any) -> None:
 
 
 async def raises_an_interrupt_that_is_not_json(run: Any) -> None:
-    raise Interrupt(protocol.Interrupt(id="i", reason="r", metadata={"a": object()}))
+    raise RunInterrupt(protocol.Interrupt(id="i", reason="r", metadata={"a": object()}))
 
 
 async def finishes_with_garbage(run: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from agent_threads import run_agent
 
 from aguila import protocol
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.chat import ChatUpdate, InterruptRequestContent
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ async def test_an_interrupt_that_is_passed_on_keeps_an_id_with_the_prefix_of_ask
         yield protocol.RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
 
     async def raises(run: Any) -> Any:
-        raise Interrupt(interrupt)
+        raise RunInterrupt(interrupt)
 
     async def asks(run: Any) -> Any:
         yield ChatUpdate(contents=[InterruptRequestContent("int_mine")])

@@ -10,7 +10,7 @@ from agent_threads import Thread, run_agent
 from waiting import let_tasks_run
 
 from aguila import protocol
-from aguila.agent import Interrupt, InterruptCancelled, ProposedCall, Question
+from aguila.agent import InterruptCancelled, ProposedCall, Question, RunInterrupt
 from aguila.agent.questions import ID_PREFIX
 from aguila.chat import ChatUpdate, UsageContent
 from aguila.protocol import (
@@ -447,7 +447,7 @@ async def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keep
         if "mine" in answers:
             return {"answer": answers["mine"], "kept": run.session}
         run.session["step"] = 1
-        raise Interrupt(protocol.Interrupt(id="mine", reason="approval", message="?"))
+        raise RunInterrupt(protocol.Interrupt(id="mine", reason="approval", message="?"))
 
     thread = Thread()
     first = await thread.run(agent)
@@ -464,7 +464,7 @@ async def test_an_agent_that_raises_an_interrupt_itself_is_not_replayed_and_keep
 )
 async def test_interrupts_of_an_agents_own_that_could_not_be_answered_are_refused(ids: list[str], rule: str) -> None:
     async def agent(run: Any) -> None:
-        raise Interrupt(*(protocol.Interrupt(id=each, reason="approval") for each in ids))
+        raise RunInterrupt(*(protocol.Interrupt(id=each, reason="approval") for each in ids))
 
     outcome = await run_agent(agent)
     assert outcome.last.code == "agent_output"
@@ -484,7 +484,7 @@ async def test_a_session_changed_before_a_question_is_changed_once() -> None:
 
 def test_an_interrupt_has_at_least_one_question() -> None:
     with pytest.raises(ValueError, match="INT-1"):
-        Interrupt()
+        RunInterrupt()
 
 
 # What is open around a question

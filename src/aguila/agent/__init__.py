@@ -6,7 +6,7 @@ An agent is any callable that takes a ``Run``; ``runners`` lists the forms.
 from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
 from aguila.agent.executor import execute
-from aguila.agent.interrupts import Interrupt
+from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult
@@ -15,13 +15,13 @@ __all__ = [
     "Approval",
     "BlockingRun",
     "Ending",
-    "Interrupt",
     "InterruptCancelled",
     "ProposedCall",
     "Question",
     "Replay",
     "Run",
     "RunContext",
+    "RunInterrupt",
     "Services",
     "Sink",
     "ToolResult",

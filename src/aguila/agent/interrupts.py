@@ -11,7 +11,7 @@ from typing import cast
 from aguila import protocol
 
 
-class Interrupt(BaseException):
+class RunInterrupt(BaseException):
     """Raised in an agent to end the run with questions. ``run.ask`` raises it; an agent may raise it itself.
 
     An agent that raises it itself is not replayed: it is invoked with the next input and reads ``run.resume``. Its
@@ -20,14 +20,14 @@ class Interrupt(BaseException):
 
     def __init__(self, *interrupts: protocol.Interrupt) -> None:
         if not interrupts:
-            raise ValueError("Interrupt needs at least one interrupt (INT-1)")
+            raise ValueError("RunInterrupt needs at least one interrupt (INT-1)")
         super().__init__(*interrupts)
         self.interrupts = list(interrupts)
 
 
 def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
     """Give the interrupts of an exception in order, also from nested groups."""
-    if isinstance(error, Interrupt):
+    if isinstance(error, RunInterrupt):
         return error.interrupts
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
@@ -40,4 +40,4 @@ def others_in(error: BaseException | None) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return [one for each in group.exceptions for one in others_in(each)]
-    return [] if error is None or isinstance(error, Interrupt | asyncio.CancelledError) else [error]
+    return [] if error is None or isinstance(error, RunInterrupt | asyncio.CancelledError) else [error]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aguila import protocol
 from aguila.agent.context import RunContext, Services
-from aguila.agent.interrupts import Interrupt
+from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.output import OutputMapper
 from aguila.agent.replay.branches import Branch
 from aguila.chat.expiry import read_expiry
@@ -203,7 +203,7 @@ class Questions:
             raise RunNotStored(what)
 
     async def answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
-        """The answers to these questions. Raises ``Interrupt`` for those that have none yet.
+        """The answers to these questions. Raises ``RunInterrupt`` for those that have none yet.
 
         Answers that came with this run are settled before anything is done with them.
         """
@@ -224,7 +224,7 @@ class Questions:
                 replaying.has_spoken = True
             self.raised.update((interrupt.id, interrupt) for interrupt in missing)
             branches.asked(branches.here(), missing[0].id)
-            raise Interrupt(*missing)
+            raise RunInterrupt(*missing)
         if used and replaying is not None:
             replaying.has_spoken = True
         if ids:
@@ -237,7 +237,7 @@ class Questions:
         return not self._current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
-        """The payloads of the answers. Raises ``Interrupt``, or ``InterruptCancelled`` if any was given up."""
+        """The payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` if any was given up."""
         asked = [self.interrupt(question, subagent=subagent) for question in questions]
         entries = await self.answers(asked)
         payloads = [copy_json(entry.payload) for entry in entries]

@@ -18,7 +18,7 @@ from rich.console import Console
 from aguila.cli.http_caller import CannotRun, headers_of
 from aguila.cli.record import refuse_existing
 from aguila.cli.transcript import Transcript, harmless, short
-from aguila.client import GIVE_UP, Client, Record, Run, Thread, approve, deny
+from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, HTTPRejected, IllegalStep, TransportFailed
@@ -167,7 +167,7 @@ class _Conversation:
             self._transcript.history(self._thread.messages)
             self._transcript.end()
 
-    def follow(self, run: Run) -> int:
+    def follow(self, run: ClientRun) -> int:
         """Print the events of a run. Return the exit status."""
         known = {message.id for message in self._thread.messages}
         try:

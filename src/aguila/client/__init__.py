@@ -4,31 +4,31 @@ The logic is written once, as programs without I/O (``thread``, ``streaming``); 
 """
 
 from aguila.chat.tools import FunctionTool, ToolError, tool
-from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.async_client import AsyncClient, AsyncClientRun, AsyncThread
 from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
 from aguila.client.run import RunResult
 from aguila.client.streaming.reconnect import Reconnect
-from aguila.client.sync_client import Client, Run, Thread
+from aguila.client.sync_client import Client, ClientRun, Thread
 from aguila.client.transports.base import Timeouts
 
 __all__ = [
     "GIVE_UP",
     "AsyncClient",
-    "AsyncRun",
+    "AsyncClientRun",
     "AsyncThread",
     "ChatClient",
     "ChatOptions",
     "ChatResponse",
     "ChatStream",
     "Client",
+    "ClientRun",
     "FilterToolCalls",
     "FunctionTool",
     "Reconnect",
     "Record",
-    "Run",
     "RunResult",
     "Stage",
     "Thread",

@@ -45,14 +45,14 @@ class AsyncClient(ClientBase[AsyncTransport]):
         """Open a thread: a new one, or one with known messages and state. ``tools`` are offered in all its runs."""
         return AsyncThread(self._core, id, messages=messages, state=state, tools=tools)
 
-    def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> AsyncRun:  # noqa: A002
+    def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> AsyncClientRun:  # noqa: A002
         """Send an input as it is, with its ids, tools and answers.
 
         For gateways. Iterate the run for its events, or await it. Tools are not called, and answers are not
         compared with what was asked. It ends as ``thread.run`` does.
         """
         thread = AsyncThread(self._core, input.thread_id, messages=input.messages, state=input.state)
-        return AsyncRun(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
+        return AsyncClientRun(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
 
     async def capabilities(self) -> AgentCapabilities | None:
         """Return the capabilities that the agent declares; None if there are none, or they are invalid."""
@@ -115,7 +115,7 @@ class AsyncThread(ThreadBase):
         run_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
-    ) -> AsyncRun:
+    ) -> AsyncClientRun:
         """Send a message and run the agent. Iterate the run for its events, or await it for its result.
 
         ``content`` is text, parts, messages, or nothing new. The client calls functions that are tools, and continues
@@ -134,7 +134,7 @@ class AsyncThread(ThreadBase):
             headers=headers,
             max_rounds=max_rounds,
         )
-        return AsyncRun(self, self._slot, self._core, self._run_program(request), "thread.run()")
+        return AsyncClientRun(self, self._slot, self._core, self._run_program(request), "thread.run()")
 
     def resume(
         self,
@@ -148,7 +148,7 @@ class AsyncThread(ThreadBase):
         run_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
-    ) -> AsyncRun:
+    ) -> AsyncClientRun:
         """Answer every open interrupt, by id, and run the agent. The other arguments are as in ``run``.
 
         An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raise ``IllegalStep``, before anything is sent, for
@@ -165,14 +165,14 @@ class AsyncThread(ThreadBase):
             headers=headers,
             max_rounds=max_rounds,
         )
-        return AsyncRun(self, self._slot, self._core, self._run_program(request), "thread.resume()")
+        return AsyncClientRun(self, self._slot, self._core, self._run_program(request), "thread.resume()")
 
-    def attach(self, *, headers: Mapping[str, str] | None = None) -> AsyncRun:
+    def attach(self, *, headers: Mapping[str, str] | None = None) -> AsyncClientRun:
         """Join the run in progress; without one, load the thread. Tools are not called.
 
         This needs a server with ``POST /connect``. It ends as a run does.
         """
-        return AsyncRun(self, self._slot, self._core, self._attach_program(headers), "thread.attach()")
+        return AsyncClientRun(self, self._slot, self._core, self._attach_program(headers), "thread.attach()")
 
     async def cancel(self, run_id: str | None = None) -> bool:
         """Ask the server to cancel this thread's run, or ``run_id``. Return whether it was in progress.
@@ -190,7 +190,7 @@ class AsyncThread(ThreadBase):
         return await AsyncDriver(self._core).finish(self._refresh_program())
 
 
-class AsyncRun(RunBase):
+class AsyncClientRun(RunBase):
     """A run: ``async for event in run``, or ``result = await run``. ``async with run`` closes it at the end."""
 
     def __init__(

@@ -43,7 +43,7 @@ from aguila.chat.types import (
     TextContent,
     UsageContent,
 )
-from aguila.client.async_client import AsyncClient, AsyncRun, AsyncThread
+from aguila.client.async_client import AsyncClient, AsyncClientRun, AsyncThread
 from aguila.client.requests.message_id_map import Key, find_renamed
 from aguila.client.run import RunResult
 from aguila.codec.notices import Warn
@@ -249,7 +249,7 @@ class ChatStream:
             known_anew = self._rename(thread.messages)
         self._response = await _respond(await run.result(), known_anew, thread, questions, settings.warn)
 
-    async def _begin(self) -> tuple[AsyncThread, AsyncRun]:
+    async def _begin(self) -> tuple[AsyncThread, AsyncClientRun]:
         options, client = self._options, self._client
         self._sent = messages = await self._wire_messages()
         thread = client.thread(options.thread_id, tools=options.tools)

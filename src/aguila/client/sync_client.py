@@ -44,14 +44,14 @@ class Client(ClientBase[Transport]):
         """Open a thread: a new one, or one with known messages and state. ``tools`` are offered in all its runs."""
         return Thread(self._core, id, messages=messages, state=state, tools=tools)
 
-    def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> Run:  # noqa: A002
+    def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> ClientRun:  # noqa: A002
         """Send an input as it is, with its ids, tools and answers.
 
         For gateways. Iterate the run for its events, or call ``result()``. Tools are not called, and answers are not
         compared with what was asked. It ends as ``thread.run`` does.
         """
         thread = Thread(self._core, input.thread_id, messages=input.messages, state=input.state)
-        return Run(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
+        return ClientRun(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
 
     def capabilities(self) -> AgentCapabilities | None:
         """Return the capabilities that the agent declares; None if there are none, or they are invalid."""
@@ -113,7 +113,7 @@ class Thread(ThreadBase):
         run_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
-    ) -> Run:
+    ) -> ClientRun:
         """Send a message and run the agent. Iterate the run for its events, or call ``result()``.
 
         ``content`` is text, parts, messages, or nothing new. The client calls functions that are tools, and continues
@@ -132,7 +132,7 @@ class Thread(ThreadBase):
             headers=headers,
             max_rounds=max_rounds,
         )
-        return Run(self, self._slot, self._core, self._run_program(request), "thread.run()")
+        return ClientRun(self, self._slot, self._core, self._run_program(request), "thread.run()")
 
     def resume(
         self,
@@ -146,7 +146,7 @@ class Thread(ThreadBase):
         run_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_rounds: int | None = None,
-    ) -> Run:
+    ) -> ClientRun:
         """Answer every open interrupt, by id, and run the agent. The other arguments are as in ``run``.
 
         An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raise ``IllegalStep``, before anything is sent, for
@@ -163,14 +163,14 @@ class Thread(ThreadBase):
             headers=headers,
             max_rounds=max_rounds,
         )
-        return Run(self, self._slot, self._core, self._run_program(request), "thread.resume()")
+        return ClientRun(self, self._slot, self._core, self._run_program(request), "thread.resume()")
 
-    def attach(self, *, headers: Mapping[str, str] | None = None) -> Run:
+    def attach(self, *, headers: Mapping[str, str] | None = None) -> ClientRun:
         """Join the run in progress; without one, load the thread. Tools are not called.
 
         This needs a server with ``POST /connect``. It ends as a run does.
         """
-        return Run(self, self._slot, self._core, self._attach_program(headers), "thread.attach()")
+        return ClientRun(self, self._slot, self._core, self._attach_program(headers), "thread.attach()")
 
     def cancel(self, run_id: str | None = None) -> bool:
         """Ask the server to cancel this thread's run, or ``run_id``. Return whether it was in progress.
@@ -188,7 +188,7 @@ class Thread(ThreadBase):
         return SyncDriver(self._core).finish(self._refresh_program())
 
 
-class Run(RunBase):
+class ClientRun(RunBase):
     """A run: ``for event in run``, or ``run.result()``. ``with run`` closes it at the end."""
 
     def __init__(

@@ -12,7 +12,7 @@ import pytest
 from agent_threads import Outcome, Shelf, Thread
 from waiting import DEADLINE, let_tasks_run, wait_until_async
 
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.protocol import ResumeEntry, SubagentStartedEvent, ToolCallResultEvent, ToolCallStartEvent
 
 pytestmark = pytest.mark.anyio
@@ -416,7 +416,7 @@ async def test_a_question_that_is_caught_outside_of_its_scope_does_not_count(thr
             async with run.branch("asks"):
                 await run.say("begin")
                 answer = await run.ask("?")
-        except Interrupt:
+        except RunInterrupt:
             pass
         await run.say(answer)
 

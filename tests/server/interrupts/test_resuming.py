@@ -13,7 +13,7 @@ from builders import user_json
 from serving import REPOSITORY, Gate, check_valid, run_input, serving, text_of, types
 
 from aguila import App
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.codec import decode_event, encode
 from aguila.protocol import Interrupt as Question
 from aguila.store import MemoryStore, SQLiteStore
@@ -69,7 +69,7 @@ def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: An
 def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(store: Any, name: str) -> None:
     async def agent(run: Any) -> Any:
         if not run.resume:
-            raise Interrupt(Question(id=name, reason="confirm"))
+            raise RunInterrupt(Question(id=name, reason="confirm"))
         if run.resume[0].payload == "fail":
             raise ValueError("no")
         yield f"got {run.resume[0].payload}"
@@ -104,7 +104,7 @@ def test_an_answer_counts_as_used_in_the_very_transaction_that_closes_its_run() 
 
     async def agent(run: Any) -> Any:
         if not run.resume:
-            raise Interrupt(Question(id="mine", reason="confirm"))
+            raise RunInterrupt(Question(id="mine", reason="confirm"))
         yield "done"
 
     with serving(App(agent, store=Watching())) as server:

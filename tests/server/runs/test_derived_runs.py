@@ -13,7 +13,7 @@ from serving import Gate, Server, check_valid, run_input, serving, text_of
 from waiting import wait_until
 
 from aguila import App
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Interrupt as ProtocolInterrupt
 from aguila.server.runs.derived_runs import derived_run_id
@@ -329,7 +329,7 @@ def test_a_question_that_is_asked_again_under_its_own_id_takes_a_new_answer(stor
         payloads.extend(entry.payload for entry in run.resume or ())
         if len(payloads) < 3:
             yield f"round {len(payloads)}"
-            raise Interrupt(ProtocolInterrupt(id="confirm", reason="confirm"))
+            raise RunInterrupt(ProtocolInterrupt(id="confirm", reason="confirm"))
         yield "done"
 
     with serving(App(agent, store=store)) as server:

@@ -10,7 +10,7 @@ import pytest
 from serving import Held, serving
 
 from aguila import App
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.codec.notices import Notice
 from aguila.protocol import Interrupt as Question
 from aguila.store import InterruptRecord, MemoryStore, SQLiteStore
@@ -39,7 +39,7 @@ async def hello(run: Any) -> Any:
 
 async def asking(run: Any) -> Any:
     if not run.resume:
-        raise Interrupt(Question(id="q", reason="confirm"))
+        raise RunInterrupt(Question(id="q", reason="confirm"))
     return "Thanks."
 
 
@@ -70,7 +70,7 @@ def test_a_request_that_may_not_run_does_not_stop_the_run_that_is_on(store: Any)
 
     async def both(run: Any) -> Any:
         if run.run_id == "asks":
-            raise Interrupt(Question(id="q", reason="confirm"))
+            raise RunInterrupt(Question(id="q", reason="confirm"))
         await agent(run)
 
     with serving(App(both, store=store)) as server:
@@ -89,7 +89,7 @@ def test_a_run_that_began_at_the_second_try_reported_its_notices_once(store: Any
 
     async def agent(run: Any) -> Any:
         if run.run_id == "asks":
-            raise Interrupt(Question(id="q", reason="confirm"))
+            raise RunInterrupt(Question(id="q", reason="confirm"))
         yield "Hello"
 
     with serving(App(agent, store=store, warn=notices.append)) as server:

@@ -10,7 +10,7 @@ from serving import Held, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App, protocol
-from aguila.agent import Interrupt
+from aguila.agent import RunInterrupt
 from aguila.server import Limits
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -110,7 +110,7 @@ def test_what_would_have_to_be_stored_fails_in_clear_words(how: str) -> None:
         elif how == "session":
             run.session["count"] = 1
         else:
-            raise Interrupt(protocol.Interrupt(id="mine", reason="confirmation", message="Well?"))
+            raise RunInterrupt(protocol.Interrupt(id="mine", reason="confirmation", message="Well?"))
 
     with serving(App(agent)) as server:
         events = server.events(path=PATH)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from aguila.agent.handles import ChatHandle
-from aguila.agent.interrupts import Interrupt
+from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult, call_function
@@ -295,12 +295,12 @@ class _AgentLoop:
             for task in tasks:
                 task.cancel()
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        questions = [question for error in errors if isinstance(error, Interrupt) for question in error.interrupts]
+        questions = [question for error in errors if isinstance(error, RunInterrupt) for question in error.interrupts]
         for error in errors:
-            if not isinstance(error, Interrupt):
+            if not isinstance(error, RunInterrupt):
                 raise error
         if questions:
-            raise Interrupt(*questions)
+            raise RunInterrupt(*questions)
 
     def _in_branch(
         self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, ToolResult]
