@@ -169,7 +169,7 @@ async def test_approvals() -> None:
 
 
 async def test_an_agent_that_raises_its_interrupts() -> None:
-    agent = agent_with("raise Interrupt(")
+    agent = agent_with("raise RunInterrupt(")
     (outcome,) = await run(agent)
     (interrupt,) = outcome.ending.interrupts
     resume = [ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload="L")]
