@@ -23,6 +23,9 @@ from aguila.protocol import (
     Interrupt,
     MessagesSnapshotEvent,
     RawEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
     ResumeEntry,
     RunErrorEvent,
     RunFinishedEvent,
@@ -177,6 +180,30 @@ async def test_a_message_that_a_snapshot_renames_keeps_its_id() -> None:
     assert [message.id for message in event.messages] == ["p1", "t1", "a1"]
     assert isinstance(event.messages[0], AssistantMessage)
     assert isinstance(event.messages[1], ToolMessage)
+
+
+async def test_texts_and_thoughts_that_a_snapshot_renames_keep_their_ids() -> None:
+    streamed = [*thought("r1"), *text_message("a1", "one"), *thought("r2"), *text_message("a2", "two")]
+    snapshot = [
+        {"id": "u1", "role": "user", "content": "?"},
+        {"id": "x", "role": "reasoning", "content": "hm"},
+        {"id": "a1", "role": "assistant", "content": "one"},
+        {"id": "y", "role": "reasoning", "content": "hm"},
+        {"id": "z", "role": "assistant", "content": "two"},
+    ]
+    for left_out, expected in (([], ["u1", "r1", "a1", "r2", "a2"]), (["x"], ["u1", "a1", "y", "a2"])):
+        messages = [message for message in snapshot if message["id"] not in left_out]
+        outcome = await run_agent(yields(*streamed, {"type": "MESSAGES_SNAPSHOT", "messages": messages}))
+        (event,) = outcome.of(MessagesSnapshotEvent)
+        assert [message.id for message in event.messages] == expected
+
+
+def thought(message_id: str) -> list[Event]:
+    return [
+        ReasoningMessageStartEvent(message_id=message_id, role="reasoning"),
+        ReasoningMessageContentEvent(message_id=message_id, delta="hm"),
+        ReasoningMessageEndEvent(message_id=message_id),
+    ]
 
 
 async def test_error_texts_are_masked_unless_they_may_pass() -> None:

@@ -1,4 +1,8 @@
-"""Servers nobody here wrote, behind ``upstream``: every feature works, and nothing is left to be remarked."""
+"""Servers nobody here wrote, behind ``upstream``: what works, and what is left to be remarked.
+
+Peers with an environment of their own are tried where ``make peers`` has installed it. The table is in
+docs/frameworks.md.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from environments import PEERS, Peer, Running, running
+from environments import ENVIRONMENTS, PEERS, Peer, Running, running
 from features import FEATURES
 from matrix import Cell, try_feature
 from node import node_path
@@ -17,7 +21,25 @@ from aguila import App
 from aguila.client import AsyncClient
 from aguila.frameworks import upstream
 
-HERE_ANYWAY = [peer for peer in PEERS if not peer.needs_environment]
+LEFT: dict[str, dict[str, Cell]] = {
+    "agent_framework": {
+        "text": Cell("works", "", ("a run that was sent no state and changes none leaves one: count (dict)",)),
+        "interrupt": Cell(
+            "works",
+            "",
+            (
+                "it also calls confirm_changes, a tool that nobody offered [FT-6]",
+                "its call of confirm_changes is never answered",
+            ),
+        ),
+    },
+    "langgraph": {
+        "cancel": Cell("fails", "half a minute after the hang-up the agent still works: nothing stops it"),
+    },
+}
+"""What is not right behind ``upstream`` either. Every other cell is ``works`` without a remark."""
+
+STATE_KEYS = {"langgraph": ["count"]}
 
 
 class Gateway(NamedTuple):
@@ -31,12 +53,15 @@ class Gateway(NamedTuple):
         return self.peer.counts()
 
 
-@pytest.mark.parametrize("peer", HERE_ANYWAY, ids=lambda peer: peer.name)
-def test_every_feature_works_through_upstream(peer: Peer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_every_feature_through_upstream(peer: Peer, tmp_path: Path) -> None:
     if peer.program.endswith(".mjs"):
         node_path()  # skips, or fails in CI, without node
+    if peer.needs_environment and not (ENVIRONMENTS / peer.name / ".stamp").exists():
+        pytest.skip(f"{peer.title} is not installed: make peers")
     with running(peer) as server:
-        agent = upstream(AsyncClient(server.url, protobuf=peer.is_protobuf, options={"trust_env": False}))
+        client = AsyncClient(server.url, protobuf=peer.is_protobuf, options={"trust_env": False})
+        agent = upstream(client, state_keys=STATE_KEYS.get(peer.name))
         with serving(App(agent, store=tmp_path / "threads.db")) as front:
             gateway: Any = Gateway(front.url + "/", 0, server)
 
@@ -44,4 +69,5 @@ def test_every_feature_works_through_upstream(peer: Peer, tmp_path: Path) -> Non
                 seen_as = peer._replace(is_protobuf=False)
                 return {name: await try_feature(seen_as, gateway, name) for name in FEATURES}
 
-            assert asyncio.run(all_features()) == {feature: Cell("works") for feature in FEATURES}
+            found = asyncio.run(all_features())
+    assert found == {feature: Cell("works") for feature in FEATURES} | LEFT.get(peer.name, {})

@@ -29,6 +29,8 @@ from aguila.protocol import (
     Message,
     MessagesSnapshotEvent,
     RawEvent,
+    ReasoningMessage,
+    ReasoningMessageStartEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedEvent,
@@ -36,6 +38,7 @@ from aguila.protocol import (
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    TextMessageStartEvent,
     ToolCall,
     ToolCallResultEvent,
     ToolCallStartEvent,
@@ -94,6 +97,8 @@ class Relay:
         self._state: Any = {} if input.state is None else input.state
         self._tool_messages: dict[str, str] = {}  # ids by the call that they answer
         self._callers: dict[str, str] = {}  # ids of the assistant's messages by the calls that they make
+        self._streamed: dict[str, None] = {}  # ids of the texts and thoughts of this run, in order
+        self._thoughts: set[str] = set()  # those of them that are thoughts
         self._known: set[str] = set()
         for message in input.messages:
             self._note(message)
@@ -188,20 +193,43 @@ class Relay:
         self._callers.setdefault(event.tool_call_id, parent)
         return (event,)
 
+    def _text_start(self, event: TextMessageStartEvent | ReasoningMessageStartEvent) -> Sequence[Event]:
+        if event.role in (None, "assistant", "reasoning"):
+            self._streamed[event.message_id] = None
+            if event.role == "reasoning":
+                self._thoughts.add(event.message_id)
+        return (event,)
+
     def _messages(self, event: MessagesSnapshotEvent) -> Sequence[Event]:
-        taken = {message.id for message in event.messages}
-        messages = [self._with_first_id(message, taken) for message in event.messages]
+        first_ids = self._first_ids(event.messages)
+        messages = [replace(one, id=first_ids[one.id]) if one.id in first_ids else one for one in event.messages]
         for message in messages:
             self._note(message)
         return (replace(event, messages=messages),)
 
-    def _with_first_id(self, message: Message, taken: set[str]) -> Message:
-        first: str | None = None
-        if isinstance(message, ToolMessage):
-            first = self._tool_messages.get(message.tool_call_id)
-        elif isinstance(message, AssistantMessage):
-            first = next((self._callers[one] for one in _call_ids(message) if one in self._callers), None)
-        return message if first is None or first in taken else replace(message, id=first)
+    def _first_ids(self, messages: Sequence[Message]) -> dict[str, str]:
+        """Return the first ids of messages that a snapshot gives other ids, by those."""
+        taken = {message.id for message in messages}
+        found: dict[str, str] = {}
+        for message in messages:
+            first: str | None = None
+            if isinstance(message, ToolMessage):
+                first = self._tool_messages.get(message.tool_call_id)
+            elif isinstance(message, AssistantMessage):
+                first = next((self._callers[one] for one in _call_ids(message) if one in self._callers), None)
+            if first is not None and first not in taken:
+                found[message.id] = first
+        # Texts and thoughts have no other name. If as many are missing as are new, they are the same, in order.
+        for kind, is_thought in ((AssistantMessage, False), (ReasoningMessage, True)):
+            new = [one.id for one in messages if isinstance(one, kind) and self._is_new(one.id, found)]
+            kept = taken | set(found.values())
+            missing = [one for one in self._streamed if one not in kept and (one in self._thoughts) is is_thought]
+            if len(new) == len(missing):
+                found.update(zip(new, missing, strict=True))
+        return found
+
+    def _is_new(self, message_id: str, found: dict[str, str]) -> bool:
+        return message_id not in self._known and message_id not in self._streamed and message_id not in found
 
     def _note(self, message: Message) -> None:
         self._known.add(message.id)
@@ -225,5 +253,7 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     StateDeltaEvent: Relay._state_delta,
     ToolCallResultEvent: Relay._tool_result,
     ToolCallStartEvent: Relay._tool_call,
+    TextMessageStartEvent: Relay._text_start,
+    ReasoningMessageStartEvent: Relay._text_start,
     MessagesSnapshotEvent: Relay._messages,
 }
