@@ -476,15 +476,15 @@ async def test_what_is_no_output_is_named(caplog: pytest.LogCaptureFixture) -> N
 async def test_chat_output_beside_other_output_works_from_a_thread_too() -> None:
     async def on_the_loop(run: Any) -> None:
         chat = run.chat()
-        await chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
-        await chat.tell(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
+        await chat.send(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
+        await chat.send(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
         await chat.close({"a": 1})
         assert not chat.has_asked
 
     def in_a_thread(run: Any) -> None:
         chat = run.chat()
-        chat.tell(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
-        chat.tell(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
+        chat.send(ChatUpdate(contents=[TextContent("Hel")], message_id="m1"))
+        chat.send(ChatUpdate(contents=[TextContent("lo")], message_id="m1"))
         chat.close({"a": 1})
         assert not chat.has_asked
 

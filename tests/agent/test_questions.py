@@ -836,7 +836,7 @@ CASES: list[tuple[Any, bool, str, str | None]] = [
     (None, False, "/a", None),
     ("approved", False, "/a", None),
     (False, False, "/a", None),
-    ({"approved": True, "editedArgs": "/b"}, False, "/a", "the edited arguments are no object"),
+    ({"approved": True, "editedArgs": "/b"}, False, "/a", "the edited arguments are not an object"),
 ]
 
 

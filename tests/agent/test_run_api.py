@@ -388,12 +388,12 @@ async def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog
     thread.shelf.files["f1"] = (b"hi", "text/plain", None)
     assert (await thread.run(agent)).last.result == ["hi"] * 6
     assert [record.getMessage() for record in caplog.records] == [
-        "the bytes of a part are not to be had: it is a file that is not here [IN-8]",
-        "the bytes of a part are not to be had: it is another provider's file [IN-8]",
-        "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
-        "the data of a part is not base64 [MSG-2]",
-        "the bytes of a part are not to be had: it is an address, which is never fetched [IN-8]",
-        "the bytes of a part are not to be had: it is text, which has none [IN-8]",
+        "cannot load file part: the file is not in the store [IN-8]",
+        "cannot load file part: it is a file of another provider [IN-8]",
+        "cannot load file part: it is a URL, which is never fetched [IN-8]",
+        "cannot load file part: its data is not base64 [MSG-2]",
+        "cannot load file part: it is a URL, which is never fetched [IN-8]",
+        "cannot load file part: it is a text part [IN-8]",
     ]  # and nothing of what the parts hold
 
 

@@ -25,12 +25,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
 
 from aguila.agent.context import Ending, RunContext, Services, Sink
 from aguila.agent.interrupts import interrupts_in, others_in
 from aguila.agent.output import OutputMapper
-from aguila.agent.questions import InterruptCancelled
+from aguila.agent.questions import InterruptCancelled, Questions
 from aguila.agent.run import Run
 from aguila.agent.runners import Agent, BadOutput, drive
 from aguila.codec.json.decoder import decode
@@ -86,16 +88,18 @@ async def execute(
     ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises what an agent raises.
     """
     output = OutputMapper(context, sink)
-    run = Run(context, output, services, agent)
-    task = asyncio.create_task(_outcome_of(agent, run, output, cancel_grace), name=f"aguila run {context.run_id}")
+    questions = Questions(context, output, services)
+    run = Run(context, output, services, questions, agent)
+    driving = partial(drive, agent, run, output, questions, cancel_grace)
+    task = asyncio.create_task(_outcome_of(driving, output), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, output, cancel_grace)
     error = _error_of(task) if task.done() else None
     output.is_over = True  # branches that are still active can send no more
     try:
-        has_asked = interrupts_in(error) or (error is None and run._questions.raised)
-        if context.is_stored and (has_asked or (cancelled and run._questions.has_open)):
+        has_asked = interrupts_in(error) or (error is None and questions.unanswered)
+        if context.is_stored and (has_asked or (cancelled and questions.has_unused_answers)):
             await _record_branches(output, services)
-        return _End(context, sink, output, run).write(error, cancelled)
+        return _End(context, sink, output, run, questions).write(error, cancelled)
     finally:
         output.branches.is_over = True
         if not task.done():
@@ -106,11 +110,11 @@ async def execute(
             task.cancel()
 
 
-async def _outcome_of(agent: Agent, run: Run, output: OutputMapper, grace: float) -> BaseException | None:
+async def _outcome_of(driving: Callable[[], Coroutine[Any, Any, None]], output: OutputMapper) -> BaseException | None:
     """Drive the agent and give what it raises. A task that raised SystemExit would end the event loop."""
     output.branches.begin()
     try:
-        await drive(agent, run, output, grace)
+        await driving()
     except BaseException as error:  # noqa: BLE001
         return error
     finally:
@@ -183,7 +187,8 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 class _End:
     """Writes the end of a run."""
 
-    def __init__(self, context: RunContext, sink: Sink, output: OutputMapper, run: Run) -> None:
+    def __init__(self, context: RunContext, sink: Sink, output: OutputMapper, run: Run, questions: Questions) -> None:
+        self._questions = questions
         self._context = context
         self._sink = sink
         self._output = output
@@ -202,20 +207,20 @@ class _End:
                     self._log("the agent failed while it was being cancelled", error)
                 return self._cancel()
             asked = interrupts_in(error)
-            if asked or (error is None and self._run._questions.raised):
+            if asked or (error is None and self._questions.unanswered):
                 if error is None:
                     self._warn("the agent caught the signal of its question and continued; the question stands")
                 for other in others_in(error):
                     self._log("a branch of the agent failed while another asked; the question stands", other)
                 self._check_own(asked)
-                return self._interrupt([*self._run._questions.raised.values(), *asked, *output.interrupts])
+                return self._interrupt([*self._questions.unanswered.values(), *asked, *output.interrupts])
             if _is_stopped(error) and output.ending is None:
                 return self._cancel()
             if error is not None and not cancelled:
                 if not isinstance(output.ending, RunErrorEvent):
                     return self._fail(error)
                 self._log("the agent raised after its own RUN_ERROR", _cause_of(error))
-            if output.replaying is not None and not output.replaying.has_spoken:
+            if output.replaying is not None and not output.replaying.has_progressed:
                 self._warn("the agent ended without reaching the question that was answered; its output was suppressed")
             if output.ending is not None:
                 return self._end_as_told()
@@ -242,7 +247,7 @@ class _End:
 
     def _send_last_state_if_possible(self, known: BaseException | None = None, reference: str | None = None) -> None:
         replaying = self._output.replaying
-        if self._output.failure is not None or (replaying is not None and not replaying.has_spoken):
+        if self._output.failure is not None or (replaying is not None and not replaying.has_progressed):
             return  # the state of a replay that did not reach its question is older than the client's
         try:
             self._output.send_last_state()
@@ -255,7 +260,7 @@ class _End:
         """Refuse interrupts of the agent's own that have the same id."""
         seen: set[str] = set()
         for interrupt in asked:
-            if interrupt.id in self._run._questions.raised:
+            if interrupt.id in self._questions.unanswered:
                 continue
             if interrupt.id in seen:
                 raise IllegalStep(f"two interrupts have the id {interrupt.id!r}; give each its own", rule="INT-3")
@@ -265,10 +270,10 @@ class _End:
         interrupts = list({interrupt.id: interrupt for interrupt in raised}.values())
         decode(encode(interrupts), list[Interrupt], strict=True)
         # A replay changes the session again, so it starts from the session before the run.
-        asked = frozenset(self._run._questions.raised)
+        asked = frozenset(self._questions.unanswered)
         session = copy_json(self._context.session if asked else self._run.session)
         replaying = self._output.replaying
-        if replaying is None or (replaying.has_spoken and self._output.branches.is_caught_up):
+        if replaying is None or (replaying.has_progressed and self._output.branches.is_caught_up):
             self._output.send_last_state()
         events = self._output.writer.interrupt(interrupts, usage=self._usage())
         return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, asked=asked, session=session))

@@ -1,8 +1,7 @@
-"""Layer: agent. What an agent holds while it says something: a message, a thought, a call, a step, an activity.
+"""Handles of what an agent has open: a text, a reasoning message, a tool call, a step, an activity, a branch.
 
-Above: ``writing`` makes them. Below: ``output``. A handle closes what it opened and cannot be
-used in an illegal order; several may be in use at once, in one task or in many, and interleave. It has the attributes
-named here and takes no others: one that is set and means nothing would be lost without a word.
+A handle closes what it opened and refuses an illegal order of calls. Several may be open at once, in one task or many.
+Handles have slots, so that assigning an unknown attribute fails instead of being ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any, Literal, cast
 
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import OutputMapper
-from aguila.agent.replay.branches import Branch, Branches, Place
+from aguila.agent.replay.branch import Branch, Place
+from aguila.agent.replay.branches import Branches
 from aguila.chat.from_chat.updates import Update
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json.encoder import encode
@@ -33,28 +33,28 @@ from aguila.stream.steps import OLD_STATUSES
 from aguila.stream.writer import EventWriter
 
 Ended = Literal["success", "error", "suspended", "cancelled"]
-"""How something ended that an exception left, or none."""
+"""How a step or subagent ended."""
 
 _PARTS = (TextPart, ImagePart, AudioPart, VideoPart, DocumentPart)
 _ARRAY: Any = (list, tuple)
 
 
 class Opened(ABC):
-    """Something that is open from entering until leaving."""
+    """A context manager that closes its item on exit."""
 
-    __slots__ = ()  # a subagent is a RunAPI as well, and only one of them may have some
-    _out: OutputMapper
+    __slots__ = ()  # SubagentHandle has two bases, and only one of them may have slots
+    _output: OutputMapper
 
     @abstractmethod
     async def _close(self, error: BaseException | None) -> None:
-        """Close what was opened, if it still is."""
+        """Close the item if it is still open."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        out = self._out
-        # After the end of the run, or of the sink, there is nothing to close, and the error on its way is the one to
-        # be seen.
+        out = self._output
+        # After the run ended or the sink failed there is nothing to close. The error that is being raised must stay
+        # the visible one.
         if not out.is_over and (out.failure is None or error is None):
             await self._close(error)
 
@@ -62,10 +62,10 @@ class Opened(ABC):
 class TextHandle(Opened):
     """A text message that is being written. ``message_id`` is its id.
 
-    ``closing`` may be set: metadata that is told at the end, and is the message's too (META-5).
+    Set ``closing`` to metadata for TEXT_MESSAGE_END; it is merged into that of the message (META-5).
     """
 
-    __slots__ = ("_is_open", "_opening", "_out", "closing", "message_id")
+    __slots__ = ("_is_open", "_opening", "_output", "closing", "message_id")
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TextHandle(Opened):
         message_id: str | None,
         metadata: Metadata | None,
     ) -> None:
-        self._out = output
+        self._output = output
         self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
         self._is_open: bool | None = None
@@ -85,32 +85,32 @@ class TextHandle(Opened):
     async def __aenter__(self) -> TextHandle:
         """Open the message."""
         opening: Any = self._opening
-        await self._out.send_opener(EventWriter.start_text, self.message_id, **opening)
+        await self._output.send_opener(EventWriter.start_text, self.message_id, **opening)
         self._is_open = True
         return self
 
     async def write(self, delta: str) -> None:
-        """More text; an empty string is nothing. Raises ``IllegalStep`` if the message is not open."""
+        """Append text. An empty string sends nothing. Raises ``IllegalStep`` if the message is not open."""
         if not self._is_open:
             raise _not_open("run.text()", "text", self._is_open)
         if _text(delta) != "":
-            await self._out.send_delta(EventWriter.write_text, self.message_id, delta)
+            await self._output.send_delta(EventWriter.write_text, self.message_id, delta)
 
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
-        if self._out.front.has_open(TEXT, self.message_id):
-            await self._out.send(EventWriter.end_text, self.message_id, metadata=copy_json(self.closing))
+        if self._output.agent_writer.has_open(TEXT, self.message_id):
+            await self._output.send(EventWriter.end_text, self.message_id, metadata=copy_json(self.closing))
 
 
 class ReasoningHandle(Opened):
-    """A thought that is being written: one message in a span of its own. ``message_id`` is the message's id."""
+    """A reasoning message in a span of its own. ``message_id`` is the id of the message."""
 
-    __slots__ = ("_is_open", "_metadata", "_out", "_owner", "_span_id", "message_id")
+    __slots__ = ("_is_open", "_metadata", "_output", "_owner", "_span_id", "message_id")
 
     def __init__(
         self, output: OutputMapper, owner: str | None, message_id: str | None, metadata: Metadata | None
     ) -> None:
-        self._out = output
+        self._output = output
         self._span_id = output.ids.mint("span")
         self.message_id = output.ids.mint("rsn") if message_id is None else message_id
         self._owner = owner
@@ -119,23 +119,23 @@ class ReasoningHandle(Opened):
 
     async def __aenter__(self) -> ReasoningHandle:
         """Open the span and the message."""
-        await self._out.send_opener(EventWriter.start_reasoning, self._span_id, subagent=self._owner)
-        await self._out.send(
+        await self._output.send_opener(EventWriter.start_reasoning, self._span_id, subagent=self._owner)
+        await self._output.send(
             EventWriter.start_reasoning_message, self.message_id, subagent=self._owner, metadata=self._metadata
         )
         self._is_open = True
         return self
 
     async def write(self, delta: str) -> None:
-        """More of the thought; an empty string is nothing. Raises ``IllegalStep`` if it is not open."""
+        """Append reasoning text. An empty string sends nothing. Raises ``IllegalStep`` if the message is not open."""
         if not self._is_open:
-            raise _not_open("run.reasoning()", "thought", self._is_open)
+            raise _not_open("run.reasoning()", "reasoning", self._is_open)
         if _text(delta) != "":
-            await self._out.send_delta(EventWriter.write_reasoning, self.message_id, delta)
+            await self._output.send_delta(EventWriter.write_reasoning, self.message_id, delta)
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
-        """An opaque artefact that the client returns with this thought (ENC-1)."""
-        await self._out.send(
+        """Attach an opaque value that the client returns with this message (ENC-1)."""
+        await self._output.send(
             EventWriter.encrypted_value,
             "message",
             self.message_id,
@@ -146,20 +146,20 @@ class ReasoningHandle(Opened):
 
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
-        if self._out.front.has_open(REASONING_MESSAGE, self.message_id):
-            await self._out.send(EventWriter.end_reasoning_message, self.message_id)
-        if self._out.front.has_open(REASONING_SPAN, self._span_id):
-            await self._out.send(EventWriter.end_reasoning, self._span_id)
+        if self._output.agent_writer.has_open(REASONING_MESSAGE, self.message_id):
+            await self._output.send(EventWriter.end_reasoning_message, self.message_id)
+        if self._output.agent_writer.has_open(REASONING_SPAN, self._span_id):
+            await self._output.send(EventWriter.end_reasoning, self._span_id)
 
 
 class ToolCallHandle(Opened):
-    """A tool call. ``id`` and ``name`` are the call's; ``is_frontend`` whether the client is to answer it.
+    """A tool call. If ``is_frontend``, the client executes it.
 
-    ``edited`` are the arguments that it is made with, if a user edited them: the result says so, in its
-    ``metadata["aguila"]["arguments"]``, as the call that was shown stays as it is.
+    ``edited`` are the arguments that a user changed. The call that was shown stays as it is, so the result carries them
+    in ``metadata["aguila"]["arguments"]``.
     """
 
-    __slots__ = ("_is_open", "_opening", "_out", "_owner", "edited", "id", "is_frontend", "name")
+    __slots__ = ("_is_open", "_opening", "_output", "_owner", "edited", "id", "is_frontend", "name")
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class ToolCallHandle(Opened):
         is_frontend: bool,
         metadata: Metadata | None,
     ) -> None:
-        self._out = output
+        self._output = output
         self.name = name
         self.id = output.ids.mint("call") if call_id is None else call_id
         self.is_frontend = is_frontend
@@ -183,44 +183,46 @@ class ToolCallHandle(Opened):
     async def __aenter__(self) -> ToolCallHandle:
         """Open the call."""
         opening: Any = self._opening
-        await self._out.send_opener(EventWriter.start_tool_call, self.name, self.id, **opening)
+        await self._output.send_opener(EventWriter.start_tool_call, self.name, self.id, **opening)
         self._is_open = True
         return self
 
     async def args(self, delta: str) -> None:
-        """More of the argument text; an empty string is nothing. Raises ``IllegalStep`` if the call is not open."""
+        """Append argument text. An empty string sends nothing. Raises ``IllegalStep`` if the call is not open."""
         if not self._is_open:
             raise _not_open("run.stream_tool_call(name)", "call", self._is_open)
         if _text(delta) != "":
-            await self._out.send_delta(EventWriter.write_tool_args, self.id, delta)
+            await self._output.send_delta(EventWriter.write_tool_args, self.id, delta)
 
     async def end(self) -> None:
-        """The arguments are complete."""
+        """End the arguments."""
         self._is_open = False
-        if self._out.front.has_open(TOOL_CALL, self.id):
-            await self._out.send(EventWriter.end_tool_call, self.id)
+        if self._output.agent_writer.has_open(TOOL_CALL, self.id):
+            await self._output.send(EventWriter.end_tool_call, self.id)
 
     async def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
-        """Answer the call: with a string, with parts, or with any JSON value, which is sent as its text.
+        """Send the result: a string, content parts, or any JSON value, which is sent as JSON text.
 
-        Raises ``IllegalStep`` for a call that the client is to answer (FT-1), ``EncodeError`` for what is not JSON.
+        Raises ``IllegalStep`` for a front-end call (FT-1), ``EncodeError`` for a value that is not JSON.
         """
         if self.is_frontend:
-            raise IllegalStep(f"{self.name!r} is a tool of the front end, which answers it", rule="FT-1")
+            raise IllegalStep(
+                f"{self.name!r} is a front-end tool: the client sends its result, not the agent", rule="FT-1"
+            )
         answer = _result(content)
         await self.end()
-        await self._out.send(
+        await self._output.send(
             EventWriter.tool_result,
             self.id,
             answer,
-            message_id=self._out.ids.mint("tool") if message_id is None else message_id,
+            message_id=self._output.ids.mint("tool") if message_id is None else message_id,
             subagent=self._owner,
             metadata=add_own_metadata(metadata, arguments=self.edited),
         )
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
-        """An opaque artefact that the client returns with this call (ENC-1)."""
-        await self._out.send(
+        """Attach an opaque value that the client returns with this call (ENC-1)."""
+        await self._output.send(
             EventWriter.encrypted_value, "tool-call", self.id, _text(value), value_type=type, subagent=self._owner
         )
 
@@ -229,13 +231,12 @@ class ToolCallHandle(Opened):
 
 
 class StepHandle(Opened):
-    """A step. ``status`` and ``result``, a JSON value, may be set: both are in the end's ``metadata["aguila"]``.
+    """A step. Set ``status`` or ``result`` (JSON): STEP_FINISHED carries both in ``metadata["aguila"]``.
 
-    A name that is open already for the same owner gets a number (STEP-1): ``name`` is the name it has. ``parent`` is
-    the name of the step it belongs to.
+    If the owner has a step of that name open, ``name`` gets a number when the step is entered (STEP-1).
     """
 
-    __slots__ = ("_metadata", "_out", "_owner", "_parent", "name", "result", "status")
+    __slots__ = ("_metadata", "_output", "_owner", "_parent", "name", "result", "status")
 
     def __init__(
         self,
@@ -245,36 +246,36 @@ class StepHandle(Opened):
         parent: str | StepHandle | None,
         metadata: Metadata | None,
     ) -> None:
-        self._out = output
+        self._output = output
         self.name = name
         self.result: Any = None
         self.status: str | None = None
-        """A word for how it went, if it went well: what an exception makes of a step is said by itself."""
+        """A custom status for a step that succeeds. An exception sets the status itself."""
         self._owner = owner
         self._parent = parent
         self._metadata: Metadata = {} if metadata is None else metadata
 
     @property
     def parent(self) -> str | None:
-        """The name of the step that this one belongs to; said when it was made."""
+        """The name of the enclosing step."""
         return self._parent.name if isinstance(self._parent, StepHandle) else self._parent
 
     async def __aenter__(self) -> StepHandle:
         """Open the step."""
         name, number = self.name, 1
-        while self._out.front.has_open(STEP, self.name, self._owner):
+        while self._output.agent_writer.has_open(STEP, self.name, self._owner):
             number += 1
             self.name = f"{name} ({number})"
         metadata = self._metadata
         if self.parent is not None:
             metadata = {**metadata, "aguila": {"parentStepId": self.parent}}
-        await self._out.send_opener(
+        await self._output.send_opener(
             EventWriter.start_step, self.name, subagent=self._owner, metadata=metadata if metadata else None
         )
         return self
 
     async def _close(self, error: BaseException | None) -> None:
-        if not self._out.front.has_open(STEP, self.name, self._owner):
+        if not self._output.agent_writer.has_open(STEP, self.name, self._owner):
             return
         status: str = status_of(error)
         if error is None and self.status is not None:
@@ -282,7 +283,7 @@ class StepHandle(Opened):
         own: dict[str, Any] = {"status": OLD_STATUSES.get(status, status)}
         if self.result is not None:
             own["result"] = copy_json(self.result)
-        await self._out.send_opener(
+        await self._output.send_opener(
             EventWriter.finish_step, self.name, subagent=self._owner, metadata={**self._metadata, "aguila": own}
         )
 
@@ -294,7 +295,7 @@ class BranchScope:
 
     def __init__(self, branches: Branches, name: str) -> None:
         if not isinstance(name, str) or name == "":  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"the name of a branch is text that is not empty, not {name!r}")
+            raise ValueError(f"run.branch() takes a name, which is a non-empty string; it got {name!r}")
         self._branches = branches
         self._name = name
         self._entered: tuple[Branch, Place] | None = None
@@ -319,36 +320,36 @@ class BranchScope:
 
 
 class ChatHandle:
-    """One who speaks in chat updates, which go by ``run.hooks``; what others say meanwhile ends nothing of it."""
+    """A stream of chat updates beside other output, which does not end its messages. ``run.hooks`` are applied."""
 
-    __slots__ = ("_chat", "_out")
+    __slots__ = ("_chat", "_output")
 
     def __init__(self, output: OutputMapper) -> None:
-        self._out = output
+        self._output = output
         self._chat = output.new_chat()
         self._chat.keeps_names = True
 
     @property
     def has_asked(self) -> bool:
-        """Whether a hook made a question of something, with which the run will end."""
+        """Whether a hook turned a content into a question, with which the run will end."""
         return len(self._chat.interrupts) > 0
 
-    async def tell(self, update: Update) -> None:
-        """Send what an update becomes. Ids in it are used as they are: they must mean nothing else in the thread.
+    async def send(self, update: Update) -> None:
+        """Send the events of an update. Its ids are used as they are, so they must be new in the thread.
 
-        Raises ``EncodeError`` for what cannot be expressed, ``IllegalStep`` after the end of the run was told.
+        Raises ``EncodeError`` for a content that has no events, ``IllegalStep`` after the agent's own terminal event.
         """
-        await self._out.tell(self._chat, update)
+        await self._output.send_update(self._chat, update)
 
     async def close(self, metadata: Metadata | None = None) -> None:
-        """End the text or the thought that is open; ``metadata`` is told with the end of a text."""
-        await self._out.close_chat(self._chat, copy_json(metadata))
+        """End the open text or reasoning message. The end of a text carries ``metadata``."""
+        await self._output.close_chat(self._chat, copy_json(metadata))
 
 
 class ActivityHandle:
     """An activity message: structured progress for the user interface."""
 
-    __slots__ = ("_content", "_out", "_owner", "activity_type", "message_id")
+    __slots__ = ("_content", "_output", "_owner", "activity_type", "message_id")
 
     def __init__(
         self,
@@ -358,15 +359,15 @@ class ActivityHandle:
         content: dict[str, Any],
         message_id: str | None,
     ) -> None:
-        self._out = output
+        self._output = output
         self._owner = owner
         self.message_id = output.ids.mint("act") if message_id is None else message_id
         self.activity_type = activity_type
         self._content = _object(content)
 
     async def send(self, replace: bool | None = None) -> None:
-        """The whole content, as a snapshot."""
-        await self._out.send(
+        """Send the whole content as a snapshot."""
+        await self._output.send(
             EventWriter.activity_snapshot,
             self.activity_type,
             self._content,
@@ -376,7 +377,7 @@ class ActivityHandle:
         )
 
     async def update(self, content: dict[str, Any]) -> None:
-        """Change the content to this, by the shortest event that does; none if it is the same."""
+        """Replace the content. Sends the shorter of a patch and a snapshot, or nothing if it is the same."""
         new = _object(content)
         patch = make_patch(self._content, new)
         if not patch:
@@ -388,18 +389,18 @@ class ActivityHandle:
             await self._send_patch(patch)
 
     async def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
-        """Change the content by a JSON Patch. Raises ``PatchError`` if it does not apply, and has sent nothing."""
+        """Apply a JSON Patch to the content. If it does not apply, raises ``PatchError`` and sends nothing."""
         operations = copy_json(list(patch))
         new = apply_patch(self._content, operations)
         self._content = _object(new)
         await self._send_patch(operations)
 
     async def _send_patch(self, patch: Sequence[Any]) -> None:
-        await self._out.send(EventWriter.activity_delta, self.message_id, patch, subagent=self._owner)
+        await self._output.send(EventWriter.activity_delta, self.message_id, patch, subagent=self._owner)
 
 
 def status_of(error: BaseException | None) -> Ended:
-    """How something went that an exception left, or none."""
+    """Give the status of an item that ended with this exception, or without one."""
     if error is None:
         return "success"
     if interrupts_in(error):
@@ -418,18 +419,18 @@ def _not_open(maker: str, name: str, is_open: bool | None) -> IllegalStep:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise EncodeError(f"text is a string, not {type(value).__name__}")
+        raise EncodeError(f"expected a string, got {type(value).__name__}")
     return value
 
 
 def _object(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise EncodeError(f"an activity's content is an object, not {type(content).__name__}")  # ACT-8
+        raise EncodeError(f"the content of an activity must be a dict, not {type(content).__name__}")  # ACT-8
     return copy_json(content)
 
 
-def arguments_of(args: dict[str, Any] | str | None, absent: str) -> str:
-    """Arguments as their text; text stays exactly as it is. Raises ``EncodeError`` if they are not JSON."""
+def encode_arguments(args: dict[str, Any] | str | None, absent: str) -> str:
+    """Give arguments as JSON text. A string is given unchanged. Raises ``EncodeError`` if they are not JSON."""
     if args is None:
         return absent
     return args if isinstance(args, str) else encode(copy_json(args)).decode()

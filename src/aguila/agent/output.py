@@ -1,13 +1,10 @@
-"""Layer: agent. All that an agent says goes through here, whichever form it has: one place, one order.
+"""Turn everything that an agent writes, yields or returns into the events of its run, in one order.
 
-Above: ``handles``, ``writing`` and ``run`` (what is written), ``forms`` (what is yielded and returned). Below: the
-event writer, which cannot write an illegal event, and the sink.
-
-Before an event that is not a delta the state is compared and its changes go first. An agent's own RUN_FINISHED or
-RUN_ERROR is kept for the executor: a run ends when its agent has. From its first chat update on, all that an agent
-yields goes through the mapping of chat, which knows what is open; usage and questions in it are kept for the executor,
-too. What a failed ``Sink.put`` refused is never followed
-by anything but the end of the run, since nobody could know what the consumer has.
+Before an event that is not a delta, the state is compared and its changes are sent. An agent's own RUN_FINISHED or
+RUN_ERROR is kept for the executor, because a run ends when its agent has ended. From the first chat update on,
+everything that an agent yields goes through the chat mapping, which knows what is open. Usage and questions in chat
+contents are kept for the executor too. After the sink has refused events, only the end of the run follows: it is
+unknown what the consumer has.
 """
 
 from __future__ import annotations
@@ -21,7 +18,8 @@ from aguila.agent.context import RunContext, Sink
 from aguila.agent.replay.branches import Branches
 from aguila.agent.replay.filter import ReplayFilter
 from aguila.agent.replay.ids import Ids
-from aguila.agent.state import MAX_PAUSE, MIN_PAUSE, SharedState
+from aguila.agent.state import SharedState
+from aguila.agent.state_sampler import StateSampler
 from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.codec.compat.retired import RETIRED_CLASSES, RetiredEvents
@@ -55,7 +53,7 @@ from aguila.stream.writer import Events, EventWriter
 
 P = ParamSpec("P")
 Make = Callable[Concatenate[EventWriter, P], Events]
-"""A method of the event writer, to be called with the writer in charge."""
+"""A method of the event writer; it is called with the agent's writer."""
 
 _EVENTS: frozenset[type[Any]] = frozenset(get_args(Event))
 _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
@@ -65,12 +63,9 @@ _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
 _STATE: frozenset[type[Any]] = frozenset({StateDeltaEvent, StateSnapshotEvent})
 _ARRAY: Any = (list, tuple)
 
-_TIMER_SLACK = 0.001
-"""Seconds that a timer of the event loop may be early."""
-
 
 class OutputMapper:
-    """The way of a run's events, from the agent to the sink."""
+    """Maps the output of one agent to events and puts them into the sink."""
 
     def __init__(self, context: RunContext, sink: Sink) -> None:
         self._context = context
@@ -79,51 +74,51 @@ class OutputMapper:
         self.branches = Branches(context.recorded, is_replay=context.replay is not None)
         self.ids = Ids(context.thread_id, context.root_run_id, self.branches)
         self.replaying: ReplayFilter | None = None
-        self.front = context.writer
-        """The writer that the agent writes to: the run's, or a replay's own."""
+        self.agent_writer = context.writer
+        """The writer that the agent's calls go to: that of the run, or in a replay a separate one."""
         if context.replay is not None:
-            self.front = EventWriter(
+            self.agent_writer = EventWriter(
                 context.thread_id, context.run_id, new_id=context.new_id, state=_or_empty(context.input.state)
             )
-            self.front.start()
-            self.writer._state = copy_json(_or_empty(context.client_state))
-            self.replaying = ReplayFilter(self.branches, self.front, context.writer)
-        self.state = SharedState(self.front)
+            self.agent_writer.start()
+            self.writer.assume_state(_or_empty(context.client_state))
+            self.replaying = ReplayFilter(self.branches, self.agent_writer, context.writer)
+        self.state = SharedState(self.agent_writer)
         self.ending: RunFinishedEvent | RunErrorEvent | None = None
-        """The end of the run that the agent yielded itself."""
+        """The terminal event that the agent sent itself."""
         self.failure: BaseException | None = None
-        """What the sink raised."""
+        """The exception of the sink."""
         self.is_over = False
-        """Whether the run's terminal event was sent: an agent that still talks is not heard."""
+        """Whether the run has ended: later output of the agent is refused."""
         self.is_cancelled = False
-        """Whether the run was asked to stop."""
+        """Whether the run was cancelled."""
         self.hooks: Hooks = NO_HOOKS
-        """What is asked about chat contents before they are mapped."""
+        """Called for chat contents before they are mapped."""
         self._retired = RetiredEvents(lambda: self.ids.mint("rsn"))
         self._sampler: StateSampler | None = None
-        self._text: str | None = None  # the message that yielded strings go to
-        self._called: frozenset[str] | None = None  # the calls in the history, once somebody asks
-        self._chat: UpdateWriter | None = None  # once the agent has yielded something of a chat
-        self._chats: list[UpdateWriter] = []  # it, and those of who speaks beside
+        self._text: str | None = None  # the id of the message that yielded strings go to
+        self._called: frozenset[str] | None = None  # ids of the calls in the history, collected on first use
+        self._chat: UpdateWriter | None = None  # the mapping for yielded chat values, from the first of them on
+        self._chats: list[UpdateWriter] = []  # that one, and those of chat handles
 
     @property
     def is_muted(self) -> bool:
-        """Whether what is said here and now was said by an earlier run."""
-        branch = self.branches.place.branch  # to ask is not to begin: whether anyone asks may depend on others
+        """Whether the caller's output was sent by an earlier run."""
+        branch = self.branches.place.branch  # here() would begin a branch, and reading this must not
         return branch.goal is not None or branch.is_quiet
 
     @property
     def usage(self) -> list[TokenUsage]:
-        """What chat contents said was used."""
+        """The token usage in chat contents."""
         return [usage for chat in self._chats for usage in chat.usage]
 
     @property
     def interrupts(self) -> list[Interrupt]:
-        """The questions that chat contents asked."""
+        """The questions in chat contents."""
         return [interrupt for chat in self._chats for interrupt in chat.interrupts]
 
     def claim_call_id(self, given: str) -> str:
-        """An id for a new call: the one given, unless that is none or means another call of the thread."""
+        """Give an id for a new call: the given one, unless it is empty or another call of the thread has it."""
         return self.ids.claim(given, self._is_called)
 
     def _is_called(self, call_id: str) -> bool:
@@ -138,46 +133,46 @@ class OutputMapper:
                 for call in message.tool_calls or ()
                 if isinstance(call, ToolCall)
             )
-        return call_id in self._called or self.front.has_call(call_id)
+        return call_id in self._called or self.agent_writer.has_call(call_id)
 
-    # Written through handles
+    # Output through handles
 
     async def send(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Send what a method of the writer makes, after what changed in the state."""
+        """Send the changes of the state, then the events that a method of the writer makes."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         self._send_state()
-        self._put(make(self.front, *args, **kwargs))
+        self._put(make(self.agent_writer, *args, **kwargs))
         if self.sink.is_full:
             await self.room()
 
     async def send_opener(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
-        """The same for something that begins: it ends the message that yielded strings go to."""
+        """Do the same for a new item: end the message that yielded strings go to first."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         self._end_text()
         await self.send(make, *args, **kwargs)
 
     async def send_delta(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
-        """The same for a delta: the state is compared only now and then."""
+        """Do the same for a delta: the state is compared only if that is due."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         if self.state.is_due():
             self._send_state()
-        self._put(make(self.front, *args, **kwargs))
+        self._put(make(self.agent_writer, *args, **kwargs))
         if self.sink.is_full:
             await self.room()
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
-        """Change the state by operations, without comparing."""
+        """Apply a JSON Patch to the state, without comparing it."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         self._send_state()
-        if self.front is not self.writer and self.state.is_read:
-            self.front.set_state(self.state.value)
-        events = self.front.patch_state(patch)
-        self.state.patch(patch, is_sent=self.front is self.writer)
-        if self.front is self.writer:
+        if self.agent_writer is not self.writer and self.state.is_read:
+            self.agent_writer.set_state(self.state.value)
+        events = self.agent_writer.patch_state(patch)
+        self.state.patch(patch, is_sent=self.agent_writer is self.writer)
+        if self.agent_writer is self.writer:
             self._put(events)
         else:
             self._send_state()
@@ -186,7 +181,7 @@ class OutputMapper:
     async def snapshot_state(self) -> None:
         """Send the whole state."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         snapshot = copy_json(self.state.value)
         if self.branches.count() and self.branches.is_caught_up:
             self._put_state(self.writer.emit(StateSnapshotEvent(snapshot=snapshot)))
@@ -195,44 +190,46 @@ class OutputMapper:
     async def flush(self) -> None:
         """Send the changes of the state now."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         self._send_state()
         await self.room()
 
     # Sampling the state
 
     def begin_sampling(self) -> None:
-        """Send changes of the state also while the agent waits. Only for agents on the event loop."""
-        self.state.on_read = self._sample  # until then there is nothing to compare
+        """Compare the state also while the agent awaits something. Only for agents on the event loop."""
+        self.state.on_read = self._sample  # nothing can have changed before
 
     def _sample(self) -> None:
         self._sampler = StateSampler(self)
 
     def end_sampling(self) -> None:
-        """Send changes of the state only with other events."""
+        """Compare the state only before other events."""
         self.state.on_read = None
         if self._sampler is not None:
             self._sampler.stop()
 
     def send_state_if_due(self) -> None:
-        """Send the changes of the state, unless it was compared a moment ago."""
+        """Send the changes of the state if a comparison is due."""
         if self.state.is_due():
             self._send_state()
 
     def sample_state(self) -> bool:
-        """Send the changes of the state while the agent waits; gives whether there were any."""
+        """Send the changes of the state while the agent awaits something. Gives whether there were any."""
         replaying = self.replaying
-        if self.sink.is_full or (replaying is not None and not (replaying.has_spoken and self.branches.is_caught_up)):
+        if self.sink.is_full or (
+            replaying is not None and not (replaying.has_progressed and self.branches.is_caught_up)
+        ):
             return False
         events = self.state.changes(self.writer)
         if events:
-            self._accept_by_sink(events)
+            self._put_into_sink(events)
         return len(events) > 0
 
     async def room(self) -> None:
-        """Wait until the run is not too far ahead."""
+        """Wait until the sink accepts more events."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         try:
             await self.sink.room()
         except Exception as error:
@@ -242,18 +239,18 @@ class OutputMapper:
     # Chat updates
 
     def new_chat(self, messages: Sequence[Message] = ()) -> UpdateWriter:
-        """A mapping of chat updates for one who speaks. ``messages`` are those whose ids are not to be used again."""
-        chat = UpdateWriter(self.front, messages=messages, hooks=self.hooks, new_id=lambda: self.ids.mint("msg"))
+        """Make a mapping for one stream of chat updates. It does not use the ids of ``messages`` again."""
+        chat = UpdateWriter(self.agent_writer, messages=messages, hooks=self.hooks, new_id=lambda: self.ids.mint("msg"))
         self._chats.append(chat)
         return chat
 
-    async def tell(self, chat: UpdateWriter, value: Any) -> None:
-        """Send what a chat update becomes for one who speaks. Raises as ``accept`` does."""
+    async def send_update(self, chat: UpdateWriter, value: Any) -> None:
+        """Send the events of one chat update. Raises as ``accept`` does."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         if self._text is not None:
             self._end_text()
-        if self.hooks is NO_HOOKS and is_delta(value):  # most of what a model says; it becomes nothing but itself
+        if self.hooks is NO_HOOKS and is_delta(value):  # the common case: it maps to one event
             if self.ending is not None:
                 self._refuse_more(type(value).__name__)
             if self.state.is_due():
@@ -267,23 +264,23 @@ class OutputMapper:
             await self.room()
 
     async def close_chat(self, chat: UpdateWriter, metadata: Metadata | None) -> None:
-        """End the text or the thought of one who speaks."""
+        """End the text or reasoning message that a stream of chat updates has open."""
         if self.is_over:
-            await self._refuse()
+            await self._raise_over()
         self._put(chat.close(metadata))
         if self.sink.is_full:
             await self.room()
 
-    # Yielded and returned
+    # Yielded and returned values
 
     def is_slow(self, value: Any) -> bool:
-        """Whether a chat value should be encoded in a thread before it is accepted; hooks want it as it is."""
+        """Whether to encode a chat value in a thread before it is accepted. Hooks get values as they are."""
         return self.hooks is NO_HOOKS and is_large(value)
 
     def accept(self, value: Any) -> None:
-        """Take what an agent yielded.
+        """Send a value that the agent yielded.
 
-        Raises ``EncodeError`` for what is no output, and as the writer and the sink do.
+        Raises ``EncodeError`` for a value that is not output, and whatever the writer and the sink raise.
         """
         if value.__class__ is str:
             self._accept_text(value)
@@ -303,17 +300,16 @@ class OutputMapper:
             if event.__class__ in RETIRED_CLASSES:
                 event = self._retired.convert(event)
             if event.__class__ not in _EVENTS:
-                raise EncodeError(f"an agent yielded ag_ui's {type(value).__name__}, which is no event")
+                raise EncodeError(f"the agent yielded ag_ui's {type(value).__name__}, which is not an event")
             self._accept_event(event)
         else:
-            may = "it may yield text, events, chat updates and messages, and lists of these"
-            raise EncodeError(f"an agent yielded {type(value).__name__}; {may}")
+            allowed = "yield text, events, chat updates, chat messages or lists of these"
+            raise EncodeError(f"the agent yielded {type(value).__name__}; {allowed}")
 
     def accept_return(self, value: Any) -> Any:
-        """Take what an agent returned: what it could have yielded is said, but for lists; anything else is the run's
-        result, which this gives.
+        """Send the value that the agent returned if it could have been yielded; otherwise give it as the run's result.
 
-        Raises ``EncodeError`` if the result is not JSON.
+        A list is always a result. Raises ``EncodeError`` if the result is not JSON.
         """
         if value is None:
             return None
@@ -335,15 +331,15 @@ class OutputMapper:
         if message_id is None:
             self._send_state()
             message_id = self._text = self.ids.mint("msg")
-            self._put(self.front.start_text(message_id))
+            self._put(self.agent_writer.start_text(message_id))
         elif self.state.is_due():
             self._send_state()
-        # As ``front.write_text`` and ``_put`` do, without the calls in between: this is most of what a run says.
-        events = self.front.write(TextMessageContentEvent(message_id=message_id, delta=text))
+        # The same as ``agent_writer.write_text`` and ``_put``, inlined: most events of a run come this way.
+        events = self.agent_writer.write(TextMessageContentEvent(message_id=message_id, delta=text))
         if self.replaying is not None or self.failure is not None:
             self._put(events)
             return
-        self.branches.wrote(message_id, len(text))
+        self.branches.count_characters(message_id, len(text))
         try:
             self.sink.put(events)
         except BaseException as error:
@@ -361,10 +357,10 @@ class OutputMapper:
         if cls not in _BESIDE_TEXT:
             self._end_text()
         if cls is RunFinishedEvent:
-            self.ending = self._own_boundary(event)
+            self.ending = self._with_run_id(event)
             return
         if cls is RunStartedEvent:
-            self.front.emit(self._own_boundary(event))  # refused, or already sent
+            self.agent_writer.emit(self._with_run_id(event))  # refused, or already sent
             return
         if self._chat is not None:
             self._accept_chat(event)
@@ -373,14 +369,14 @@ class OutputMapper:
         if cls is StateDeltaEvent or cls is StateSnapshotEvent:
             self._accept_state(event)
         else:
-            self._put(self.front.emit(event))
+            self._put(self.agent_writer.emit(event))
 
     def _accept_state(self, event: StateDeltaEvent | StateSnapshotEvent) -> None:
-        if self.front is not self.writer and self.state.is_read:
-            self.front.set_state(self.state.value)
-        events = self.front.emit(event)
+        if self.agent_writer is not self.writer and self.state.is_read:
+            self.agent_writer.set_state(self.state.value)
+        events = self.agent_writer.emit(event)
         self.state.adopt()
-        if self.front is self.writer:
+        if self.agent_writer is self.writer:
             self._put(events)
         else:
             self._send_state()
@@ -395,18 +391,18 @@ class OutputMapper:
     def _accept_update(self, chat: UpdateWriter, value: Any) -> None:
         if self.ending is not None and not is_account(value):
             self._refuse_more(type(value).__name__)
-        is_replayed = self.front is not self.writer
+        is_replayed = self.agent_writer is not self.writer
         if value.__class__ is not str and not is_delta(value):
             self._send_state()
             if is_replayed and self.state.is_read:
-                self.front.set_state(self.state.value)
+                self.agent_writer.set_state(self.state.value)
         elif self.state.is_due():
             self._send_state()
         chat.counts_usage = not self.is_muted
         try:
             events = chat.feed(value)
         except Exception:
-            self._put_chat(chat.take(), is_replayed)  # what it said before it could not go on
+            self._put_chat(chat.take(), is_replayed)  # the events from before the failure
             raise
         self._put_chat(events, is_replayed)
         if chat.ending is not None and self.ending is None:
@@ -420,8 +416,8 @@ class OutputMapper:
         if has_state and is_replayed:
             self._send_state()
 
-    def _own_boundary(self, event: Any) -> Any:
-        """An agent that is replayed takes the ids of the run from an input that is the root run's."""
+    def _with_run_id(self, event: Any) -> Any:
+        """Replace the run id by the current one: a replayed agent reads that of the root run from its input."""
         if event.thread_id == self._context.thread_id and event.run_id == self._context.input.run_id:
             return replace(event, run_id=self._context.run_id)
         return event
@@ -430,44 +426,44 @@ class OutputMapper:
         assert self.ending is not None  # noqa: S101
         raise IllegalStep(f"{what} after the agent's own {self.ending.type}", rule="LIFE-15")
 
-    # How it is done
+    # State and sink
 
     def _end_text(self) -> None:
         message_id, self._text = self._text, None
-        if message_id is not None and self.front.has_open(TEXT, message_id):
-            self._put(self.front.end_text(message_id))
+        if message_id is not None and self.agent_writer.has_open(TEXT, message_id):
+            self._put(self.agent_writer.end_text(message_id))
 
     def send_last_state(self) -> None:
         """Compare the state once more, before the terminal event."""
         events = self.state.changes(self.writer)
         if events:
-            self._accept_by_sink(events)
+            self._put_into_sink(events)
 
     def _send_state(self) -> None:
-        # Before all branches are where they were, the state may be older than what the client has.
+        # Until all branches have caught up, the state may be older than that of the client.
         if self.replaying is None or (self.branches.is_caught_up and not self.is_muted):
             events = self.state.changes(self.writer)
             if events:
                 self._put_state(events)
 
     def _put_state(self, events: Events) -> None:
-        """The writer's own state events: those of a replay's front are never passed on."""
-        self._accept_by_sink(events if self.replaying is None else [*self.replaying.reopened(), *events])
+        """Put state events of the run's writer: a replay filter never passes on those of the agent's."""
+        self._put_into_sink(events if self.replaying is None else [*self.replaying.reopened(), *events])
 
     def _put(self, events: Events) -> None:
         if self.replaying is None:
             for event in events:
-                self.branches.tell(event)
+                self.branches.count_event(event)
         else:
             try:
                 events = self.replaying.pass_on(events)
             except BaseException as error:
-                self.failure = error  # some of it may be written and not sent
+                self.failure = error  # some events may be written and not sent
                 raise
         if events:
-            self._accept_by_sink(events)
+            self._put_into_sink(events)
 
-    def _accept_by_sink(self, events: Events) -> None:
+    def _put_into_sink(self, events: Events) -> None:
         if self.failure is not None:
             raise self.failure
         try:
@@ -476,58 +472,11 @@ class OutputMapper:
             self.failure = error
             raise
 
-    async def _refuse(self) -> NoReturn:
-        # The agent swallowed its cancellation, or left a task behind. It gives way to others before it is told again,
-        # so that one that swallows this too cannot stop the loop.
+    async def _raise_over(self) -> NoReturn:
+        # The agent swallowed its cancellation, or left a task behind. Yield to the loop first: an agent that swallows
+        # this error too must not block it.
         await asyncio.sleep(0)
         raise asyncio.CancelledError("the run is over")
-
-
-class StateSampler:
-    """Compares the state while an agent on the event loop waits for something else than the run.
-
-    The pause between two comparisons doubles while nothing changes, and grows with the cost of a comparison.
-    """
-
-    __slots__ = ("_loop", "_output", "_pause", "_timer")
-
-    def __init__(self, output: OutputMapper) -> None:
-        self._output = output
-        self._pause = MIN_PAUSE
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._schedule()
-
-    def stop(self) -> None:
-        """Compare no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _schedule(self) -> None:
-        self._timer = self._loop.call_later(self._pause, self._sample)
-
-    def _sample(self) -> None:
-        output = self._output
-        self._timer = None
-        if output.is_over or output.failure is not None:
-            return
-        wait = output.state.due_in()
-        if wait > _TIMER_SLACK:  # it was compared meanwhile, with another event
-            self._timer = self._loop.call_later(wait, self._sample)
-            return
-        has_changed = False
-        try:
-            has_changed = output.sample_state()
-        except EncodeError as error:
-            if error is output.failure:
-                return
-            # A state that is not JSON fails the agent at its next event, or the run at its end.
-        except Exception:  # noqa: BLE001 - the sink refused; the agent gets the failure with its next event
-            return
-        least = output.state.pause
-        self._pause = least if has_changed else min(2 * self._pause, max(MAX_PAUSE, least))
-        self._schedule()
 
 
 def _or_empty(state: Any) -> Any:

@@ -1,11 +1,9 @@
-"""Layer: agent. Asking the user: a run ends with a question, and a later run goes on with the answer.
+"""Ask the user and record effects: a run ends with a question, and a later run continues with the answer.
 
-Above: ``writing`` and ``run`` offer ``ask``, ``ask_all``, ``approve`` and ``once``. Below: ``replay`` (what is muted),
-``ids``. Nothing here sends events.
-
-The run that answers invokes the agent again from its beginning; a question finds its answer by its id, which is derived
-from the run that the chain began with, the question's key or else its branch and how often that branch asked the same
-before, its text and its schema. A changed question has another id: it is asked again and never takes an old answer.
+The run that brings the answer invokes the agent again from its beginning. A question finds its answer by its id, which
+is derived from the root run, the question's text and schema, and its key, or without a key its branch and how often
+that branch asked it. A changed question has another id: it is asked again and never takes an old answer. Nothing here
+sends events.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from aguila import protocol
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.output import OutputMapper
-from aguila.agent.replay.branches import Branch
+from aguila.agent.replay.branch import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.json_schema import check_schema
 from aguila.codec.json.encoder import encode
@@ -45,21 +43,21 @@ C = TypeVar("C")
 
 
 class InterruptCancelled(Exception):
-    """The user gave up answering a question or an approval. ``interrupt_ids`` are the questions without an answer.
+    """The user gave up a question or an approval. ``interrupt_ids`` are the questions without an answer.
 
-    An agent that does not catch it ends its run as cancelled (LIFE-8). ``answers`` are all answers of the call, in
-    order: None for a question that was given up, and an ``Approval`` that is false, with its ``call``, for an approval.
+    If the agent does not catch it, the run ends as cancelled (LIFE-8). ``answers`` are all answers of the call, in
+    order: None for a question that was given up, a false ``Approval`` with its ``call`` for an approval.
     """
 
     def __init__(self, interrupt_ids: Sequence[str], answers: Sequence[Any] = ()) -> None:
-        super().__init__(f"no answer to {', '.join(interrupt_ids)}")
+        super().__init__(f"the user gave up {', '.join(interrupt_ids)}")
         self.interrupt_ids = list(interrupt_ids)
         self.answers = list(answers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """One of several questions asked at once with ``ask_all``; see ``Run.ask`` for what its members mean."""
+    """One question for ``ask_all``. See ``Run.ask`` for its members."""
 
     question: str
     schema: dict[str, Any] | None = None
@@ -73,7 +71,7 @@ class Question:
 class Approval(Generic[C]):
     """The answer to ``approve``. ``arguments`` are those to call the tool with, as the user left them.
 
-    ``call`` is the tool call that was shown, to be answered with its result, or with word that it was refused.
+    ``call`` is the tool call that was sent. Send its result, also if it was not approved.
     """
 
     approved: bool
@@ -87,9 +85,9 @@ class Approval(Generic[C]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProposedCall(Generic[C]):
-    """One of several tool calls to be approved at once with ``approve_all``; see ``Run.approve`` for its members.
+    """One tool call for ``approve_all``. See ``Run.approve`` for its members.
 
-    ``call`` is the tool call if it was shown already; else it is shown before the user is asked.
+    ``call`` is the tool call if it was sent already; otherwise it is sent before the user is asked.
     """
 
     tool_name: str
@@ -110,19 +108,19 @@ APPROVAL_SCHEMA: dict[str, Any] = {
     },
     "required": ["approved"],
 }
-"""What an answer to ``approve`` looks like. ``accepted`` is understood for ``approved``, if no schema was enforced."""
+"""The schema of an answer to ``approve``. ``accepted`` is read like ``approved``, if no schema was enforced."""
 
 
-def within_itself(key: str) -> str:
-    """What is wrong with an effect that is recorded under a key and asks for that key."""
-    return f"once({key!r}) is used within its own effect: it would wait for itself"
+def nested_effect_error(key: str) -> RuntimeError:
+    """Make the error for an effect that calls ``once`` with its own key."""
+    return RuntimeError(f"once({key!r}) is called within its own effect and would wait for itself; use another key")
 
 
-class _Place:
-    """Where keys are counted: an effect that is recorded, by its key, or the agent itself.
+class _KeyScope:
+    """The scope in which ``new_key`` counts: a recorded effect, by its key, or the agent itself.
 
-    An effect that a replay skips counts nothing then; one that it does again, beside others that it skips, counts as
-    it did the first time. So each has a count of its own.
+    A replay skips recorded effects and repeats others. Each effect has its own counts, so that a repeated one gets the
+    keys of the first time.
     """
 
     __slots__ = ("counts", "name", "owner")
@@ -134,9 +132,9 @@ class _Place:
 
 
 _effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.agent.effects", default=())
-"""The effects that this is a part of, with the keys they are recorded under."""
+"""The effects that the current code runs in, with their keys."""
 
-_place: ContextVar[_Place | None] = ContextVar("aguila.agent.place", default=None)
+_key_scope: ContextVar[_KeyScope | None] = ContextVar("aguila.agent.key_scope", default=None)
 
 
 class Questions:
@@ -150,27 +148,27 @@ class Questions:
         self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
         self._current: frozenset[str] = frozenset() if replay is None else replay.current
         self._settled: frozenset[str] = frozenset() if replay is None else replay.settled
-        self._used: dict[str, None] = {}  # as a set that takes no room while it is empty
+        self._used: dict[str, None] = {}  # an ordered set
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._times: dict[str, tuple[int, Branch]] = {}  # how often questions without keys were asked, and where last
-        self._top = _Place(self, None)
+        self._ask_counts: dict[str, tuple[int, Branch]] = {}  # questions without keys: how often, and where last
+        self._top = _KeyScope(self, None)
         self.run: Any = None
-        """The run that these are the questions of, for tools that take it."""
-        self.raised: dict[str, protocol.Interrupt] = {}
-        """The questions this run asked and has no answer to, by id."""
+        """The run, for tools that take it."""
+        self.unanswered: dict[str, protocol.Interrupt] = {}
+        """The questions that this run asked and that have no answer, by id."""
 
-    def interrupt(
+    def make_interrupt(
         self,
         question: Question,
         *,
         subagent: str | None = None,
         identity: str | None = None,
     ) -> protocol.Interrupt:
-        """A question as the protocol has it, with its derived id.
+        """Make the protocol's interrupt for a question, with its derived id.
 
-        Raises ``EncodeError`` if its schema is not JSON. Raises ``ValueError`` for a broken schema, for an expiry that
-        is not a time, or if it needs a key or the task a name.
+        Raises ``EncodeError`` if the schema is not JSON. Raises ``ValueError`` for an invalid schema or expiry, or if
+        the question needs a key or its task a name.
         """
         schema = copy_json(question.schema)
         _check_question(question)
@@ -181,7 +179,7 @@ class Questions:
             self._output.branches.require_name(branch)
             same = derive("#", branch.name, *what)
             number = self._count_of(same) + 1
-            self._times[same] = (number, branch)
+            self._ask_counts[same] = (number, branch)
             id_ = ID_PREFIX + derive(same, str(number))
         else:
             id_ = ID_PREFIX + derive(f"={question.key}", *what)
@@ -196,21 +194,21 @@ class Questions:
         )
 
     def _count_of(self, same: str) -> int:
-        return self._times[same][0] if same in self._times else 0
+        return self._ask_counts[same][0] if same in self._ask_counts else 0
 
     def _check_stored(self, what: str) -> None:
         if not self.is_stored:
             raise RunNotStored(what)
 
-    async def answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
-        """The answers to these questions. Raises ``RunInterrupt`` for those that have none yet.
+    async def take_answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
+        """Give the answers to these questions. Raises ``RunInterrupt`` for those that have none yet.
 
-        Answers that came with this run are settled before anything is done with them.
+        Answers that came with this run are settled before they are given.
         """
         self._check_stored("ask a question")
         ids = [interrupt.id for interrupt in asked]
         if len(set(ids)) != len(ids):
-            raise ValueError("two of the questions asked at once have the same key and the same text")
+            raise ValueError("two of the questions have the same key and the same text; give each its own key")
         used = [id_ for id_ in ids if id_ in self._current and id_ not in self._used]
         if used:
             unsettled = [id_ for id_ in used if id_ not in self._settled]
@@ -221,79 +219,80 @@ class Questions:
         missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
         if missing:
             if replaying is not None:
-                replaying.has_spoken = True
-            self.raised.update((interrupt.id, interrupt) for interrupt in missing)
+                replaying.has_progressed = True
+            self.unanswered.update((interrupt.id, interrupt) for interrupt in missing)
             branches.asked(branches.here(), missing[0].id)
             raise RunInterrupt(*missing)
         if used and replaying is not None:
-            replaying.has_spoken = True
+            replaying.has_progressed = True
         if ids:
             branches.passed(branches.here(), ids[-1], is_current=bool(used))
         return [self._answers[id_] for id_ in ids]
 
     @property
-    def has_open(self) -> bool:
-        """Whether answers that came with this run were not used, so that they may come again."""
+    def has_unused_answers(self) -> bool:
+        """Whether answers that came with this run were not used: they may be given again."""
         return not self._current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
-        """The payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` if any was given up."""
-        asked = [self.interrupt(question, subagent=subagent) for question in questions]
-        entries = await self.answers(asked)
+        """Give the payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` if the user gave up any."""
+        asked = [self.make_interrupt(question, subagent=subagent) for question in questions]
+        entries = await self.take_answers(asked)
         payloads = [copy_json(entry.payload) for entry in entries]
         given_up = [entry.interrupt_id for entry in entries if entry.status == "cancelled"]
         if given_up:
             raise InterruptCancelled(given_up, payloads)
         return payloads
 
-    async def recorded(self, key: str) -> tuple[bool, Any]:
-        """Whether the result of a side effect is on record, and that result."""
+    async def _read_effect(self, key: str) -> tuple[bool, Any]:
+        """Give whether the result of an effect is recorded, and that result."""
         data = self._recorded.get(key)
         if data is None:
             return False, None
         read = partial(parse_json, data, strict=False, warn=log_notice)
         return True, await offload(read) if len(data) > LARGE else read()
 
-    async def record(self, key: str, value: Any) -> Any:
-        """Keep the result of a side effect, and give it as a replay will. Raises ``EncodeError`` if it is not JSON."""
+    async def record_effect(self, key: str, value: Any) -> Any:
+        """Record the result of an effect. Gives it as a replay will. Raises ``EncodeError`` if it is not JSON."""
         own = copy_json(value)
         data = await offload(encode, own) if is_large(own) else encode(own)
         await self._services.record(key, data)
         self._recorded[key] = data
-        return (await self.recorded(key))[1]
+        return (await self._read_effect(key))[1]
 
     async def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """The recorded result, or what the effect gives, recorded before anyone sees it.
+        """Give the recorded result of an effect. If there is none, call the effect and record its result.
 
-        Raises ``RuntimeError`` within the effect of the same key, which would wait for itself.
+        Raises ``RuntimeError`` within the effect of the same key.
         """
         self._check_stored("record an effect with once")
         self._output.branches.here()
         effects = _effects.get()
         if any(owner is self and held == key for owner, held in effects):
-            raise RuntimeError(within_itself(key))
+            raise nested_effect_error(key)
         async with self._recording[key]:
-            known, value = await self.recorded(key)
+            known, value = await self._read_effect(key)
             if known:
                 return value
             token = _effects.set((*effects, (self, key)))
             try:
-                value = await _given_by(effect)
+                value = await _call_effect(effect)
             finally:
                 _effects.reset(token)
-            return await self.record(key, value)
+            return await self.record_effect(key, value)
 
-    async def find(self, key: str) -> tuple[bool, Any]:
-        """As ``recorded``, for who does the effect elsewhere."""
+    async def find_effect(self, key: str) -> tuple[bool, Any]:
+        """Do the same as ``once`` up to the call: give whether a result is recorded, and that result."""
         self._check_stored("record an effect with once")
         self._output.branches.here()
-        return await self.recorded(key)
+        return await self._read_effect(key)
 
-    async def once_in_run(self, key: str, effect: Callable[[], Any]) -> Any:
-        """As ``once``, for an effect that uses the run: a replay that skips it has to stand where it left the branch.
+    async def once_using_run(self, key: str, effect: Callable[[], Any]) -> Any:
+        """Do the same as ``once`` for an effect that uses the run.
 
-        What it said is not said again. Its changes of the state are made again, as the state of a replay is that of
-        the first run; so are its steps in counting questions and ids, on which those of all that follows depend.
+        A replay that skips the effect applies its changes of the state, because the state of a replay starts as in the
+        first run. It also restores the effect's counts of questions and ids, because later ids depend on them. The
+        output of the effect is not sent again.
         """
         self._check_stored("record an effect with once")
         output = self._output
@@ -304,29 +303,29 @@ class Questions:
             nonlocal is_new
             is_new = True
             before = output.state.seen()
-            token = _place.set(_Place(self, key))
+            token = _key_scope.set(_KeyScope(self, key))
             try:
-                value = await _given_by(effect)
+                value = await _call_effect(effect)
             finally:
-                _place.reset(token)
+                _key_scope.reset(token)
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
-            times = {same: number for same, (number, one) in self._times.items() if one.is_within(branch)}
+            times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
             return {"value": value, "patch": patch, "times": times, "ids": output.ids.position}
 
         done = await self.once(key, observed)
         if not is_new:
             for same, number in done["times"].items():
-                self._times[same] = (max(self._count_of(same), number), branch)
+                self._ask_counts[same] = (max(self._count_of(same), number), branch)
             output.ids.go_to(done["ids"])
             if done["patch"]:
                 await self._change_state(done["patch"])
         return done["value"]
 
     def new_key(self, kind: str) -> str:
-        """A key that nothing else in the run has, and that a replay gives again: where it is asked for, and a count."""
-        place = _place.get()
-        if place is None or place.owner is not self:  # or in a run that another agent started
+        """Make a key that is unique in the run and that a replay makes again: the scope and a count."""
+        place = _key_scope.get()
+        if place is None or place.owner is not self:  # the scope of another run, which started this one
             place = self._top
         branch = self._output.branches.here().name
         if branch != "":
@@ -337,12 +336,17 @@ class Questions:
     async def _change_state(self, patch: list[Any]) -> None:
         try:
             await self._output.patch_state(patch)
-        except PatchError as error:  # two effects at once changed the same thing, and each has it on record
-            log_notice(Notice(rule="replay", message=f"a recorded change of the state is made already: {error}"))
+        except PatchError as error:  # two concurrent effects recorded the same change
+            log_notice(
+                Notice(
+                    rule="replay",
+                    message=f"a recorded change of the state does not apply, it was probably made already: {error}",
+                )
+            )
 
 
 def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallHandle) -> Approval[ToolCallHandle]:
-    """What an answer means for the call. Anything but a clear yes is a no."""
+    """Read the answer to an approval. Anything but a clear yes is a no."""
     if entry.status == "cancelled":
         return Approval(approved=False, arguments=arguments, call=call, reason="cancelled")
     payload: Any = entry.payload
@@ -356,8 +360,8 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
         reason = None
     edited = answer.get("editedArgs", answer.get("edited_args"))
     if edited is not None and not isinstance(edited, _OBJECT):
-        # The user meant other arguments than these, so these were not approved.
-        return Approval(approved=False, arguments=arguments, call=call, reason="the edited arguments are no object")
+        # The user wanted other arguments, so the proposed ones were not approved.
+        return Approval(approved=False, arguments=arguments, call=call, reason="the edited arguments are not an object")
     return Approval(
         approved=approved and not refused,
         arguments=arguments if edited is None else copy_json(edited),
@@ -379,7 +383,7 @@ def _check_question(question: Question) -> None:
             raise ValueError(f"schema is not a usable JSON Schema: {error}") from None
 
 
-async def _given_by(effect: Callable[[], Any]) -> Any:
-    """What an effect gives, be it async or not."""
+async def _call_effect(effect: Callable[[], Any]) -> Any:
+    """Call an effect, and await its result if it is awaitable."""
     value = effect()
     return await value if inspect.isawaitable(value) else value

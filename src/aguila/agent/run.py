@@ -1,8 +1,4 @@
-"""Layer: agent. ``Run``: what an agent is given, to read what it was asked and to say what it has to say.
-
-Above: the agent. Below: ``writing`` (everything that is said and asked), ``output``. ``blocking`` has the same
-handle for agents that run in a thread.
-"""
+"""``Run``: how an agent reads its input and sends its output. Agents in threads get a ``BlockingRun``."""
 
 from __future__ import annotations
 
@@ -47,20 +43,22 @@ from aguila.stream.writer import EventWriter
 class Run(RunAPI):
     """One run of an agent.
 
-    ``state`` is a plain JSON value shared with the client: change it in place or assign it, the changes are found and
-    sent. ``session`` is a private one, kept with the thread and never sent. ``result`` becomes the run's result.
+    ``state`` is a JSON value shared with the client. Change it in place or assign it; the changes are sent. ``session``
+    is a private JSON value that is stored with the thread and never sent. ``result`` becomes the run's result.
     """
 
-    def __init__(self, context: RunContext, output: OutputMapper, services: Services, agent: Any = None) -> None:
+    def __init__(
+        self, context: RunContext, output: OutputMapper, services: Services, questions: Questions, agent: Any = None
+    ) -> None:
         input_ = context.input
         self.agent: Any = agent
-        """What the run was begun with, as the app has it. An agent that is another was invoked by that one, and is not
-        alone in the run; who only chooses among agents sets this to the one that was chosen."""
+        """The agent that the app started. Another agent in the same run was invoked by it and shares the run. An agent
+        that only chooses among others sets this to the chosen one."""
         self.input: RunAgentInput = input_
-        """What the agent was asked. After a question it is the input of the run that asked first."""
+        """The input of the run. After a question it is the input of the run that asked first."""
         self.resume_input: RunAgentInput | None = context.resume_input
-        """After a question: what came with the answer. Its messages and its state are not in ``messages`` and
-        ``state``, which a replay needs as they were; use it after the question only."""
+        """After a question, the input that brought the answer. ``messages`` and ``state`` stay as they were, because a
+        replay needs them. Use it only after the question."""
         self.messages: list[Message] = list(input_.messages)
         self.tools: list[Tool] = list(input_.tools or ())
         self.context: list[Context] = list(input_.context or ())
@@ -75,29 +73,27 @@ class Run(RunAPI):
         self.result: Any = None
         self._services = services
         self._usage: list[TokenUsage] = []
-        super().__init__(
-            output, Questions(context, output, services), frozenset(tool.name for tool in self.tools), owner=None
-        )
-        self._questions.run = self
+        super().__init__(output, questions, frozenset(tool.name for tool in self.tools), owner=None)
+        questions.run = self
 
     @property
     def state(self) -> Any:
         """The state shared with the client."""
-        return self._out.state.value
+        return self._output.state.value
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._out.state.value = state
+        self._output.state.value = state
 
     @property
     def user_text(self) -> str:
-        """The last user message as text, also if it has images; "" if there is none."""
+        """The text of the last user message; "" if there is none."""
         return last_user_text(self.messages)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the run was asked to stop. An agent in a thread that works for long should look at it."""
-        return self._out.is_cancelled
+        """Whether the run was cancelled. An agent in a thread should check it during long work."""
+        return self._output.is_cancelled
 
     @property
     def is_stored(self) -> bool:
@@ -106,30 +102,34 @@ class Run(RunAPI):
 
     @property
     def usage(self) -> list[TokenUsage]:
-        """What ``add_usage`` was told, in order."""
+        """The usage that ``add_usage`` recorded, in order."""
         return self._usage
 
     @property
     def hooks(self) -> Hooks:
-        """What is asked about chat contents that the agent yields. Set it before the first of them."""
-        return self._out.hooks
+        """Hooks that are called for chat contents of the agent. Set it before the first of them."""
+        return self._output.hooks
 
     @hooks.setter
     def hooks(self, hooks: Hooks) -> None:
-        self._out.hooks = hooks
+        self._output.hooks = hooks
 
     def chat(self) -> ChatHandle:
-        """One who speaks in chat updates beside others: ``emit`` is for an agent that does so alone."""
-        return ChatHandle(self._out)
+        """Open a stream of chat updates beside others. An agent that sends only one stream uses ``emit``."""
+        return ChatHandle(self._output)
 
     @property
     def resume_messages(self) -> list[Message]:
-        """What was said by others than the agent since it first asked: what the user had to say along with an answer.
+        """The user, system and developer messages that came with an answer.
 
-        It is in ``resume_input`` and not in ``messages``. Empty until a replay has come to the answer.
+        They are in ``resume_input`` and not in ``messages``. Empty until the replay has reached the answer.
         """
-        replaying = self._out.replaying
-        if self.resume_input is None or self._out.is_muted or (replaying is not None and not replaying.has_spoken):
+        replaying = self._output.replaying
+        if (
+            self.resume_input is None
+            or self._output.is_muted
+            or (replaying is not None and not replaying.has_progressed)
+        ):
             return []
         known = {message.id for message in self.input.messages}
         return [
@@ -139,85 +139,84 @@ class Run(RunAPI):
         ]
 
     async def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
-        """The conversation as chat messages, with data decoded and uploads as the bytes they are.
+        """Convert messages to chat messages, with inline data decoded and uploads loaded. By default those of the run.
 
-        It is made anew with each call, from ``messages``: the run's, unless others are given. What a chat has no word
-        for is left out, and what cannot be read is skipped, or stays a reference: each with a notice. Addresses are
-        never fetched.
+        Content that chat messages cannot express is left out with a notice. A file that cannot be loaded stays a
+        reference, with a notice. URLs are never fetched.
         """
         return await read_conversation(self.messages if messages is None else messages, self._services)
 
     async def emit(self, event: Any) -> None:
-        """Send what a generator would yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
-        await self._out.room()
-        if isinstance(event, CHAT) and self._out.is_slow(event):
+        """Send what a generator may yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
+        await self._output.room()
+        if isinstance(event, CHAT) and self._output.is_slow(event):
             event = await offload(with_parts, event)
-        self._out.accept(event)
+        self._output.accept(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
-        """Change the state by a JSON Patch, without comparing it: for large states.
+        """Apply a JSON Patch to the state and send it. Nothing is compared, which is faster for large states.
 
-        ``run.state`` follows, as the same object if it is one; containers inside that the patch touched are new ones.
-        Raises ``IllegalStep`` if the patch does not apply, and nothing has changed.
+        If ``run.state`` is a dict, it stays the same object; the containers inside that the patch touches are replaced.
+        If the patch does not apply, raises ``IllegalStep`` and changes nothing.
         """
-        await self._out.patch_state(patch)
+        await self._output.patch_state(patch)
 
     async def flush(self) -> None:
-        """Send the changes of the state now. They are also sent before other events, and while the agent waits."""
-        await self._out.flush()
+        """Send the changes of the state now. They are also sent before other events, and while the agent awaits."""
+        await self._output.flush()
 
     async def state_snapshot(self) -> None:
-        """Send the whole state, for a client that may have lost track of it."""
-        await self._out.snapshot_state()
+        """Send the whole state as a snapshot."""
+        await self._output.snapshot_state()
 
     async def messages_snapshot(self, messages: Sequence[Message]) -> None:
-        """Restate the conversation (MSGS-1). The client drops what is not in it, also what this run has said."""
-        await self._out.send_opener(EventWriter.messages_snapshot, messages)
+        """Replace the conversation (MSGS-1). The client drops every other message, also those of this run."""
+        await self._output.send_opener(EventWriter.messages_snapshot, messages)
 
     def add_usage(self, usage: TokenUsage) -> None:
-        """Tokens of one model call, subagents' included (USE-7); the run's end has the sums.
+        """Add the tokens of one model call, also of a subagent (USE-7). The terminal event carries the sums.
 
-        What a resumed run says again on its way to the answer was counted by the run before, and is not again (USE-9).
-        Raises ``EncodeError``, or ``DecodeError`` for a count that is none (USE-6).
+        Usage that an earlier run reported is not counted again in a replay (USE-9). Raises ``EncodeError`` for another
+        type, ``DecodeError`` for an invalid count (USE-6).
         """
         if not isinstance(usage, TokenUsage):
-            raise EncodeError(f"usage is a TokenUsage, not {type(usage).__name__}")
+            raise EncodeError(f"add_usage() takes a TokenUsage, not {type(usage).__name__}")
         counted = decode(encode(usage), TokenUsage, strict=True)
-        if self._out.branches.count():
+        if self._output.branches.count():
             self._usage.append(counted)
 
     async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:
-        """Do something once, however often the agent is replayed: gives the recorded result if there is one.
+        """Call an effect only once, however often the agent is replayed. Gives the recorded result if there is one.
 
-        ``effect`` is called without arguments and may be async. Its result must be JSON, and is recorded under
-        ``key`` before this returns; if it raises, nothing is. ``uses_run`` if the effect itself talks, changes the
-        state or asks: what it did to the state is recorded too, and what it asks is asked before anything is recorded.
-        What it said is not said again, also not by a run that takes the place of a failed one.
+        ``effect`` takes no arguments and may be async. Its result must be JSON and is recorded under ``key`` before
+        this returns. If it raises, nothing is recorded. Set ``uses_run`` if the effect sends, asks or changes the
+        state: a replay then applies its changes of the state and does not send its output again.
+
         Raises ``EncodeError`` for a result that is not JSON.
         """
         if uses_run:
-            return await self._questions.once_in_run(key, effect)
+            return await self._questions.once_using_run(key, effect)
         return await self._questions.once(key, effect)
 
-    def retelling(self) -> AbstractContextManager[None]:
-        """What a replay says in this context was said before, by an effect that is on record: it is not heard again.
+    def muted(self) -> AbstractContextManager[None]:
+        """Suppress output that a recorded effect sent before.
 
-        For who has to open again what an effect opened, after ``once`` gave a recorded result.
+        Use it to reopen handles of an effect after ``once`` gave its recorded result.
         """
-        return self._out.branches.retelling()
+        return self._output.branches.muted()
 
     def new_key(self, kind: str) -> str:
-        """A key for ``once`` that nothing else in the run has, and that a replay gives again.
+        """Make a key for ``once`` that is unique in the run and that a replay makes again.
 
-        For what may be invoked several times and cannot tell where, such as an agent within another's tool: a key is
-        counted by kind within the effect that it is asked for in (``once`` with ``uses_run``), else within the agent.
+        For code that may be called several times and does not know where, such as an agent within a tool of another.
+        Keys are counted by kind, within the enclosing effect (``once`` with ``uses_run``) or within the agent.
         """
         return self._questions.new_key(kind)
 
     async def file(self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str) -> bytes | None:
-        """The bytes of an uploaded file, or of data carried inline; None, with a warning, if they are not to be had.
+        """Load the bytes of an uploaded file or of inline data. Gives None, with a notice, if they cannot be loaded.
 
-        An address is never fetched, and another provider's file is not ours to read.
+        A URL is never fetched. A file of another provider is never loaded.
         """
         source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else getattr(part, "source", None)
         if isinstance(source, DataSource):
@@ -235,15 +234,15 @@ class Run(RunAPI):
         found = None if file_id is None else await self._services.file(file_id)
         if found is None:
             if file_id is not None:
-                reason = "it is a file that is not here"
+                reason = "the file is not in the store"
             elif isinstance(source, FileSource):
-                reason = "it is another provider's file"
+                reason = "it is a file of another provider"
             elif source is None:
-                reason = "it is text, which has none"
+                reason = "it is a text part"
             else:
-                reason = "it is an address, which is never fetched"
-            # Never the source itself: what messages hold has no place in a log.
-            log_notice(Notice(rule="IN-8", message=f"the bytes of a part are not to be had: {reason}"))
+                reason = "it is a URL, which is never fetched"
+            # The source itself is not logged: it is message content.
+            log_notice(Notice(rule="IN-8", message=f"cannot load file part: {reason}"))
             return None
         return found[0]
 
@@ -257,5 +256,5 @@ def _decoded(data: str) -> bytes | None:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        log_notice(Notice(rule="MSG-2", message="the data of a part is not base64"))
+        log_notice(Notice(rule="MSG-2", message="cannot load file part: its data is not base64"))
         return None

@@ -28,6 +28,7 @@ from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.blocking.thread_portal import Called, ThreadPortal, Yielded
 from aguila.agent.chat_values import CHAT, with_parts
 from aguila.agent.output import OutputMapper
+from aguila.agent.questions import Questions
 from aguila.agent.run import Run
 from aguila.codec.logs import log_fields
 from aguila.offload import offload
@@ -74,12 +75,16 @@ def is_async(agent: Agent) -> bool:
             return False
 
 
-def drive(agent: Agent, run: Run, output: OutputMapper, grace: float) -> Coroutine[Any, Any, None]:
+def drive(
+    agent: Agent, run: Run, output: OutputMapper, questions: Questions, grace: float
+) -> Coroutine[Any, Any, None]:
     """Run an agent to its end and send what it yields and returns.
 
     Raises what the agent raises, or ``BadOutput``.
     """
-    return (_drive_async if is_async(agent) else _drive_thread)(agent, run, output, grace)
+    if is_async(agent):
+        return _drive_async(agent, run, output, grace)
+    return _drive_thread(agent, BlockingRun(run, ThreadPortal(questions)), output, grace)
 
 
 async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
@@ -119,7 +124,7 @@ async def _close(close: Callable[[], Awaitable[Any]], grace: float) -> None:
         _log.warning("the agent failed while its generator was closed", exc_info=True, extra=log_fields())
 
 
-def _take_return(value: Any, run: Run, output: OutputMapper) -> None:
+def _take_return(value: Any, run: Run | BlockingRun, output: OutputMapper) -> None:
     try:
         result = output.accept_return(value)
     except Exception as error:
@@ -128,9 +133,9 @@ def _take_return(value: Any, run: Run, output: OutputMapper) -> None:
         run.result = result
 
 
-async def _drive_thread(agent: Agent, run: Run, output: OutputMapper, grace: float) -> None:
-    portal = ThreadPortal()
-    work = functools.partial(_work, agent, BlockingRun(run, portal), portal, output)
+async def _drive_thread(agent: Agent, run: BlockingRun, output: OutputMapper, grace: float) -> None:
+    portal = run.portal
+    work = functools.partial(_work, agent, run, portal, output)
     # A thread per run: agents block while they wait for models, and would exhaust a shared pool.
     threading.Thread(
         target=contextvars.copy_context().run, args=(work,), name=f"aguila run {run.run_id}", daemon=True

@@ -19,7 +19,9 @@ from aguila.offload import is_large, offload
 from aguila.protocol import ContentPart
 
 if TYPE_CHECKING:
+    from aguila.agent.handles import ToolCallHandle
     from aguila.agent.run import Run
+    from aguila.agent.run_api import RunAPI
 
 _log = logging.getLogger("aguila")
 
@@ -55,6 +57,29 @@ class ToolResult(msgspec.Struct, frozen=True):
     def as_content(self, call_id: str) -> FunctionResultContent:
         """Give the result as a chat content."""
         return FunctionResultContent(call_id, self.content, self.error)
+
+
+async def begin_call(
+    api: RunAPI, tool: FunctionTool[..., Any], arguments: dict[str, Any]
+) -> tuple[ToolCallHandle, dict[str, Any], ToolResult | None]:
+    """Send a call and ask for approval if the tool needs it.
+
+    Gives the call, the arguments as the user left them, and the result if the function must not be called.
+    """
+    result: ToolResult | None = None
+    try:
+        tool.check(arguments)
+        needs_approval = tool.needs_approval(arguments)
+    except ToolError as error:
+        result, needs_approval = ToolResult.failed(str(error)), False
+    if not needs_approval:
+        call = await api.tool_call(tool, arguments)
+        call.is_frontend = False
+        return call, arguments, result
+    approval = await api.approve(tool, arguments)
+    if not approval.approved:
+        result = ToolResult.refused(approval.reason)
+    return approval.call, approval.arguments, result
 
 
 async def call_function(tool: FunctionTool[..., Any], arguments: dict[str, Any], run: Run) -> ToolResult:

@@ -384,7 +384,7 @@ async def test_a_branch_needs_a_name_that_is_text(name: Any, caplog: pytest.LogC
         run.branch(name)
 
     assert (await Thread().run(agent)).ending.outcome == "error"
-    assert "the name of a branch is text" in caplog.text
+    assert "takes a name, which is a non-empty string" in caplog.text
 
 
 async def test_a_branch_takes_a_function_rather_than_a_coroutine(caplog: pytest.LogCaptureFixture) -> None:
@@ -620,14 +620,14 @@ async def tells_again(run: Any) -> None:
 
     await run.once("key", effect, uses_run=True)
     if not is_new:
-        with run.retelling():
+        with run.muted():
             await run.say("told", message_id="m1")
     await asyncio.create_task(run.ask("?"))
     await run.say("end")
 
 
 def tells_again_in_a_thread(run: Any) -> None:
-    with run.retelling():
+    with run.muted():
         run.say("told")
     run.ask("?")
     run.say("end")

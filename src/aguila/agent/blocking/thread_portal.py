@@ -16,8 +16,12 @@ import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, cast
 
+from aguila.agent.questions import Questions, nested_effect_error
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 AHEAD = 64
@@ -66,17 +70,16 @@ Item = Yielded | Called | Ended
 class ThreadPortal:
     """The queue from the threads of an agent to its task."""
 
-    def __init__(self) -> None:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._items: deque[Item] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
         self._own = 0
-        self.effect_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        """A lock for each effect that is recorded, by its key."""
-        self.active_effects: set[tuple[int, str]] = set()
-        """The threads that are in an effect, with its key."""
+        self._effect_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._active_effects: set[tuple[int, str]] = set()  # the ids of threads that run an effect, with its key
         self.ended = asyncio.Event()
         """Set when the agent's thread has ended."""
 
@@ -104,6 +107,34 @@ class ThreadPortal:
         called = Called(call, thread, sys.exception())
         self.put(called)
         return cast("T", called.future.result())
+
+    def call_function(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Let the task call a plain function and wait for it."""
+
+        async def call() -> T:
+            return function(*args, **kwargs)
+
+        return self.call(call)
+
+    def new_key(self, kind: str) -> str:
+        """Make a key for ``once`` that is unique in the run and that a replay makes again."""
+        return self.call_function(self._questions.new_key, kind)
+
+    def once(self, key: str, effect: Callable[[], Any]) -> Any:
+        """Give the recorded result of an effect. If there is none, call it in this thread and record its result."""
+        active = (threading.get_ident(), key)
+        if active in self._active_effects:
+            raise nested_effect_error(key)
+        with self._effect_locks[key]:
+            is_known, value = self.call(partial(self._questions.find_effect, key))
+            if is_known:
+                return value
+            self._active_effects.add(active)
+            try:
+                value = effect()
+            finally:
+                self._active_effects.discard(active)
+            return self.call(partial(self._questions.record_effect, key, value))
 
     def end(self, value: Any, error: BaseException | None) -> None:
         """Queue the end of the agent's thread."""

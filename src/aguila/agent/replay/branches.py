@@ -19,12 +19,13 @@ import asyncio
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from aguila.agent.interrupts import interrupts_in
+from aguila.agent.replay.branch import Branch, Caller, Key, Place, Position
 from aguila.agent.replay.ids import short_hash
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
@@ -45,17 +46,6 @@ ROLES: Final[dict[type[Any], tuple[Item, Literal["opens", "continues", "closes"]
 _NO_ROLE = (None, None)
 _STATE = (StateDeltaEvent, StateSnapshotEvent)
 
-Caller = asyncio.Task[Any] | threading.Thread
-"""The task that uses the run, or the thread if that is not the agent's own."""
-
-Key = tuple[Item, str, str | None]
-"""An open step or subagent: its kind, its id and its owner."""
-
-Position = tuple[str | None, int | None]
-"""A position of a branch: the last question that it passed, and how much it sent since. The count is None for a branch
-that waits for an answer. Both are None for the agent's own branch in a replay without a record.
-"""
-
 _here: ContextVar[Place | None] = ContextVar("aguila.agent.here", default=None)
 
 _UNNAMED_QUESTION = (
@@ -63,95 +53,6 @@ _UNNAMED_QUESTION = (
     " whose answer it is; name each task, with run.branch('a name', function, ...) or"
     " `async with run.branch('a name'):`, or pass key= to the question"
 )
-
-
-class Branch:
-    """One branch of an agent. ``name`` identifies it in all runs of a chain."""
-
-    __slots__ = (
-        "children",
-        "counts",
-        "goal",
-        "has_rivals",
-        "is_closed",
-        "is_named",
-        "is_quiet",
-        "left",
-        "name",
-        "named",
-        "owner",
-        "parent",
-        "passed",
-        "sent",
-        "unnamed",
-    )
-
-    def __init__(
-        self, parent: Branch | None, name: str, owner: Callable[[], Caller | None] | None, *, is_named: bool
-    ) -> None:
-        self.parent = parent
-        self.name = name
-        self.owner = owner
-        self.is_named = is_named
-        self.is_closed = False
-        """Whether the scope of a named branch was left."""
-        self.has_rivals = False
-        """Whether it is one of several unnamed branches that were active at once."""
-        self.passed = ""
-        """The last question that it passed."""
-        self.sent = 0
-        """How much it sent since."""
-        self.goal: Position | None = None
-        """Its position in an earlier run. The branch is muted until it is there."""
-        self.left: Position | None = None
-        """Its position when it asked, or when it left because of a question."""
-        self.is_quiet = False
-        """Whether it only repeats what a recorded effect sent."""
-        self.counts: dict[tuple[str, str], int] = {}
-        self.children: dict[str, int] = {}
-        self.named: dict[str, Branch] = {}
-        """The latest named branch of each name that was started here."""
-        self.unnamed: list[Branch] = []
-        """The unnamed branches that were started here and may still be active."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the branch is done, so that its parent may have seen its result."""
-        if self.is_named:
-            return self.is_closed
-        owner = None if self.owner is None else self.owner()
-        if isinstance(owner, threading.Thread):
-            return not owner.is_alive()
-        return owner is None or owner.done()
-
-    def is_within(self, above: Branch) -> bool:
-        """Whether it is that branch or a descendant of it."""
-        each: Branch | None = self
-        while each is not None and each is not above:
-            each = each.parent
-        return each is above
-
-
-class Place:
-    """The current branch of a context. A task that is started there inherits it."""
-
-    __slots__ = ("around", "branch", "outer", "passed", "run")
-
-    def __init__(
-        self,
-        run: Branches,
-        branch: Branch,
-        passed: str,
-        around: tuple[Key, ...] = (),
-        outer: Place | None = None,
-    ) -> None:
-        self.run = run
-        self.branch = branch
-        self.passed = passed
-        self.around = around
-        """The steps and subagents that were opened here while it was muted, outermost first."""
-        self.outer = outer
-        """The place in another run, if this run was started from an agent of that one."""
 
 
 class Branches:
@@ -329,7 +230,7 @@ class Branches:
 
     # The position of a branch
 
-    def tell(self, event: Any) -> Any:
+    def count_event(self, event: Any) -> Any:
         """Count an event that the caller sends. Gives the event, its new part if it continues an item, or None.
 
         State events are not counted. The end of an item with characters may come from any branch. Both are given
@@ -374,14 +275,14 @@ class Branches:
             self._catch_up(branch)
         return is_new
 
-    def wrote(self, id_: str, length: int) -> None:
+    def count_characters(self, id_: str, length: int) -> None:
         """Count characters of an open item, unless the caller is on its way out of a question."""
         if id_ in self._written and (not self._asked or self._begun().left is None):
             self._written[id_][1] += length
 
     def _continue(self, id_: str, event: Any) -> Any:
         length = len(event.delta)
-        self.wrote(id_, length)
+        self.count_characters(id_, length)
         if not self._is_replay:
             return event
         branch = self._begun()
@@ -400,7 +301,7 @@ class Branches:
             self._unfinished.pop(id_, None)
 
     @contextmanager
-    def retelling(self) -> Generator[None]:
+    def muted(self) -> Generator[None]:
         """Suppress what the caller sends meanwhile: a recorded effect sent it."""
         branch = self.here()
         held, branch.is_quiet = branch.is_quiet, True

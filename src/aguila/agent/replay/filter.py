@@ -1,8 +1,8 @@
 """Suppress events of a resumed run that were already sent, and reopen what the new events continue.
 
-In a replay the agent writes to an event writer of its own, the ``front``, which knows everything that the agent has
-open. The filter decides what of it goes to the run's writer. Items that were opened while muted are opened again, under
-the same ids, when there is something new to send for them:
+In a replay the agent writes to an event writer of its own, which knows everything that the agent has open. The filter
+decides which of its events go to the run's writer. Items that were opened while muted are opened again, under the same
+ids, when there is something new to send for them:
 
 ===========================  ==========================================================================================
 event of the agent           what is sent
@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aguila.agent.replay.branches import ROLES, Branches, Key
+from aguila.agent.replay.branch import Key
+from aguila.agent.replay.branches import ROLES, Branches
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -41,26 +42,26 @@ from aguila.stream.writer import Events, EventWriter
 
 
 class ReplayFilter:
-    """Turns events of the front into events to send."""
+    """Turns the events of the agent's writer into events to send."""
 
-    def __init__(self, branches: Branches, front: EventWriter, writer: EventWriter) -> None:
-        self.front = front
+    def __init__(self, branches: Branches, agent_writer: EventWriter, writer: EventWriter) -> None:
+        self.agent_writer = agent_writer
         self._branches = branches
         self._writer = writer
         self._openers: dict[Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
-        self.has_spoken = False
+        self.has_progressed = False
         """Whether an answer was used, a new question was asked, or a new event was sent."""
 
     def pass_on(self, events: Events) -> Events:
-        """Give the events to send for events of the front."""
+        """Give the events to send for events of the agent's writer."""
         sent: Events = []
         for event in events:
-            new = self._branches.tell(event)
+            new = self._branches.count_event(event)
             if new is not None:
                 made = self._events_for(new)
                 if made:
-                    self.has_spoken = True
+                    self.has_progressed = True
                     sent += made
             self._remember(event, new is None)
         return sent
@@ -98,7 +99,7 @@ class ReplayFilter:
                 self._branches.surround((*held, key) if role == "opens" else tuple(one for one in held if one != key))
 
     def _patched(self, event: ActivityDeltaEvent) -> ActivitySnapshotEvent:
-        held = self._activities[event.message_id]  # the front refuses a patch without a snapshot
+        held = self._activities[event.message_id]  # the agent's writer refuses a patch without a snapshot
         return ActivitySnapshotEvent(
             message_id=event.message_id,
             activity_type=event.activity_type,

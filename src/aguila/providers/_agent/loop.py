@@ -182,7 +182,7 @@ class _AgentLoop:
         turn = await Turn.from_record(recorded)
         messages.extend(await self._load_messages(turn.heard))
         self._chat = self._run.chat()
-        with self._run.retelling():
+        with self._run.muted():
             await replay_turn(self._run, self._chat, turn)
         return turn
 
@@ -328,7 +328,7 @@ class _AgentLoop:
         if call.call_id in self._edited:
             own = add_own_metadata(None, arguments=self._edited[call.call_id])
             content = replace(content, additional_properties={METADATA: own})
-        await self._chat.tell(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
+        await self._chat.send(ChatUpdate("tool", [content], message_id=self._run.new_id("tool")))
 
     async def _ask(self, needing_approval: list[Planned], results: dict[str, ToolResult]) -> None:
         """Ask about all of these calls at once, and execute those that are approved."""

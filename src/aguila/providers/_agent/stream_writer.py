@@ -143,7 +143,7 @@ class StreamWriter:
             message.said += len(content.text)
             self._said += len(content.text)
             its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # sent separately, with its place
-            await self._chat.tell(ChatUpdate(contents=[its], message_id=message.id))
+            await self._chat.send(ChatUpdate(contents=[its], message_id=message.id))
         if ENCRYPTED_VALUE in content.additional_properties:
             await self._write_encrypted_value(content)
         for citation in citations_of(content):
@@ -223,7 +223,7 @@ class StreamWriter:
             item.artefact = content.protected_data
             item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
         its = replace(content, additional_properties={**content.additional_properties, CONTENT_ID: item.message_id})
-        await self._chat.tell(ChatUpdate(contents=[its]))
+        await self._chat.send(ChatUpdate(contents=[its]))
 
     async def _end_reasoning(self) -> None:
         if self._thought is not None:
@@ -249,7 +249,7 @@ class StreamWriter:
             call.artefact, call.artefact_type = artefact, content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
         if not call.is_held:
             its = replace(content, call_id=call.call_id)
-            await self._chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
+            await self._chat.send(ChatUpdate(contents=[its], message_id=call.message_id))
 
     def _start_call(self, content: FunctionCallContent) -> Call:
         self._message.is_used = self._message.has_calls = True

@@ -159,14 +159,14 @@ async def replay_turn(run: Run, chat: ChatHandle, turn: Turn) -> None:
                 await send_file(chat, item)
             case Text():
                 if item.text != "":
-                    await chat.tell(ChatUpdate(contents=[TextContent(item.text)], message_id=item.message_id))
+                    await chat.send(ChatUpdate(contents=[TextContent(item.text)], message_id=item.message_id))
                     await chat.close(item.closing)
                 if item.artefact is not None and not item.is_held:
                     await send_encrypted_value(run, item)
             case Thought():
                 its = {CONTENT_ID: item.message_id, ENCRYPTED_VALUE_TYPE: item.artefact_type}
                 thought = ReasoningContent(item.text, item.artefact, additional_properties=its)
-                await chat.tell(ChatUpdate(contents=[thought]))
+                await chat.send(ChatUpdate(contents=[thought]))
                 await chat.close()
             case Call():
                 if not item.is_held:
@@ -179,7 +179,7 @@ async def send_call(chat: ChatHandle, call: Call, *, before: str | None = None) 
     own = add_own_metadata(None, before=before)
     if own is not None:
         its = replace(its, additional_properties={**its.additional_properties, METADATA: own})
-    await chat.tell(ChatUpdate(contents=[its], message_id=call.message_id))
+    await chat.send(ChatUpdate(contents=[its], message_id=call.message_id))
 
 
 async def send_encrypted_value(run: Run, item: Text) -> None:
@@ -203,4 +203,4 @@ async def send_file(chat: ChatHandle, item: File) -> None:
     source = {"type": "data", "value": text, "mimeType": item.media_type}
     content = {"type": family if family in ("image", "audio", "video") else "document", "source": source}
     shown = ActivitySnapshotEvent(message_id=item.message_id, activity_type=MADE_FILE, content=content)
-    await chat.tell(ChatUpdate(contents=[DataContent(item.data, item.media_type, raw_representation=shown)]))
+    await chat.send(ChatUpdate(contents=[DataContent(item.data, item.media_type, raw_representation=shown)]))

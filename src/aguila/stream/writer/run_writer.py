@@ -127,6 +127,10 @@ class RunWriter:
         """The state that was last sent. Do not change it in place."""
         return self._state
 
+    def assume_state(self, state: Any) -> None:
+        """Set the state that the client has, without sending it: later changes are compared with it."""
+        self._state = copy_json(state)
+
     # Run boundaries
 
     def start(self, *, metadata: Metadata | None = None) -> Events:
