@@ -17,7 +17,6 @@ betas (a summary of the history, a change of model).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
@@ -36,9 +35,9 @@ from aguila.chat.media import UnreadablePart
 from aguila.chat.tools import AnyTool
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn, log_notice
-from aguila.errors import MissingExtra
 from aguila.protocol import Tool
-from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
+from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._agent.sdk_model import SDKModel, make_client
 from aguila.providers._encrypted_values import read_json, unpack
 from aguila.providers._request.media import (
     IMAGES,
@@ -99,20 +98,9 @@ def agent(
     Raises ``MissingExtra`` if a client has to be made and the SDK is not installed, ``TypeError`` for a blocking
     client.
     """
-    made = _Messages(_check_client(client), model, provider, dict(options or {}))
+    client = make_client(client, "anthropic.AsyncAnthropic", extra="anthropic", package="anthropic")
+    made = _Messages(client, model, provider, options)
     return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
-
-
-def _check_client(client: Any) -> Any:
-    if client is not None:
-        if not inspect.iscoroutinefunction(getattr(client, "close", None)):
-            raise TypeError("the client must be an AsyncAnthropic, which does not block")
-        return client
-    try:
-        from anthropic import AsyncAnthropic
-    except ImportError as error:
-        raise MissingExtra("anthropic", "anthropic") from error
-    return AsyncAnthropic()
 
 
 class _Messages(SDKModel):
@@ -121,7 +109,7 @@ class _Messages(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = await make_offloaded(prompt, ProviderView, RULES, warn)
         made = await make_offloaded(prompt, request, model=self._model, warn=warn, view=view)
-        stream = await self._check_client.messages.create(**add_options(made, self._options))
+        stream = await self._client.messages.create(**add_options(made, self._options))
         async with stream:
             async for update in updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update

@@ -39,9 +39,9 @@ from aguila.chat.property_keys import ENCRYPTED_VALUE
 from aguila.chat.tools import AnyTool
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Warn, log_notice
-from aguila.errors import MissingExtra
 from aguila.protocol import replace
-from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, SDKModel, make_agent
+from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, make_agent
+from aguila.providers._agent.sdk_model import SDKModel, make_client
 from aguila.providers._encrypted_values import Place, pack_place, read_json, unpack
 from aguila.providers._request.media import (
     Block,
@@ -101,20 +101,13 @@ def agent(
     ``options`` are members of the request's ``config``. Raises ``MissingExtra`` if a client has to be made and the SDK
     is not installed, ``TypeError`` for another object as client.
     """
-    made = _Gemini(_check_client(client), model, provider, dict(options or {}))
+    client = make_client(client, "google.genai.Client", extra="gemini", package="google-genai", is_valid=_is_client)
+    made = _Gemini(client, model, provider, options)
     return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
 
 
-def _check_client(client: Any) -> Any:
-    if client is not None:
-        if not hasattr(client, "aio"):
-            raise TypeError("the client must be a google.genai.Client")
-        return client
-    try:
-        from google import genai
-    except ImportError as error:
-        raise MissingExtra("gemini", "google-genai") from error
-    return genai.Client()
+def _is_client(client: Any) -> bool:
+    return hasattr(client, "aio")
 
 
 class _Gemini(SDKModel):
@@ -124,7 +117,7 @@ class _Gemini(SDKModel):
         view = await make_offloaded(prompt, _view, warn)
         made = await make_offloaded(prompt, request, model=self._model, warn=warn, view=view)
         made["config"] = add_options(made["config"], self._options)
-        stream = await self._check_client.aio.models.generate_content_stream(**made)
+        stream = await self._client.aio.models.generate_content_stream(**made)
         try:
             async for update in updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update

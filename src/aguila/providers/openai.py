@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -19,9 +18,9 @@ from typing import Any, Literal
 from aguila.chat import ChatUpdate
 from aguila.chat.tools import AnyTool
 from aguila.codec.notices import Warn
-from aguila.errors import MissingExtra
 from aguila.providers import openai_chat, openai_responses
-from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, Model, SDKModel, make_agent
+from aguila.providers._agent.loop import MAX_ROUNDS, Agent, Instructions, Model, make_agent
+from aguila.providers._agent.sdk_model import SDKModel, make_client
 from aguila.providers._request.media import multimodal
 from aguila.providers._request.prompt import Prompt, ProviderView, Rules, add_options, make_offloaded
 
@@ -51,33 +50,20 @@ def agent(
     client, ``ValueError`` for unknown ``ids``, and for ``ids`` with ``api="responses"``.
     """
     rules = openai_chat.rules_of(ids)
-    if api == "chat":
-        made: Model = _Chat(_check_client(client), model, provider, dict(options or {}), rules)
-    elif ids == "any":
-        made = _Responses(_check_client(client), model, provider, dict(options or {}))
-    else:
+    if api != "chat" and ids != "any":
         raise ValueError("ids= is supported with api='chat' only")
+    client = make_client(client, "openai.AsyncOpenAI", extra="openai", package="openai")
+    if api == "chat":
+        made: Model = _Chat(client, model, provider, options, rules)
+    else:
+        made = _Responses(client, model, provider, options)
     return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
-
-
-def _check_client(client: Any) -> Any:
-    if client is not None:
-        if not inspect.iscoroutinefunction(getattr(client, "close", None)):
-            raise TypeError("the client must be an AsyncOpenAI, which does not block")
-        return client
-    try:
-        from openai import AsyncOpenAI
-    except ImportError as error:
-        raise MissingExtra("openai", "openai") from error
-    return AsyncOpenAI()
 
 
 class _Chat(SDKModel):
     multimodal = multimodal(inputs=("audio",), outputs=("image",))
 
-    def __init__(
-        self, client: Any, model: str, provider: str, options: dict[str, Any], rules: Rules = openai_chat.RULES
-    ) -> None:
+    def __init__(self, client: Any, model: str, provider: str, options: Mapping[str, Any] | None, rules: Rules) -> None:
         super().__init__(client, model, provider, options)
         self._rules = rules
 
@@ -85,7 +71,7 @@ class _Chat(SDKModel):
         view = await make_offloaded(prompt, ProviderView, self._rules, warn)
         make = partial(openai_chat.request, provider=self._provider)
         made = await make_offloaded(prompt, make, model=self._model, warn=warn, view=view)
-        stream = await self._check_client.chat.completions.create(**add_options(made, self._options))
+        stream = await self._client.chat.completions.create(**add_options(made, self._options))
         async with stream:
             async for update in openai_chat.updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update
@@ -97,7 +83,7 @@ class _Responses(SDKModel):
     async def answer(self, prompt: Prompt, warn: Warn) -> AsyncIterator[ChatUpdate]:
         view = await make_offloaded(prompt, ProviderView, openai_responses.RULES, warn)
         made = await make_offloaded(prompt, openai_responses.request, model=self._model, warn=warn, view=view)
-        stream = await self._check_client.responses.create(**add_options(made, self._options))
+        stream = await self._client.responses.create(**add_options(made, self._options))
         async with stream:
             async for update in openai_responses.updates(stream, model=self._model, provider=self._provider, view=view):
                 yield update

@@ -69,16 +69,6 @@ class Model(Protocol):
         ...
 
 
-class SDKModel:
-    """A ``Model`` that is called through an SDK. ``options`` are added to every request."""
-
-    def __init__(self, client: Any, model: str, provider: str, options: dict[str, Any]) -> None:
-        self._check_client = client
-        self._model = model
-        self._provider = provider
-        self._options = options
-
-
 def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instructions, max_rounds: int) -> Agent:
     """Make an agent for ``App``. Raises ``ValueError`` if two tools have one name, or ``max_rounds`` is below 1."""
     if max_rounds < 1:

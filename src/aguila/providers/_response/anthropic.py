@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from aguila.chat import (
@@ -23,7 +22,7 @@ from aguila.providers._request.prompt import (
     ProviderView,
 )
 from aguila.providers._response.citations import Citation, member, plain, texts
-from aguila.providers._response.reader import Reader, known_finish, read_stream
+from aguila.providers._response.reader import Reader, known_finish, make_updates
 from aguila.providers._response.usage import add_counts, count, token_usage
 
 THINKING = "anthropic.thinking"
@@ -42,17 +41,6 @@ _FINISH = {
     "pause_turn": "pause",
 }
 OWN_CALLS = ("server_tool_use", "mcp_tool_use")
-
-
-async def updates(
-    stream: AsyncIterable[Any], *, model: str, provider: str = "anthropic", view: ProviderView | None = None
-) -> AsyncIterator[ChatUpdate]:
-    """Convert the events of a stream to chat updates. ``view`` is that of the request, to restore the names of tools.
-
-    Raises ``RunFailed`` if the stream breaks off or reports an error.
-    """
-    async for update in read_stream(stream, _Reader(model, provider, view)):
-        yield update
 
 
 class _Call:
@@ -202,6 +190,9 @@ class _Reader(Reader):
             cached=cached,
             cache_written=written,
         )
+
+
+updates = make_updates(_Reader, "anthropic")
 
 
 def _of(index: int, kind: str | None = None) -> dict[str, Any]:

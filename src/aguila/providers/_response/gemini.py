@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from aguila.chat import (
@@ -23,7 +22,7 @@ from aguila.providers._request.prompt import (
     ProviderView,
 )
 from aguila.providers._response.grounding import read_citation_metadata, read_grounding
-from aguila.providers._response.reader import Reader, known_finish, read_stream
+from aguila.providers._response.reader import Reader, known_finish, make_updates
 from aguila.providers._response.usage import add_counts, count, token_usage
 
 SIGNATURE = "google.thought_signature"
@@ -52,19 +51,6 @@ _FINISH = {
     "NO_IMAGE": "other",
 }
 OWN_PARTS = ("executable_code", "code_execution_result", "tool_call", "tool_response")
-
-
-async def updates(
-    stream: AsyncIterable[Any], *, model: str, provider: str = "google", view: ProviderView | None = None
-) -> AsyncIterator[ChatUpdate]:
-    """Convert the responses of a stream to chat updates.
-
-    ``view`` is that of the request, to restore the names of tools.
-
-    Raises ``RunFailed`` if the stream breaks off or reports an error.
-    """
-    async for update in read_stream(stream, _Reader(model, provider, view)):
-        yield update
 
 
 class _Reader(Reader):
@@ -178,3 +164,6 @@ class _Reader(Reader):
             reasoning=thoughts,
             cached=count(usage, "cached_content_token_count"),
         )
+
+
+updates = make_updates(_Reader, "google")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from aguila.protocol import TokenUsage
 from aguila.providers._encrypted_values import pack
 from aguila.providers._request.prompt import ProviderView
 from aguila.providers._response.citations import Citation, member, read_position, texts
-from aguila.providers._response.reader import Reader, known_finish, read_stream
+from aguila.providers._response.reader import Reader, known_finish, make_updates
 from aguila.providers._response.usage import count, include_reasoning, token_usage
 
 THOUGHT = "openai.reasoning_content"
@@ -52,17 +51,6 @@ _FINISH = {
     "model_length": "length",  # Mistral
     "content_filter": "content_filter",
 }
-
-
-async def updates(
-    stream: AsyncIterable[Any], *, model: str, provider: str = "openai", view: ProviderView | None = None
-) -> AsyncIterator[ChatUpdate]:
-    """Convert the chunks of a stream to chat updates. ``view`` is that of the request, to restore the names of tools.
-
-    Raises ``RunFailed`` if the stream breaks off or reports an error.
-    """
-    async for update in read_stream(stream, _Reader(model, provider, view)):
-        yield update
 
 
 class _Reader(Reader):
@@ -296,6 +284,9 @@ class _Reader(Reader):
             cached=count(given, "cached_tokens"),
             cache_written=count(given, "cache_write_tokens"),
         )
+
+
+updates = make_updates(_Reader, "openai")
 
 
 def _goes_on(detail: dict[str, Any], piece: dict[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from aguila.chat import (
@@ -20,7 +19,7 @@ from aguila.providers._encrypted_values import pack
 from aguila.providers._request.prompt import ProviderView
 from aguila.providers._response.citations import Citation, member, plain, read_position, texts
 from aguila.providers._response.errors import read_stream_error
-from aguila.providers._response.reader import Reader, known_finish, read_stream
+from aguila.providers._response.reader import Reader, known_finish, make_updates
 from aguila.providers._response.usage import count, token_usage
 
 _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -49,17 +48,6 @@ OWN_ITEMS = frozenset(
 """Types of items that are sent back unchanged. Other items need an answer that we cannot give."""
 SUMMARY_SEPARATOR = "\n\n"
 """Separates the parts of a summary that is shown as one reasoning text."""
-
-
-async def updates(
-    stream: AsyncIterable[Any], *, model: str, provider: str = "openai", view: ProviderView | None = None
-) -> AsyncIterator[ChatUpdate]:
-    """Convert the events of a stream to chat updates. ``view`` is that of the request, to restore the names of tools.
-
-    Raises ``RunFailed`` if the stream breaks off or reports an error.
-    """
-    async for update in read_stream(stream, _Reader(model, provider, view)):
-        yield update
 
 
 class _Reader(Reader):
@@ -222,3 +210,6 @@ class _Reader(Reader):
             cached=count(given, "cached_tokens"),
             cache_written=count(given, "cache_write_tokens"),
         )
+
+
+updates = make_updates(_Reader, "openai")

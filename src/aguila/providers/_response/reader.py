@@ -7,8 +7,8 @@ with the last update or with the error. A caller that stops earlier has the usag
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
 
 from aguila.chat import ChatUpdate, Content, TextContent, UsageContent
 from aguila.codec.notices import Notice, log_notice
@@ -66,6 +66,16 @@ class Reader(ABC):
             log_notice(Notice(rule="providers", message=f"the model returned {what!r}: {how}"))
 
 
+class Updates(Protocol):
+    """The function of a provider that converts a stream to chat updates."""
+
+    def __call__(
+        self, stream: AsyncIterable[Any], *, model: str, provider: str = ..., view: ProviderView | None = None
+    ) -> AsyncIterator[ChatUpdate]:
+        """Convert the events of a stream to chat updates."""
+        ...
+
+
 async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterator[ChatUpdate]:
     """Convert the events of a stream to chat updates. The last one has the usage and the finish reason.
 
@@ -92,6 +102,21 @@ async def read_stream(stream: AsyncIterable[Any], reader: Reader) -> AsyncIterat
     contents: list[Content] = [] if reader.usage is None else [UsageContent(reader.usage)]
     properties = {} if reader.finish is None else {FINISH_REASON: reader.finish}
     yield ChatUpdate(contents=contents, additional_properties=properties)
+
+
+def make_updates(reader: Callable[[str, str, ProviderView | None], Reader], default_provider: str) -> Updates:
+    """Make the ``updates`` function of a provider from its reader."""
+
+    def updates(
+        stream: AsyncIterable[Any], *, model: str, provider: str = default_provider, view: ProviderView | None = None
+    ) -> AsyncIterator[ChatUpdate]:
+        """Convert the events of a stream to chat updates. ``view`` is that of the request, to restore tool names.
+
+        Raises ``RunFailed`` if the stream breaks off or reports an error.
+        """
+        return read_stream(stream, reader(model, provider, view))
+
+    return updates
 
 
 def known_finish(known: Mapping[str, str], reason: str) -> str:
