@@ -20,7 +20,7 @@ from terminal import Terminal
 from waiting import wait_until
 
 from aguila.cli.chat import ask_for
-from aguila.cli.transcript import Transcript, harmless, short
+from aguila.cli.output.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP
 from aguila.protocol import (
     StateDeltaEvent,

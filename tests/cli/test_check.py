@@ -24,7 +24,7 @@ from scripted_server import Answer, ScriptedServer, frames
 
 from aguila.cli import demo
 from aguila.cli.check import check_file, check_url
-from aguila.cli.report import as_junit, as_text
+from aguila.cli.output.report import as_junit, as_text
 from aguila.client import on_event
 from aguila.codec import encode_event
 from aguila.codec.protobuf import ProtobufEncoder

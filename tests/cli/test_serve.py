@@ -27,8 +27,8 @@ from waiting import DEADLINE, wait_until
 from aguila.cli import serve
 from aguila.cli.commands import commands
 from aguila.cli.demo import FEATURES
-from aguila.cli.serve_options import APP_OPTIONS
-from aguila.cli.serve_options import serve as serve_command
+from aguila.cli.options.serve import APP_OPTIONS
+from aguila.cli.options.serve import serve as serve_command
 from aguila.server import App, Limits
 from aguila.server.copilotkit.mount import DEFAULT_PATH
 from aguila.store import MemoryStore, Retention

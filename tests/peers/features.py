@@ -287,7 +287,7 @@ async def cancel(trial: Trial) -> None:
         try:
             await thread.cancel()
         except HTTPRejected as rejected:
-            trial.remark(f"it has no route to cancel a run (HTTP {rejected.status}): all one can do is hang up")
+            trial.remark(f"it has no route to cancel a run (HTTP {rejected.status}); a client can only disconnect")
     check(thread.messages[-1].content == script.TICK, f"kept is {thread.messages[-1]}")
     for _ in range(300):
         before = await asyncio.to_thread(trial.server.counts)
@@ -298,8 +298,8 @@ async def cancel(trial: Trial) -> None:
         await asyncio.sleep(0.5)
         ticks = (await asyncio.to_thread(trial.server.counts))["ticks"]
         if ticks > before["ticks"]:
-            raise Broken("half a minute after the hang-up the agent still works: nothing stops it")
-        trial.remark("half a minute after the hang-up the agent has not been told; it stands still, unfinished")
+            raise Broken("half a minute after the disconnect the agent is still running")
+        trial.remark("half a minute after the disconnect the agent is neither cancelled nor running")
     await trial.goes_on(thread)
 
 

@@ -27,14 +27,14 @@ class Cell(NamedTuple):
 
 CLIENTS = [
     "",
-    "## Clients nobody here wrote",
+    "## Third-party clients",
     "",
     "What each published generation of `@ag-ui/client` receives from our server is in [dialects](dialects.md). A",
-    "dialect departs from the protocol in three places, and the log has a notice of the rule VER-16 for each loss:",
+    "dialect differs from the protocol in three places. Each loss is logged as a notice of the rule VER-16:",
     "",
-    "- VER-11: a client that declares no version is written to as a 0.x client, not as a current one (VER-8).",
-    "- VER-12, LIFE-8: a cancelled run ends without an outcome, since these clients refuse the outcome `cancelled`.",
-    "- VER-13: a file in a tool result becomes a line of text that says what it was, and STATE_SNAPSHOT is added.",
+    "- VER-11: a client that declares no version receives the dialect of a 0.x client, not the current one (VER-8).",
+    "- VER-12, LIFE-8: a cancelled run ends without an outcome, because these clients refuse the outcome `cancelled`.",
+    "- VER-13: a file in a tool result becomes a line of text that describes it, and STATE_SNAPSHOT is added.",
 ]
 """The end of the page: the other direction."""
 
@@ -84,14 +84,14 @@ def page(columns: dict[Peer, Column]) -> str:
     """The matrix and what there is to say, as Markdown."""
     head = ["", *(peer.title for peer in columns)]
     lines = [
-        "# Servers nobody here wrote",
+        "# Third-party servers",
         "",
         "<!-- written by `make peers`; do not edit -->",
         "",
-        "`AsyncClient` over HTTP against small servers that use the published packages of others, each in an",
-        "environment of its own and with a scripted model. *works* means that the client's user sees what the script",
-        "says; numbers refer to what our verifier, at its strictest, and the client have to remark. Rule ids are those",
-        "of the protocol digest.",
+        "`AsyncClient` over HTTP against small servers that use published third-party packages, each in its own",
+        "environment and with a scripted model. *works* means that the client shows what the script sends. Numbers",
+        "refer to the notes below: findings of our strictest verifier and of the client. [rules.md](rules.md) explains",
+        "rule ids.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

@@ -12,7 +12,7 @@ from matrix import PAGE, Cell, Column, page, try_peer
 from node import node_path
 
 NO_VERSION = "RUN_STARTED has no protocolVersion; declare the version that the producer implements [VER-2]"
-NO_CANCEL = "it has no route to cancel a run (HTTP 404): all one can do is hang up"
+NO_CANCEL = "it has no route to cancel a run (HTTP 404); a client can only disconnect"
 NO_PENDING = "RUN_FINISHED does not list the frontend call in pendingToolCallIds; the client derives it [FT-3]"
 
 HERE_ANYWAY = [peer for peer in PEERS if not peer.needs_environment]

@@ -10,7 +10,7 @@ from serving import run_input, serving
 from waiting import wait_until
 
 from aguila import App
-from aguila.cli.logs import JSONFormatter, LineFormatter, log_config
+from aguila.cli.output.logs import JSONFormatter, LineFormatter, log_config
 from aguila.codec.notices import log_notice
 from aguila.errors import StaleLease
 from aguila.protocol import ImagePart, UrlSource

@@ -16,8 +16,8 @@ import msgspec
 from rich.console import Console
 
 from aguila.cli.http_caller import CannotRun, headers_of
+from aguila.cli.output.transcript import Transcript, harmless, short
 from aguila.cli.record import refuse_existing
-from aguila.cli.transcript import Transcript, harmless, short
 from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice

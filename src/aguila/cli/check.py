@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from aguila.cli.http_caller import CannotRun, HTTPCaller, headers_of, is_url, make_input, read_stream
-from aguila.cli.report import Checked
+from aguila.cli.output.report import Checked
 from aguila.codec import decode
 from aguila.codec.formats import Format, detect_format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf

@@ -14,7 +14,7 @@ import msgspec
 import typer
 import uvicorn
 
-from aguila.cli.logs import log_config
+from aguila.cli.output.logs import log_config
 from aguila.cli.serve import listen
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format

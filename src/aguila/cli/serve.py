@@ -22,7 +22,7 @@ import typer
 import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
-from aguila.cli.logs import log_config
+from aguila.cli.output.logs import log_config
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents

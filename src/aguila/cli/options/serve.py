@@ -87,10 +87,12 @@ def serve(
     ] = None,
     busy: Annotated[
         Literal["auto", "reject", "queue", "replace"],
-        _option(_RUNS, "A second run on a busy thread; auto replaces a run without viewers, else rejects."),
+        _option(
+            _RUNS, "What happens to a second run on a busy thread. auto: replace a run without viewers, else reject."
+        ),
     ] = "auto",
     on_disconnect: Annotated[
-        Literal["continue", "cancel"], _option(_RUNS, "A run whose last viewer disconnects.")
+        Literal["continue", "cancel"], _option(_RUNS, "What happens to a run whose last viewer disconnects.")
     ] = "continue",
     disconnect_grace: Annotated[
         float, _option(_RUNS, "Delay of --on-disconnect cancel.", min=0, metavar="SECONDS")

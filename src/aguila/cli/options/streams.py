@@ -121,7 +121,7 @@ def check(
     Exit status: 0 no violations; 1 violations; 2 the agent could not be run, or the file not read.
     """
     from aguila.cli import check as checking
-    from aguila.cli.report import report
+    from aguila.cli.output.report import report
 
     try:
         if checking.is_url(target):

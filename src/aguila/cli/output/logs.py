@@ -46,14 +46,14 @@ def log_config(*, as_json: bool) -> dict[str, Any]:
     Errors of python-multipart are responses to clients, and are not logged.
     """
     text = {
-        "()": "aguila.cli.logs.LineFormatter",
+        "()": "aguila.cli.output.logs.LineFormatter",
         "fmt": "%(asctime)s %(levelname)s %(message)s",
         "datefmt": "%H:%M:%S",
     }
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"()": "aguila.cli.logs.JSONFormatter"} if as_json else text},
+        "formatters": {"line": {"()": "aguila.cli.output.logs.JSONFormatter"} if as_json else text},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "loggers": {
             "aguila": {"level": "INFO"},
