@@ -1,4 +1,4 @@
-r"""Hello: what an agent yields is streamed; its runs are kept in memory.
+r"""Hello: the text that an agent yields is streamed. Runs are kept in memory.
 
     python examples/01_hello.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \

@@ -1,4 +1,4 @@
-r"""Backend tools: the agent calls its own functions, two at a time, and shows calls and results as they come.
+r"""Backend tools: the agent calls its own functions concurrently, and sends calls and results as they come.
 
     python examples/02_backend_tools.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
@@ -17,7 +17,7 @@ DEGREES = {"Lisbon": 24, "Oslo": 11, "Quito": 18}
 
 
 async def get_weather(city: str) -> dict:
-    await asyncio.sleep(0.1)  # a service would be asked here
+    await asyncio.sleep(0.1)  # a real tool would call a service here
     return {"city": city, "degrees": DEGREES[city]}
 
 

@@ -1,4 +1,4 @@
-r"""Frontend tools: the agent calls a tool that the user interface offers, and goes on with what it answers.
+r"""Frontend tools: the agent calls a tool that the user interface offers, and continues with its result.
 
 The run ends with the call pending (`pendingToolCallIds`). The front end does what the tool says and starts the next run
 with the result as a tool message: the second command.
@@ -28,7 +28,7 @@ async def agent(run: Run):
         await run.say(f"A table at {last.content}: booked.")
     elif any(tool.name == "pick_time" for tool in run.tools):
         await run.say("When would you like to come?")
-        await run.tool_call("pick_time", {"from": "18:00", "to": "22:00"})  # no result: the front end gives that
+        await run.tool_call("pick_time", {"from": "18:00", "to": "22:00"})  # no result: the front end sends it
     else:
         await run.say("When? I cannot show you a clock.")
 

@@ -1,4 +1,4 @@
-r"""Shared state: a list that agent and user interface both work on. What the agent changes goes out as JSON Patches.
+r"""Shared state: a list that agent and user interface both change. The agent's changes are sent as JSON Patches.
 
     python examples/04_shared_state.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \

@@ -1,4 +1,4 @@
-r"""Approval and user input: a run stops to ask, and a later run goes on where it stopped.
+r"""Approval and user input: a run ends with a question, and the run with the answer continues from there.
 
 The first command ends with `"outcome": {"type": "interrupt", ...}`. Answer it with its id, in a new run on the thread:
 
@@ -39,7 +39,7 @@ async def agent(run: Run):
     if not approval:
         await approval.call.result("refused")
         return "I have not paid."
-    # An answer replays the agent from its beginning: `once` keeps what it did from being done again.
+    # The answer replays the agent from its beginning; `once` prevents that the effect is repeated.
     number = await run.once("transfer", lambda: transfer(**approval.arguments))
     await approval.call.result({"transfer": number})
     return f"Paid {approval.arguments['amount']} to {approval.arguments['to']}: transfer {number}."

@@ -1,13 +1,13 @@
-r"""Durable threads: runs go on without a viewer, survive a restart of the server, can be joined again and branched.
+r"""Durable threads: runs continue without a viewer, survive a restart of the server, and can be joined and branched.
 
-With `history="server"` a client sends only what is new. Start a run, cut it off with Ctrl-C, and come back to it:
+With `history="server"` a client sends only new messages. Start a run, disconnect with Ctrl-C, and join it again:
 
     python examples/06_durable_threads.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
         -d '{"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Count to 20"}]}'
     curl -N 'http://127.0.0.1:8000/threads/t1/events?protocolVersion=1.1' -H 'last-event-id: 3'
 
-Go on, and from the first run once more in another direction; look at both branches:
+Continue the thread, branch off after the first run, and compare both branches:
 
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
         -d '{"threadId": "t1", "runId": "r2", "messages": [{"id": "m2", "role": "user", "content": "Count to 3"}]}'
@@ -31,7 +31,7 @@ from aguila.protocol import UserMessage
 
 async def agent(run: Run):
     asked = [message for message in run.messages if isinstance(message, UserMessage)]
-    run.session["turns"] = run.session.get("turns", 0) + 1  # private to the agent, kept with the thread
+    run.session["turns"] = run.session.get("turns", 0) + 1  # private to the agent, stored with the thread
     yield f"You have asked {len(asked)} times here, {run.session['turns']} in all."
     request = asked[-1].content
     assert isinstance(request, str)

@@ -1,4 +1,4 @@
-r"""Mounted in FastAPI, with authentication: everybody has threads of their own, and a thread id opens no door.
+r"""Mounted in FastAPI, with authentication: each user has their own threads, and cannot open those of others.
 
     python examples/07_fastapi_auth.py
     curl -N http://127.0.0.1:8000/agent -H 'authorization: Bearer ada-token' -H 'content-type: application/json' \

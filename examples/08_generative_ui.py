@@ -1,4 +1,4 @@
-r"""Generative UI: what the user interface is to draw, in three dialects. The server passes each on unchanged.
+r"""Generative UI: surfaces for the user interface in three formats. The server passes each on unchanged.
 
 A2UI as an activity that grows, Open-JSON-UI as a custom event, MCP-UI as the result of a tool call.
 

@@ -1,4 +1,4 @@
-r"""A client: streams an answer, answers a question, and uploads an image. Any AG-UI agent will do; the demo has it all.
+r"""A client that streams an answer, answers a question and uploads an image. It works with any AG-UI agent.
 
 aguila serve
 python examples/09_client.py
@@ -16,7 +16,7 @@ URL = os.environ.get("AGUILA_URL", "http://127.0.0.1:8000")
 
 
 def png(width: int, height: int) -> bytes:
-    """A grey picture."""
+    """Make a grey image."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -34,7 +34,7 @@ async def main() -> None:
                 print(event.delta, end="", flush=True)
         print()
 
-        result = await thread.run("Show me an interrupt")  # or all at once
+        result = await thread.run("Show me an interrupt")  # or wait for the result
         if result.outcome == "interrupt":
             (question,) = thread.interrupts
             print("Asked:", question.message)
@@ -47,7 +47,7 @@ async def main() -> None:
 
         try:
             await thread.run("Show me an error")
-        except RunFailed as failure:  # the run said that it failed; nothing else ends this way
+        except RunFailed as failure:  # only a RUN_ERROR raises this
             print("Failed:", failure.code)
 
 

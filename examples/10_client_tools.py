@@ -1,4 +1,4 @@
-r"""Client tools: plain functions that the agent may call. They run here; the run goes on with what they return.
+r"""Client tools: plain functions that the agent may call. They run in the client; the run continues with the results.
 
 aguila serve
 python examples/10_client_tools.py
@@ -25,12 +25,12 @@ def get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -
 
 @tool(name="delete_everything", description="Deletes all files of the user")
 def refuse() -> None:
-    raise ToolError("The user does not want that.")  # an answer to the agent, not a crash
+    raise ToolError("The user does not want that.")  # sent to the agent as the result
 
 
 with Client(URL) as client:
     thread = client.thread(tools=[get_weather, refuse])
-    result = thread.run("Call my frontend tools").result()  # calls, answers and goes on until nothing is pending
+    result = thread.run("Call my frontend tools").result()  # repeats until no call is pending
     for message in result.messages:
         if message.role == "tool":
             print("answered:", message.error or message.content)

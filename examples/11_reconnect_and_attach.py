@@ -1,4 +1,4 @@
-r"""Reconnect and attach: a stream that is cut goes on where it was; a run that was left is joined again, and cancelled.
+r"""Reconnect and attach: a broken stream continues where it was. A run is joined again by its thread id, and cancelled.
 
 aguila serve
 python examples/11_reconnect_and_attach.py
@@ -15,11 +15,11 @@ URL = os.environ.get("AGUILA_URL", "http://127.0.0.1:8000")
 
 
 async def reconnecting() -> None:
-    """A line that breaks again and again, and a run that does not notice."""
+    """Read a run over a connection that breaks again and again."""
     chaos = Chaos(seed=3, cuts=0)
     async with AsyncClient(URL, transport=chaos.wrap(AsyncHTTPX2Transport())) as client:
         thread = client.thread()
-        await thread.run("Help")  # from its first answer a client knows that this server can be asked again
+        await thread.run("Help")  # the first answer shows the client that this server sends event ids
         chaos.allow(5, chance=0.9)
         result = await thread.run("Show me text")
         cuts = sum(fate.cut_at is not None for fate in chaos.done)
@@ -27,7 +27,7 @@ async def reconnecting() -> None:
 
 
 async def attaching() -> None:
-    """Leaving the loop only disconnects: the run goes on, and anybody with the thread's id can join it."""
+    """Leave the loop, which only disconnects, and join the run again by its thread id."""
     async with AsyncClient(URL) as client, AsyncClient(URL) as other:
         thread = client.thread()
         async for event in thread.run("Show me something slow"):

@@ -22,7 +22,7 @@ async def agent(run: Run):
 
 def test_it_asks_and_counts(agui_client, assert_stream):
     thread = agui_client(agent).thread()
-    assert_stream(list(thread.run("Go")), outcome="interrupt")  # every event, held to the protocol
+    assert_stream(list(thread.run("Go")), outcome="interrupt")  # checks every event against the protocol
     (question,) = thread.interrupts
     assert question.message == "Shall I count?"
     assert_stream(list(thread.resume({question.id: {"yes": True}})), text="One, two, three.", outcome="success")
@@ -36,7 +36,7 @@ def test_it_takes_no_for_an_answer(agui_client):
 
 
 def test_my_client_code_against_a_script(agui_client):
-    """The other way round: what is under test is the client, and the agent says what it is told."""
+    """Test a client with a scripted agent."""
     scripted = ScriptedAgent(["Hello.", Ask("Who are you?", then=lambda name: f"Hello, {name}.")], ValueError("tired"))
     thread = agui_client(scripted).thread()
     thread.run("Hi").result()

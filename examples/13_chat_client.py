@@ -1,4 +1,4 @@
-r"""A chat client: an AG-UI agent behind chat types. Messages in, messages out; the options remember the thread.
+r"""A chat client: call an AG-UI agent with chat messages. The options keep the thread.
 
 aguila serve
 python examples/13_chat_client.py
@@ -29,9 +29,9 @@ async def main() -> None:
         ) in stream:  # pieces of text, calls, results; the event behind each is update.raw_representation
             print(update.text, end="", flush=True)
         print()
-        conversation += stream.response.messages  # the messages given are the conversation: keep them
+        conversation += stream.response.messages  # pass the whole conversation each time
 
-        # A call of our function comes, is answered, and the agent goes on: one response.
+        # One response: the agent calls our function, gets the result and continues.
         conversation.append(ChatMessage("user", "Call my frontend tools"))
         response = await client.get_response(conversation, options)
         for message in response.messages:
@@ -40,7 +40,7 @@ async def main() -> None:
                     print("answered:", content.result)
         conversation += response.messages
 
-        # A question is a content, and so is its answer.
+        # Questions and answers are contents.
         conversation.append(ChatMessage("user", "Show me an interrupt"))
         response = await client.get_response(conversation, options)
         conversation += response.messages

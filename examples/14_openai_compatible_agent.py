@@ -1,4 +1,4 @@
-r"""A model with tools, on OpenAI or on any server that speaks its Chat Completions.
+r"""A model with tools, on OpenAI or on any server that is compatible with Chat Completions.
 
 The SDK reads OPENAI_API_KEY and OPENAI_BASE_URL; point the latter at vLLM, Ollama, LM Studio, a gateway ...
 

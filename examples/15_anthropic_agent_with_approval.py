@@ -1,4 +1,4 @@
-r"""A model that may not pay without being allowed to: its call is shown, and a run that brings the answer goes on.
+r"""A model that needs approval to pay: its call is sent, and the run with the answer continues.
 
 The first command ends with `"outcome": {"type": "interrupt", ...}`; answer it with the interrupt's id, in a new run:
 
@@ -26,7 +26,7 @@ TRANSFERS: list[dict] = []
 
 
 def balance() -> float:
-    """How much there is on the account."""
+    """Return the balance of the account."""
     return 1200 - sum(transfer["amount"] for transfer in TRANSFERS)
 
 

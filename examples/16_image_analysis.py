@@ -1,4 +1,4 @@
-r"""Images: a server that looks at what it is sent, inline or uploaded, and a client that sends it.
+r"""Images: a server that analyses inline and uploaded images, and a client that sends them.
 
 python examples/16_image_analysis.py
 python examples/16_image_analysis.py picture.png
@@ -23,7 +23,7 @@ PORT = int(os.environ.get("PORT", "8000"))
 
 def describe(image: DataContent) -> str:
     name = image.additional_properties.get("filename", "an image")
-    if image.data[:8] == b"\x89PNG\r\n\x1a\n":  # a model would look closer
+    if image.data[:8] == b"\x89PNG\r\n\x1a\n":  # a model would analyse the image
         width, height = struct.unpack(">II", image.data[16:24])
         return f"{name}: {width} by {height} pixels, {image.media_type}\n"
     return f"{name}: {len(image.data)} bytes of {image.media_type}\n"
@@ -47,14 +47,14 @@ async def ask(name: str, data: bytes) -> None:
         response = await client.get_response(ChatMessage("user", [TextContent("What is this?"), inline]))
         print("inline:", response.text, end="")
 
-        part = await client.client.upload(data, filename=name)  # once, however often it is shown
+        part = await client.client.upload(data, filename=name)  # uploaded once, used in several messages
         assert isinstance(part.source, FileSource)
         uploaded = HostedFileContent(part.source.value, additional_properties={"ag_ui_provider": part.source.provider})
         response = await client.get_response(ChatMessage("user", [TextContent("And this?"), uploaded]))
         print("uploaded:", response.text, end="")
 
 
-# Without authentication everybody could read everybody's uploads, so that has to be said.
+# Without authentication every client can read all uploads, so this must be allowed explicitly.
 app = App(agent, allow_anonymous=True, limits=Limits(body=64 << 20, upload=64 << 20))
 
 if __name__ == "__main__":

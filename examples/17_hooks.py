@@ -1,4 +1,4 @@
-r"""Hooks: what an application puts between what a model says and what its user interface is told.
+r"""Hooks: change the contents of a model before they become events.
 
     python examples/17_hooks.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
@@ -26,14 +26,14 @@ from aguila.protocol import CustomEvent, Interrupt
 
 
 class Choice(Content, frozen=True, eq=False):
-    """A content of our own, which the mapping knows nothing about."""
+    """A custom content that the mapping does not know."""
 
     question: str
     options: list[str]
 
 
 def show_source(content: Content) -> CustomEvent | None:
-    """Text is not ours to change; an address becomes an event that the user interface shows as a card."""
+    """Turn a link into an event that the user interface shows as a card."""
     return CustomEvent(name="example/source", value={"url": content.uri}) if isinstance(content, UriContent) else None
 
 
@@ -48,14 +48,14 @@ HOOKS = (
     Hooks()
     .preview_arguments("write", "text", "draft")  # the draft grows in the state while the call is streamed
     .map_result_as_state_delta("publish")  # the result is a JSON Patch of the state
-    .map_result(lambda result: [], "publish")  # and nobody needs to see that: the call gets an empty answer
+    .map_result(lambda result: [], "publish")  # and is not shown: the call gets an empty result
     .map_content(show_source)
     .map_interrupt(ask_choice)
 )
 
 
 async def model(question: str):
-    """A model would say this."""
+    """Send what a model would send."""
     yield ChatUpdate(contents=[UriContent("https://example.org/eagles")])
     arguments = json.dumps({"text": "Eagles see very well."})
     for at in range(0, len(arguments), 12):
