@@ -155,22 +155,22 @@ class _AgentLoop:
             sent = [message.id for message in self._run.resume_messages if message.id not in self._seen_messages]
             messages.extend(await self._load_messages(sent))
             turn = await self._read_answer(replace(prompt, messages=messages), warn)
-            turn.heard = sent
+            turn.added_messages = sent
             return turn
 
         if not self._remembers:
             return await ask()
-        heard: list[Turn] = []
+        answers: list[Turn] = []
 
         async def effect() -> Any:
-            heard.append(await ask())
-            return await heard[0].to_record()
+            answers.append(await ask())
+            return await answers[0].to_record()
 
         recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
-        if heard:
-            return heard[0]
+        if answers:
+            return answers[0]
         turn = await Turn.from_record(recorded)
-        messages.extend(await self._load_messages(turn.heard))
+        messages.extend(await self._load_messages(turn.added_messages))
         self._chat = self._run.chat()
         with self._run.muted():
             await replay_turn(self._run, self._chat, turn)

@@ -98,7 +98,7 @@ class Turn(msgspec.Struct, omit_defaults=True):
 
     items: list[Text | Thought | Call | File] = []
     finish_reason: str | None = None
-    heard: list[str] = []
+    added_messages: list[str] = []
     """Ids of the messages that the user sent with an answer, and that the model saw before this turn."""
 
     @classmethod
