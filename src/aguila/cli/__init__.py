@@ -1,5 +1,5 @@
-"""The ``aguila`` command. Needs the ``cli`` extra.
+"""The ``aguila`` command.
 
-``main`` is the entry point and ``commands`` registers the commands. ``serve_options`` and ``stream_commands`` define
-their options; each command is implemented in a module of its own, imported when the command runs.
+``main`` is the entry point and ``commands`` registers the commands. ``options`` defines their options; each command is
+implemented in the module of its name. ``output`` is what they print.
 """
