@@ -535,7 +535,7 @@ async def test_text_in_place_of_a_role_names_the_mistake() -> None:
         except ValueError as error:
             run.result = {"error": str(error)}
 
-    assert "run.say(text) sends a whole message" in (await run_agent(agent)).last.result["error"]
+    assert "to send a whole message, use run.say(text)" in (await run_agent(agent)).last.result["error"]
 
 
 @pytest.mark.parametrize(

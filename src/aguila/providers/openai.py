@@ -63,7 +63,14 @@ def agent(
 class _Chat(SDKModel):
     multimodal = multimodal(inputs=("audio",), outputs=("image",))
 
-    def __init__(self, client: Any, model: str, provider: str, options: Mapping[str, Any] | None, rules: Rules) -> None:
+    def __init__(
+        self,
+        client: Any,
+        model: str,
+        provider: str,
+        options: Mapping[str, Any] | None,
+        rules: Rules = openai_chat.RULES,
+    ) -> None:
         super().__init__(client, model, provider, options)
         self._rules = rules
 
