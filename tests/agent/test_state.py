@@ -13,7 +13,7 @@ from waiting import wait_until_async
 
 from aguila.agent import output as output_module
 from aguila.agent import state as shared_state
-from aguila.agent.state_sampler import StateSampler
+from aguila.agent import state_sampler
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
 from aguila.stream.json_values import json_equal
@@ -283,7 +283,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
         def cancel(self) -> None: ...
 
     loop = Loop()
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(state_sampler.asyncio, "get_running_loop", lambda: loop)
 
     class Out:
         """Stands for the output of a run."""
@@ -301,7 +301,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
 
     out: Any = Out()
     out.state.value["n"] = 0
-    StateSampler(out)
+    state_sampler.StateSampler(out)
     loop.next()
     for _ in range(6):
         loop.next()
