@@ -249,7 +249,7 @@ class Run(RunAPI):
 
 def read_state(run: Run) -> Any:
     """Return the state of a run, for reading only. ``run.state`` would be compared for changes from then on."""
-    return run._out.state.seen()
+    return run._output.state.seen()  # pyright: ignore[reportPrivateUsage] - same module; not for agents
 
 
 def _decoded(data: str) -> bytes | None:
