@@ -21,7 +21,7 @@ ROW = re.compile(
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def functions_in(path: str) -> frozenset[str]:
     tree = ast.parse((ROOT / path).read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(function.name for function in functions)
@@ -36,7 +36,7 @@ def test_a_row_names_an_existing_source_and_an_existing_test(row: str) -> None:
     else:
         assert found["anchor"] == found["rule"].lower()
         assert f'<a id="{found["anchor"]}"></a>' in (ROOT / "docs/rules.md").read_text()
-    assert found["test"] in tests_in(found["file"])
+    assert found["test"] in functions_in(found["file"])
 
 
 def test_no_row_is_partly_done_and_none_is_there_twice() -> None:
