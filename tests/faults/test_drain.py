@@ -7,6 +7,7 @@ store; who opens the store next gives that run its one RUN_ERROR, and its thread
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import socket
@@ -62,7 +63,7 @@ def health():
 quick.mount_on(mounted, "/agent")
 """
 
-UNSTORED = "the end of the run is not stored: whoever opens the store next will end it"
+UNSTORED = "the end of the run is not stored; the next process that opens the store ends the run"
 
 
 @pytest.fixture
@@ -76,7 +77,8 @@ def uvicorn_of(folder: Path, name: str, *options: str) -> Iterator[Command]:
     port = free_port()
     target = f"site_to_stop:{name}"
     command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log", *options]
-    server = Command(command, port, folder, "/healthz", {"PYTHONPATH": str(folder)})
+    paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])  # the source under test, if it is there
+    server = Command(command, port, folder, "/healthz", {"PYTHONPATH": paths})
     try:
         yield server
     finally:

@@ -81,7 +81,7 @@ def test_a_run_that_another_process_has_ended_is_logged_once(caplog: pytest.LogC
         wait_until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in told] == [
-        "the run was lost: run 'r' is closed or has another owner thread=t run=r"
+        "the run lost its lease: run 'r' is closed or has another owner thread=t run=r"
     ]
     assert fields(told[0]) == OF_RUN
 

@@ -11,7 +11,7 @@ from serving import Server, check_valid, run_input, serving, text_of, types
 
 from aguila import App
 from aguila.agent import Question
-from aguila.server.runs.derived_runs import derived_run_id
+from aguila.server.interrupts.derived_runs import derived_run_id
 from aguila.store import MemoryStore, SQLiteStore
 
 Events = list[dict[str, Any]]

@@ -13,7 +13,8 @@ from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
-from aguila.server.interrupts.plan import FailedAttempts, ResumePlan, find_open_interrupts, plan_resume
+from aguila.server.interrupts.plan import ResumePlan, find_open_interrupts, plan_resume
+from aguila.server.interrupts.resume_chain import FailedAttempts
 from aguila.store import Store
 
 pytestmark = pytest.mark.anyio

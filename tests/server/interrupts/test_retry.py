@@ -17,7 +17,7 @@ from aguila import App
 from aguila.agent import InterruptCancelled
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
-from aguila.server.interrupts.plan import FailedAttempts
+from aguila.server.interrupts.resume_chain import FailedAttempts
 from aguila.server.interrupts.retry import retract_attempts
 from aguila.store import MemoryStore, SQLiteStore, Store
 
@@ -300,5 +300,5 @@ async def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
         FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
     )
     assert snapshot is None
-    assert back.grown == frozenset()
+    assert back.changed == frozenset()
     await store.close()

@@ -164,7 +164,7 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         "aguila.server.http.request_body.hash_body",
         "aguila.chat.media.decode_base64",  # its base64 is decoded
         "aguila.chat.media.encode_base64",  # what goes is encoded
-        "aguila.server.runs.run_task.encode_checked_large",
+        "aguila.server.runs.event_pump.encode_checked_large",
         "aguila.server.runs.event_encoding.encode_large",
     ]
     for place in places:

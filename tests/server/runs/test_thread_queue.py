@@ -223,7 +223,7 @@ def found(answer: Any) -> Any:
 def waiting(app: App) -> int:
     """How many runs are admitted."""
     assert app._service is not None
-    return app._service.runs._admitted_total
+    return app._service.runs.capacity.total
 
 
 # Hanging up

@@ -22,7 +22,7 @@ from aguila.server.http.body_limits import Reservation
 from aguila.server.http.request_body import read_body, read_object
 from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, json_response
 from aguila.server.http.routes import Route, find_route
-from aguila.server.runs.derived_runs import latest_derived
+from aguila.server.interrupts.derived_runs import latest_derived
 from aguila.server.service import Exchange, Service
 from aguila.store import RunRecord, Store
 

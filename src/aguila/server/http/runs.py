@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -23,8 +22,8 @@ from aguila.server.http.framing import Framing, FramingWithoutIds
 from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag
 from aguila.server.http.request_body import Body, decode_input, read_run_body
 from aguila.server.http.responses import Response, json_response
+from aguila.server.interrupts.derived_runs import SentRunId, latest_derived
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
-from aguila.server.runs.derived_runs import SentRunId, latest_derived
 from aguila.server.runs.event_encoding import is_large_event
 from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.service import Exchange, Service
@@ -94,13 +93,13 @@ async def _read_and_start(
     if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
         return await _decode_and_start(service, exchange, reservation, body)
     with RunLogContext(outline.thread_id, outline.run_id):
+        await service.runs.check_capacity(exchange.scope, outline.thread_id, outline.run_id)
         return await _decode_and_start(service, exchange, reservation, body)
 
 
 async def _decode_and_start(
     service: Service, exchange: Exchange, reservation: Reservation, body: Body
 ) -> tuple[RunAgentInput, StartResult]:
-    await _check_room(service, exchange, body)
     input, digest = await decode_input(service, body)  # noqa: A001
     if reservation.size:
         reservation.release_soon()
@@ -134,21 +133,6 @@ def _build_start_request(
         cursor=peek_cursor(exchange),
         agent=service.agent_of(exchange),
     )
-
-
-async def _check_room(service: Service, exchange: Exchange, body: Body) -> None:
-    """Raise ``Rejected`` if no run can begin now, before the body is decoded; but coming back is always possible."""
-    refusal = service.runs.refusal(exchange.scope)
-    if refusal is None or body.outline is None:
-        return
-    thread_id, run_id = body.outline.thread_id, body.outline.run_id
-    if isinstance(thread_id, str) and isinstance(run_id, str):
-        # Runs of requests that came in the same turn of the event loop begin in the next: this may be one of them.
-        await asyncio.sleep(0)
-        try:
-            await service.store.run(exchange.scope, thread_id, run_id)
-        except NotFound:
-            raise refusal from None
 
 
 # Following a run

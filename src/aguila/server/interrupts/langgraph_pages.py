@@ -51,15 +51,15 @@ def on_interrupt_events(event: Event | None) -> list[Event]:
 def has_command_answer(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
     """Return whether a request answers in ``forwardedProps.command.resume``. ``resume`` has precedence.
 
-    Null is no answer, as in ag-ui-langgraph.
+    Null is not an answer, as in ag-ui-langgraph.
     """
-    return bool(input.forwarded_props) and not input.resume and _command(input).get("resume") is not None
+    return bool(input.forwarded_props) and not input.resume and _get_command(input).get("resume") is not None
 
 
 async def translate_command(request: StartRequest, store: Store) -> RunRecord | StartRequest:
     """Translate ``forwardedProps.command.resume`` to ``resume``, or find the run that this very request has started.
 
-    On a thread that has asked nothing the request stays as it is. Raises ``Rejected`` if several interrupts are open
+    On a thread without interrupts the request stays as it is. Raises ``Rejected`` if several interrupts are open
     and the value does not say which answer is for which.
     """
     scope, thread_id = request.scope, request.input.thread_id
@@ -69,26 +69,26 @@ async def translate_command(request: StartRequest, store: Store) -> RunRecord | 
     for run in reversed(await store.runs(scope, thread_id)):
         if run.fingerprint == request.fingerprint and run.outcome != "error":
             return run
-    interrupts = [decode(one.body, Interrupt) for one in _answered(records, request.input)]
-    entries = _entries(_command(request.input)["resume"], interrupts)
+    interrupts = [decode(one.body, Interrupt) for one in _select_interrupts(records, request.input)]
+    entries = _build_entries(_get_command(request.input)["resume"], interrupts)
     translated = replace(request.input, resume=entries)
     # The answers of a run are read from its stored request.
     return replace(request, input=translated, body=encode(translated), digest=request.fingerprint)
 
 
-def _command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002
+def _get_command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002
     props: Any = input.forwarded_props
     command: Any = props.get("command") if is_object(props) else None
     return command if is_object(command) else {}
 
 
-def _answered(records: Sequence[InterruptRecord], input: RunAgentInput) -> list[InterruptRecord]:  # noqa: A002
+def _select_interrupts(records: Sequence[InterruptRecord], input: RunAgentInput) -> list[InterruptRecord]:  # noqa: A002
     """Return the interrupts that a request answers: all of one run.
 
     ``command.interruptEvent``, which CopilotKit sends along, names one of them. Otherwise they are the latest that are
     open; else the latest that are being answered, or were: a repeated request is recognised by its answers.
     """
-    named = _named(_command(input).get("interruptEvent"))
+    named = _read_interrupt_id(_get_command(input).get("interruptEvent"))
     candidates = [one for one in records if one.interrupt_id == named]
     for status in ("open", "claimed", "settled"):
         candidates = candidates or [one for one in records if one.status == status]
@@ -98,16 +98,16 @@ def _answered(records: Sequence[InterruptRecord], input: RunAgentInput) -> list[
     return [one for one in of_run if one.status == "open"] or of_run
 
 
-def _named(value: Any) -> str | None:
+def _read_interrupt_id(value: Any) -> str | None:
     if isinstance(value, str):
-        value = _parsed(value)
+        value = _parse_json(value)
     found: Any = value.get("id") if is_object(value) else None
     return found if isinstance(found, str) else None
 
 
-def _entries(value: Any, interrupts: Sequence[Interrupt]) -> list[ResumeEntry]:
+def _build_entries(value: Any, interrupts: Sequence[Interrupt]) -> list[ResumeEntry]:
     by_id = {interrupt.id: interrupt for interrupt in interrupts}
-    keyed = _parsed(value) if isinstance(value, str) else value
+    keyed = _parse_json(value) if isinstance(value, str) else value
     if is_object(keyed) and keyed and all(name in by_id for name in keyed):
         answers = keyed
     elif len(interrupts) == 1:
@@ -120,17 +120,17 @@ def _entries(value: Any, interrupts: Sequence[Interrupt]) -> list[ResumeEntry]:
         )
         raise Rejected(422, "interrupt_ambiguous", message, _PATH)
     return [
-        ResumeEntry(interrupt_id=name, status="resolved", payload=_payload(answer, by_id[name]))
+        ResumeEntry(interrupt_id=name, status="resolved", payload=_convert_answer(answer, by_id[name]))
         for name, answer in answers.items()
     ]
 
 
-def _payload(answer: Any, interrupt: Interrupt) -> Any:
+def _convert_answer(answer: Any, interrupt: Interrupt) -> Any:
     """Return an answer as the interrupt asks for it. Pages for LangGraph may send JSON as text."""
     if not isinstance(answer, str):
         return answer
     schema = interrupt.response_schema
-    parsed = _parsed(answer)
+    parsed = _parse_json(answer)
     if schema is None:
         return parsed if is_object(parsed) or is_array(parsed) else answer
     return answer if _accepts(schema, answer) or not _accepts(schema, parsed) else parsed
@@ -140,11 +140,11 @@ def _accepts(schema: Any, value: Any) -> bool:
     try:
         return jsonschema_rs.validator_for(schema, offline=True).is_valid(replace_surrogates(value))
     except (ValueError, RecursionError):
-        return True  # a broken schema takes any answer
+        return True  # an invalid schema accepts any answer
 
 
-def _parsed(text: str) -> Any:
-    """Decode JSON text; return the text itself if it is none."""
+def _parse_json(text: str) -> Any:
+    """Decode JSON text; return the text itself if it is not JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,9 +1,8 @@
-"""Layer: server. A run that takes the place of failed ones: what those said is taken back before it speaks.
+"""Retracts the output of failed runs before the run that replaces them sends anything.
 
-Below: ``projection``. Above: ``beginning``. A replayed agent says again, under the same ids, what it said after the
-answer. To stream a held message again would append to it (LIFE-19), and a result that is told twice is there twice; so
-the client is first told how the conversation stood when the question was asked, with what was said to the agent since.
-Nothing here writes.
+A replayed agent sends again, under the same ids, what it sent after the answer. Streaming a message that the client
+holds would append to it (LIFE-19), and a repeated result would be there twice. So the client first receives a snapshot
+of the messages as they were when the question was asked, plus what users have sent since. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from aguila.protocol import Message, MessagesSnapshotEvent, ReasoningMessage
 from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
 from aguila.server.history.stored_input import load_input
-from aguila.server.interrupts.plan import FailedAttempts
+from aguila.server.interrupts.resume_chain import FailedAttempts
 
 _FROM_CLIENTS: Final = frozenset({"user", "system", "developer"})
 
@@ -25,58 +24,58 @@ _Key = tuple[str, str]
 
 
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of messages without what failed attempts have said.
+    """Which messages remain without the output of failed attempts.
 
-    ``held`` are the messages at the time of the question, ``grown`` those of them that the attempts added to,
-    ``given`` the messages that came with the first attempt: those that it has not said are the client's.
+    ``before`` are the messages when the question was asked. ``changed`` are those of them that the attempts have
+    changed. ``sent`` are the messages that the client sent with the first attempt.
     """
 
-    held: dict[_Key, Message]
-    grown: frozenset[_Key]
-    given: frozenset[_Key]
+    before: dict[_Key, Message]
+    changed: frozenset[_Key]
+    sent: frozenset[_Key]
 
     def filter_messages(self, messages: Sequence[Message]) -> list[Message]:
-        """These messages without what the attempts said."""
-        rest: list[Message] = []
+        """Return the messages without the output of the attempts."""
+        kept: list[Message] = []
         for message in messages:
             key = (message.id, message.role)
-            if key in self.grown:
-                rest.append(self.held[key])
-            elif key in self.held or key in self.given or message.role in _FROM_CLIENTS:
-                rest.append(message)
-        return rest
+            if key in self.changed:
+                kept.append(self.before[key])
+            elif key in self.before or key in self.sent or message.role in _FROM_CLIENTS:
+                kept.append(message)
+        return kept
 
     def snapshot(self, messages: Sequence[Message]) -> MessagesSnapshotEvent | None:
-        """What to tell a client that holds these messages; None if the attempts said nothing."""
-        rest = self.filter_messages(messages)
-        if rest == messages:
+        """Return the snapshot for a client that holds these messages; None if the attempts have sent nothing."""
+        kept = self.filter_messages(messages)
+        if kept == messages:
             return None
-        if not any(message.role == "reasoning" for message in rest):
-            # A snapshot without reasoning leaves it where it is (MSGS-2), to be thought again after itself.
-            rest += [ReasoningMessage(id=one.id, content="") for one in messages if one.role == "reasoning"]
-        return MessagesSnapshotEvent(messages=rest)
+        if not any(message.role == "reasoning" for message in kept):
+            # A snapshot without reasoning keeps the client's (MSGS-2), and the replay would append to it.
+            kept += [ReasoningMessage(id=one.id, content="") for one in messages if one.role == "reasoning"]
+        return MessagesSnapshotEvent(messages=kept)
 
 
 async def retract_attempts(
     attempts: FailedAttempts, projections: Projections, scope: str, thread_id: str, run_id: str
 ) -> tuple[Retraction, MessagesSnapshotEvent | None]:
-    """What a run that has begun takes back, and how it is told.
+    """Return what the run retracts, and the snapshot for its client.
 
-    Raises ``Rejected`` if the conversation has gone on since it was decided that the run may begin.
+    Raises ``Rejected`` if another run has begun since the run was planned.
     """
     view = await projections.load(scope, thread_id, run_id)
     path = [run.run_id for run in view.conversation.runs]
     if path[path.index(attempts.asked_by) :] != [attempts.asked_by, *attempts.run_ids, run_id]:
-        raise Rejected(409, "interrupt_taken", "another run has answered meanwhile", "/resume")
+        raise Rejected(409, "interrupt_taken", "another run has answered the interrupt meanwhile", "/resume")
     before = (await projections.load(scope, thread_id, attempts.asked_by)).conversation.messages
     after = (await projections.load(scope, thread_id, attempts.run_ids[-1])).conversation.messages
     store = projections.store
     first = await load_input(store, await store.run(scope, thread_id, attempts.run_ids[0]))
-    held = {(message.id, message.role): message for message in before}
-    changed = [one for one in after if one.role not in _FROM_CLIENTS and held.get((one.id, one.role), one) != one]
-    back = Retraction(
-        held=held,
-        grown=frozenset((one.id, one.role) for one in changed),
-        given=frozenset((one.id, one.role) for one in first.messages),
+    by_key = {(message.id, message.role): message for message in before}
+    changed = [one for one in after if one.role not in _FROM_CLIENTS and by_key.get((one.id, one.role), one) != one]
+    retraction = Retraction(
+        before=by_key,
+        changed=frozenset((one.id, one.role) for one in changed),
+        sent=frozenset((one.id, one.role) for one in first.messages),
     )
-    return back, back.snapshot(view.conversation.messages)
+    return retraction, retraction.snapshot(view.conversation.messages)

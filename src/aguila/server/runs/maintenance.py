@@ -1,7 +1,4 @@
-"""Layer: server. What looks after the runs of a process from time to time: leases, lost owners, patience, retention.
-
-Below: ``live``, ``viewers``, the store. Above: ``runs``, which has one and asks it for what cannot wait.
-"""
+"""Periodic work of a process: renew leases, end lost runs, check store timeouts, apply retention."""
 
 from __future__ import annotations
 
@@ -13,19 +10,18 @@ from collections.abc import Mapping
 from aguila.codec.logs import log_event
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.protocol import RunErrorEvent
+from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_encoding import encode_checked
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
-from aguila.server.settings import Settings
-from aguila.server.store_health import StoreHealth
-from aguila.store import Lease, RunEnd, RunRecord, Store
+from aguila.store import Lease, RunEnd, RunRecord
 
 _log = logging.getLogger("aguila.server")
 
 PRUNE_INTERVAL = 60.0
 
 _PROBE_TIMEOUT = 2.0
-"""Seconds, at most, after which a probe is told that the store does not work."""
+"""Maximum seconds in which the store must answer a health check."""
 
 _LOST = encode_checked(
     RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
@@ -33,43 +29,34 @@ _LOST = encode_checked(
 
 
 class Maintenance:
-    """Looks after ``live``, the runs of this process, and ends those that another process has left."""
+    """Maintains ``live``, the runs of this process, and ends the runs of dead processes."""
 
-    def __init__(
-        self,
-        store: Store,
-        live: Mapping[Key, LiveRun],
-        remote: RemoteRuns,
-        *,
-        owner: str,
-        store_health: StoreHealth,
-        settings: Settings,
-    ) -> None:
-        self._store = store
+    def __init__(self, environment: Environment, live: Mapping[Key, LiveRun], remote: RemoteRuns) -> None:
+        self._store = environment.store
+        self._owner = environment.owner
+        self._store_health = environment.store_health
+        self._settings = environment.settings
         self._live = live
         self._remote = remote
-        self._owner = owner
-        self._store_health = store_health
-        self._settings = settings
         self._pruned_at = 0.0
 
     def start_tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that do it; they end when they are cancelled."""
+        """Start the background tasks. They end when they are cancelled."""
         return [
-            asyncio.create_task(self._run_periodically(), name="aguila-keeper"),
-            asyncio.create_task(self._check_store_timeouts(), name="aguila-patience"),
+            asyncio.create_task(self._run_periodically(), name="aguila-maintenance"),
+            asyncio.create_task(self._check_store_timeouts(), name="aguila-store-timeout"),
         ]
 
     async def check_store(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store can write, in a time that whoever asks for it will wait."""
+        """Raise ``StoreUnavailable`` unless the store can write within a short time."""
         began = time.monotonic()
         seconds = min(_PROBE_TIMEOUT, self._settings.store_patience)
         try:
             async with asyncio.timeout(seconds):
                 await self._store.check()
         except TimeoutError:
-            if self._store.wrote_at <= began:  # else it has much to do, and does it
-                raise StoreUnavailable(f"it did not write anything for {seconds:g} seconds") from None
+            if self._store.wrote_at <= began:  # otherwise it is only busy
+                raise StoreUnavailable(f"the store wrote nothing for {seconds:g} seconds") from None
         self._store_health.record_success(began)
 
     async def _run_periodically(self) -> None:
@@ -80,21 +67,21 @@ class Maintenance:
                 await self._remote.renew()
                 await self.recover()
                 await self._prune()
-                if self._store_health.is_failing:  # all of this may have been no more than reading
+                if self._store_health.is_failing:  # the calls above may only have read
                     await self.check_store()
             except StoreUnavailable as error:
                 self._store_health.record_failure(error)
-            except Exception:  # noqa: BLE001 - the keeper must not die
-                _log.exception("looking after the runs failed; trying again")
+            except Exception:  # noqa: BLE001 - maintenance must go on
+                _log.exception("maintenance of the runs failed; trying again")
 
     async def _check_store_timeouts(self) -> None:
-        """Fail the runs that wait for the store for too long: their viewers wait with them."""
+        """Fail the runs whose events wait for the store for too long."""
         patience = self._settings.store_patience
         while True:
             before = time.monotonic()
             await asyncio.sleep(patience / 5)
             now = time.monotonic()
-            if now - before < patience / 2:  # else this process was paused, and the store has had no time either
+            if now - before < patience / 2:  # otherwise this process was suspended, and the store with it
                 for live in list(self._live.values()):
                     live.check_store_timeout(now - patience)
 
@@ -107,7 +94,7 @@ class Maintenance:
                 live.lose_lease(error)
 
     async def recover(self) -> int:
-        """Give every run whose owner died its terminal event; gives how many."""
+        """End every run whose owner died; return how many."""
         count = 0
         for run in await self._store.expired():
             if (run.scope, run.thread_id, run.run_id) not in self._live:
@@ -115,7 +102,7 @@ class Maintenance:
         return count
 
     async def end_if_lost(self, run: RunRecord) -> bool:
-        """End a run whose owner is gone; gives whether it is."""
+        """End a run if its lease has expired or its owner is dead; return whether it was."""
         lease: Lease | None = await self._store.take_over(run, owner=self._owner, lease_seconds=self._settings.lease)
         if lease is None:
             return False
@@ -123,7 +110,7 @@ class Maintenance:
             await self._store.append(lease, [_LOST], end=RunEnd(outcome="error"))
         except StaleLease:
             return True
-        what = "the run had lost its owner and was closed"
+        what = "the owner of the run is dead; the run was ended with run_lost"
         log_event(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
         return True
 
@@ -134,4 +121,4 @@ class Maintenance:
         self._pruned_at = time.monotonic()
         removed = await self._store.prune(retention)
         if removed:
-            _log.info("removed %d threads beyond what is to be kept", removed)
+            _log.info("removed %d threads by retention", removed)

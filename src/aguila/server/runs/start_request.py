@@ -1,7 +1,4 @@
-"""Layer: server. A request for a run, and what it led to.
-
-Below: ``live``, ``projection``. Above: ``runs``, which decides, and ``run_routes``, which asks and answers.
-"""
+"""A request to start a run, and its result."""
 
 from __future__ import annotations
 
@@ -16,11 +13,12 @@ from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.history.stored_input import decode_body
 from aguila.server.runs.run_task import LiveRun
+from aguila.server.runs.viewers import Key
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a run: what was sent, by whom."""
+    """A request to start a run, or to return to it."""
 
     input: RunAgentInput
     body: bytes
@@ -32,15 +30,20 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The run id that was sent, if the run has another one."""
 
     is_disconnected: Callable[[], bool] = bool
-    """Whether the client has hung up: who waits for its turn need not run then."""
+    """Returns whether the client has hung up. A queued request is dropped then."""
     cursor: int | None = None
-    """The last event that the client has seen, if it comes back to a stream that was cut."""
+    """The last event that the client has received, if it reconnects."""
     digest: str | None = None
-    """The fingerprint, from who has made it elsewhere, because the body is large."""
+    """The fingerprint, if it was computed in a thread because the body is large."""
+
+    @property
+    def key(self) -> Key:
+        """The scope, the thread id and the run id that the request names."""
+        return (self.scope, self.input.thread_id, self.input.run_id)
 
     @property
     def fingerprint(self) -> str:
-        """What tells one body from another."""
+        """The hash of the body."""
         return hash_body(self.body) if self.digest is None else self.digest
 
     async def matches(self, record: RunRecord, store: Store) -> bool:
@@ -57,11 +60,11 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request led to.
+    """The result of a request to start a run.
 
-    A new run has ``live`` and the ``first`` batch of its log; one that is on already has its ``record``. With
-    ``is_hydration`` nothing runs: the answer is the join form. ``is_withdrawn`` says that it was cancelled while it
-    waited for its turn: nothing runs, and nothing is stored.
+    A new run has ``live`` and the ``first`` batch of its log. A run that was started before has its ``record``. With
+    ``is_hydration`` nothing runs: the request is answered with the thread as it is. With ``is_withdrawn`` the request
+    was cancelled while it was queued: nothing runs, and nothing is stored.
     """
 
     live: LiveRun | None = None
@@ -79,5 +82,5 @@ class StartResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hash_body(body: bytes) -> str:
-    """What tells one body from another."""
+    """Return the hash of a request body."""
     return sha256(body).hexdigest()

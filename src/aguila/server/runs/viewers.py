@@ -1,10 +1,8 @@
-"""Layer: server. Who watches a run, here and in other processes.
+"""Who watches a run, in this process and in others.
 
-Below: ``aguila.store``. Above: ``live`` (a run of this process) and ``runs``. Nothing here knows HTTP.
-
-Who watches a run in the process that owns it is known there and costs nothing. A process that has viewers of a run it
-does not own says so in the store, once for all of them, and again from time to time: a process that dies is forgotten.
-It alone can not tell whether somebody watches, so it asks the owner to cancel the run only if nobody does.
+The owner of a run knows its viewers in its own process. A process with viewers of a run that it does not own registers
+itself in the store, once for all of them, and renews that; the registration of a dead process expires. Such a process
+cannot know whether the run has other viewers, so it asks the owner to cancel the run only if it has none.
 """
 
 from __future__ import annotations
@@ -25,22 +23,22 @@ Key = tuple[str, str, str]
 """Scope, thread id, run id."""
 
 DISCONNECT_DELAY = 0.25
-"""Seconds that a hang-up may take to arrive: a client that stops and goes on at once does so on two connections."""
+"""Seconds that a hang-up may take to arrive. A client that stops and continues at once uses two connections."""
 
 _OWNER_TIMEOUT = 2.0
-"""Seconds that an owner has to say whether its run is watched."""
+"""Seconds in which the owner of a run must report whether the run has viewers."""
 
 
 class Viewer(Protocol):
-    """Somebody who watches a run."""
+    """A connection that reads a run's events."""
 
     def end_early(self, event: bytes | None) -> None:
-        """End the stream, with this event if there is one: the log will not bring the end."""
+        """End the stream now, with this event if there is one, instead of waiting for the end of the run."""
         ...
 
 
 class Viewers:
-    """Those who watch a run in this process."""
+    """The viewers of a run in this process."""
 
     __slots__ = ("_all", "_waiting")
 
@@ -55,11 +53,11 @@ class Viewers:
         return iter(list(self._all))
 
     def add(self, viewer: Viewer) -> None:
-        """Somebody watches."""
+        """Add a viewer."""
         self._all[viewer] = None
 
     def discard(self, viewer: Viewer) -> None:
-        """Somebody went away."""
+        """Remove a viewer and wake those who wait for the last one to leave."""
         self._all.pop(viewer, None)
         if self._all:
             return
@@ -69,7 +67,10 @@ class Viewers:
                 waiter.set_result(None)
 
     async def wait_until_empty(self, seconds: float) -> bool:
-        """Whether nobody watches, within some time: a browser's hanging up may arrive after its next request."""
+        """Wait until no viewer is left; return False if that takes longer than ``seconds``.
+
+        The hang-up of a browser may arrive after its next request.
+        """
         if not self._all:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -80,7 +81,7 @@ class Viewers:
 
 
 class RemoteRun:
-    """A run of another process as it is seen from this one."""
+    """A run of another process that has viewers in this one."""
 
     __slots__ = ("_forget", "_is_registered", "_key", "_name", "_seconds", "_store", "update_task", "viewers")
 
@@ -96,23 +97,23 @@ class RemoteRun:
         self._is_registered = False
 
     def join(self, viewer: Viewer) -> None:
-        """Somebody watches."""
+        """Add a viewer and register this process in the store."""
         self.viewers.add(viewer)
         self._schedule_update()
 
     def leave(self, viewer: Viewer, grace: float | None) -> None:
-        """Somebody went away. What follows from that is up to the owner."""
+        """Remove a viewer. The owner of the run decides whether to cancel it."""
         self.viewers.discard(viewer)
         self._schedule_update()
 
     async def renew(self) -> None:
-        """Say once more that somebody watches."""
+        """Renew the registration."""
         self._is_registered = False
         self._schedule_update()
         await self.wait_for_update()
 
     async def wait_for_update(self) -> None:
-        """Return when the store knows what we know, or cannot be told."""
+        """Wait until the registration in the store is up to date, or updating it has failed."""
         if self.update_task is not None:
             await asyncio.wait([self.update_task])
 
@@ -123,15 +124,15 @@ class RemoteRun:
     async def _update_store(self) -> None:
         scope, thread_id, run_id = self._key
         try:
-            # One after the other: what was said last must be what is true.
+            # One write at a time, so that the last one is the current truth.
             while self._is_registered != (len(self.viewers) > 0):
                 self._is_registered = not self._is_registered
                 if self._is_registered:
                     await self._store.watch(scope, thread_id, run_id, viewer=self._name, seconds=self._seconds)
                 else:
                     await self._store.unwatch(scope, thread_id, run_id, viewer=self._name)
-        except StoreError as error:  # it will be said again, and a note runs out by itself
-            what = f"who watches the run could not be noted: {error}"
+        except StoreError as error:  # ``renew`` repeats it, and a registration expires by itself
+            what = f"the viewers of the run could not be registered: {error}"
             log_event(_log, logging.INFO, what, thread=thread_id, run=run_id)
         finally:
             self.update_task = None
@@ -139,9 +140,9 @@ class RemoteRun:
             self._forget()
 
     async def cancel_if_unwatched(self) -> bool:
-        """Have the owner cancel the run if nobody watches it anywhere; gives whether it does, or the run has ended.
+        """Ask the owner to cancel the run if it has no viewers in any process.
 
-        Raises ``NotFound``, ``StoreUnavailable``.
+        Returns whether the owner cancels it, or the run has ended. Raises ``NotFound``, ``StoreUnavailable``.
         """
         if not await self.viewers.wait_until_empty(DISCONNECT_DELAY):
             return False
@@ -157,7 +158,7 @@ class RemoteRun:
 
 
 class RemoteRuns:
-    """The runs of other processes that are watched from this one. ``name`` is what they know us by."""
+    """The runs of other processes that have viewers in this one. ``name`` identifies this process in the store."""
 
     def __init__(self, store: Store, name: str, seconds: float) -> None:
         self._store = store
@@ -166,7 +167,7 @@ class RemoteRuns:
         self._all: dict[Key, RemoteRun] = {}
 
     def get(self, record: RunRecord) -> RemoteRun:
-        """A run for somebody who is about to watch it."""
+        """Return the run for a viewer that is about to join."""
         key = (record.scope, record.thread_id, record.run_id)
         found = self._all.get(key)
         if found is None:
@@ -179,11 +180,11 @@ class RemoteRuns:
         return await (self._all.get(key) or self._create(key)).cancel_if_unwatched()
 
     async def renew(self) -> None:
-        """Say of each once more that somebody watches it."""
+        """Renew all registrations."""
         await asyncio.gather(*(remote.renew() for remote in list(self._all.values())))
 
     async def close(self) -> None:
-        """Say that nobody does, for those whose streams are ending."""
+        """Wait for the streams that are ending, and remove their registrations."""
         remotes = list(self._all.values())
         await asyncio.gather(*(remote.viewers.wait_until_empty(DISCONNECT_DELAY) for remote in remotes))
         await asyncio.gather(*(remote.wait_for_update() for remote in remotes))

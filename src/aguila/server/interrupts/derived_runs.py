@@ -84,7 +84,7 @@ async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartR
         if await _is_answered_by(run, request, entries, store):
             return run
         attempt += 1
-    if attempt == 0 and not await _was_asked_under(request, interrupt_ids, store):
+    if attempt == 0 and not await _was_raised_under(request, interrupt_ids, store):
         return request
     return replace(request, input=replace(request.input, run_id=run_id), sent_run_id=sent)
 
@@ -113,7 +113,7 @@ def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:
     return first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
 
 
-async def _was_asked_under(request: StartRequest, interrupt_ids: Sequence[str], store: Store) -> bool:
+async def _was_raised_under(request: StartRequest, interrupt_ids: Sequence[str], store: Store) -> bool:
     """Return whether one of these interrupts was raised by the run of the sent id, or by a run derived from it."""
     scope, thread_id, sent = request.scope, request.input.thread_id, request.input.run_id
     wanted = set(interrupt_ids)

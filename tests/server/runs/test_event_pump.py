@@ -1,4 +1,4 @@
-"""A run task and its events, without HTTP."""
+"""How the event pump of a run encodes and appends its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from waiting import DEADLINE, wait_until_async
 from aguila.errors import AguilaError
 from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
 from aguila.server.runs.event_encoding import encode_checked, encode_deltas_checked
-from aguila.server.runs.run_task import MAX_UNSTORED, LiveRun
+from aguila.server.runs.event_pump import MAX_UNSTORED, EventPump
+from aguila.server.runs.run_task import LiveRun
+from aguila.server.settings import Settings
 from aguila.store import Lease, Store
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +25,7 @@ TEXTS = ["a", "", "two\nlines", '"quoted"', "\\", "\u2028", "é", "🦅", "\x00\
 
 
 class Log:
-    """The part of a store that a live run appends to. It waits while ``is_held``."""
+    """The part of a store that an event pump appends to. It waits while ``is_held``."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -34,9 +36,9 @@ class Log:
         self.lines += events
 
 
-def live_run(log: Any, window: float = 0.0) -> LiveRun:
+def event_pump(log: Any, window: float = 0.0) -> EventPump:
     store: Store = log
-    return LiveRun(store, LEASE, root_run_id="r", window=window)
+    return LiveRun(store, LEASE, Settings(coalesce=window), root_run_id="r").pump
 
 
 async def appended(log: Log, count: int) -> None:
@@ -68,12 +70,12 @@ async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way
 
     log = Log()
     log.is_held.set()
-    live = live_run(log)
+    pump = event_pump(log)
     for event in events[:3]:
-        live.put([event])
-    live.put(events[3:5])
+        pump.put([event])
+    pump.put(events[3:5])
     for event in events[5:]:
-        live.put([event])
+        pump.put([event])
     await appended(log, len(events))
     assert log.lines == [encode_checked(event) for event in events]
 
@@ -93,28 +95,28 @@ async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way
 async def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_is_kept(event: Event) -> None:
     log = Log()
     log.is_held.set()
-    live = live_run(log)
-    live.put([text("before")])
+    pump = event_pump(log)
+    pump.put([text("before")])
     with pytest.raises(AguilaError):
-        live.put([event])
-    live.put([text("after")])
+        pump.put([event])
+    pump.put([text("after")])
     await appended(log, 2)
     assert log.lines == [encode_checked(text("before")), encode_checked(text("after"))]
 
 
 async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
     log = Log()
-    live = live_run(log)
+    pump = event_pump(log)
     for count in range(MAX_UNSTORED):
-        assert not live.is_full
+        assert not pump.is_full
         assert count < MAX_UNSTORED
-        live.put([text(".")])
+        pump.put([text(".")])
         await asyncio.sleep(0)  # some are being appended by now, and count as well
-    assert live.is_full
-    waiting = asyncio.create_task(live.room())
+    assert pump.is_full
+    waiting = asyncio.create_task(pump.room())
     await asyncio.sleep(0)
     assert not waiting.done()
     log.is_held.set()
     await asyncio.wait_for(waiting, DEADLINE)
-    assert not live.is_full
+    assert not pump.is_full
     await appended(log, MAX_UNSTORED)

@@ -16,7 +16,7 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Interrupt as ProtocolInterrupt
-from aguila.server.runs.derived_runs import derived_run_id
+from aguila.server.interrupts.derived_runs import derived_run_id
 from aguila.store import MemoryStore, SQLiteStore
 
 Events = list[dict[str, Any]]

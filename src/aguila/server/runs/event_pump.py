@@ -1,0 +1,266 @@
+"""Appends the events of one run to the log, in groups.
+
+An event after a pause is appended at once. Events that arrive during an append, or within a few milliseconds of the
+last one, share the next append. A run may be ``MAX_UNSTORED`` events ahead of the log; then its agent waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+from typing import Any
+
+from aguila.codec.json.text import SHORT_JSON
+from aguila.codec.logs import log_event
+from aguila.errors import DecodeError, EncodeError, StoreError, StoreUnavailable
+from aguila.offload import offload
+from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
+from aguila.server.interrupts.langgraph_pages import on_interrupt_events
+from aguila.server.runs.event_encoding import (
+    DELTAS,
+    encode_checked,
+    encode_checked_large,
+    encode_deltas_checked,
+    is_large_event,
+)
+from aguila.server.settings import Settings
+from aguila.server.store_health import StoreHealth
+from aguila.store import Lease, Store
+from aguila.stream.one_text import TextSequencer
+
+_log = logging.getLogger("aguila.server")
+
+MAX_UNSTORED = 64
+"""How many events a run may be ahead of the log."""
+
+_FLUSH_AT = MAX_UNSTORED * 3 // 4
+"""How many pending events are appended before the coalescing window ends, so that the agent need not wait."""
+
+_MAX_COALESCE_FACTOR = 4
+"""How many times the configured window events may coalesce while the event loop is busy."""
+
+_TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
+
+
+class EventPump:
+    """The ``Sink`` of an agent: encodes its events and appends them with the run's lease.
+
+    ``on_failure`` is called when the log accepts no more events. The caller then calls ``stop``.
+    """
+
+    __slots__ = (
+        "_coalesce", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large", "_in_flight",
+        "_last_flush", "_lease", "_loop", "_max_event", "_on_failure", "_pending", "_room_waiter",
+        "_sends_on_interrupt", "_sequencer", "_store", "_store_health", "_timer", "_window", "encoding_error",
+        "is_full", "store_error", "terminal",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        settings: Settings,
+        *,
+        store_health: StoreHealth,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: Callable[[StoreError], None],
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._store_health = store_health
+        self._loop = loop
+        self._on_failure = on_failure
+        self._max_event = settings.limits.event
+        max_held = settings.max_held
+        self._sequencer = None if max_held is None else TextSequencer(max_held, self._size_of)
+        self._sends_on_interrupt = settings.langgraph_interrupts
+        self._window = self._coalesce = settings.coalesce
+        self._pending: list[bytes | Event] = []
+        self._has_large = False  # whether events in _pending are still to be encoded, in a thread
+        self._deltas: list[Event] = []  # what follows _pending; encoded together when it is appended
+        self._in_flight = 0
+        self._flush_at = _FLUSH_AT
+        self._room_waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._flushed_at = inf  # when the current append began
+        self._last_flush = loop.time()
+        self._has_ended = False
+        self.is_full = False
+        """See ``aguila.agent.Sink``."""
+        self.store_error: StoreError | None = None
+        """Why the log accepts no more events."""
+        self.encoding_error: EncodeError | DecodeError | None = None
+        """Why a large event could not be encoded."""
+        self.terminal: bytes | None = None
+        """The terminal event. It is appended with the end of the run."""
+
+    def put(self, events: Sequence[Event]) -> None:
+        """See ``aguila.agent.Sink``."""
+        if self.store_error is not None:
+            raise self.store_error
+        if self._sequencer is not None:
+            events = self._sequencer.feed(events)
+            if not events:
+                return
+        event: Any = events[0]
+        if (
+            len(events) == 1  # the common case
+            and event.__class__ in DELTAS
+            and event.delta.__class__ is str
+            and len(event.delta) <= SHORT_JSON
+            and event.message_id.__class__ is str
+            and event.subagent_run_id is event.metadata is event.raw_event is event.timestamp is None
+        ):
+            # Its members have the declared types, so it can be encoded and checked later, together with others.
+            self._deltas.append(event)
+        elif any(map(is_large_event, events)) and events[-1].__class__ not in _TERMINAL:
+            # Encoded when it is appended. The agent waits for that in ``room``, which raises if it is malformed.
+            self._encode_deltas()
+            self._pending += events
+            self._has_large = self.is_full = True
+            self._flush_now()
+            return
+        else:
+            lines = [encode_checked(event, self._max_event) for event in events]
+            self._encode_deltas()
+            if events[-1].__class__ in _TERMINAL:
+                self.terminal = lines.pop()
+                if self._sends_on_interrupt:
+                    lines += [encode_checked(event, self._max_event) for event in on_interrupt_events(events[-1])]
+            self._pending += lines
+        if len(self._pending) + len(self._deltas) >= self._flush_at:
+            self.is_full = self._count_unstored() >= MAX_UNSTORED
+            self._flush_now()
+        elif self._timer is None and self._flushing is None:
+            self._schedule()
+
+    async def room(self) -> None:
+        """See ``aguila.agent.Sink``."""
+        while self.is_full:
+            if self.store_error is not None:
+                raise self.store_error
+            if self._room_waiter is None:
+                self._room_waiter = self._loop.create_future()
+            await asyncio.shield(self._room_waiter)
+        if self.encoding_error is not None:
+            raise self.encoding_error
+
+    def stop(self, error: StoreError) -> None:
+        """Drop what is pending and refuse further events with this error."""
+        self.store_error = error
+        self._drop_pending()
+
+    def is_late(self, since: float) -> bool:
+        """Return whether an append has been waiting since this time, and the store has written nothing meanwhile."""
+        return self._flushing is not None and max(self._flushed_at, self._store.wrote_at) <= since
+
+    async def end(self) -> None:
+        """Start no further append, and wait for the current one."""
+        self._has_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._flushing is not None:
+            await self._flushing
+
+    async def take_rest(self) -> list[bytes]:
+        """Return the events that are not appended yet, without the terminal one."""
+        if self._sequencer is not None and self.terminal is None:
+            self._pending += [encode_checked(event, self._max_event) for event in self._sequencer.flush()]
+        events = await self._take_pending()
+        self._drop_pending()
+        return events
+
+    def _size_of(self, event: Event) -> int:
+        """Return the size of an event that may be held back. A large event never is. Raises as ``encode_checked``."""
+        return sys.maxsize if is_large_event(event) else len(encode_checked(event, self._max_event))
+
+    def _count_unstored(self) -> int:
+        return len(self._pending) + len(self._deltas) + self._in_flight
+
+    def _encode_deltas(self) -> None:
+        if self._deltas:
+            deltas, self._deltas = self._deltas, []
+            self._pending += encode_deltas_checked(deltas)
+
+    def _schedule(self) -> None:
+        due = self._last_flush + self._coalesce
+        if self._loop.time() >= due:
+            self._flush_now()
+        else:
+            self._timer = self._loop.call_at(due, self._flush_now)
+
+    def _flush_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._flushing is None and (self._pending or self._deltas):
+            # monotonic() instead of loop.time(), which may be as old as the loop's last wait.
+            self._flushed_at = inf
+            self._flushing = self._loop.create_task(self._flush(monotonic()))
+
+    async def _flush(self, scheduled_at: float) -> None:
+        # While the event loop is busy, coalesce longer: about the time in which a run reaches MAX_UNSTORED.
+        lag = monotonic() - scheduled_at
+        self._coalesce = max(self._window, min(_MAX_COALESCE_FACTOR * self._window, MAX_UNSTORED * lag))
+        try:
+            self._encode_deltas()
+            self._in_flight = len(self._pending)
+            self._flush_at = min(_FLUSH_AT, MAX_UNSTORED - self._in_flight)
+            events = await self._take_pending()
+            self._flushed_at = monotonic()
+            await self._store.append(self._lease, events)
+        except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
+            self._on_failure(self._explain(error))
+        finally:
+            self._in_flight = 0
+            self._flush_at = _FLUSH_AT
+            self._flushing = None
+            self._last_flush = self._loop.time()
+            self.is_full = self._count_unstored() >= MAX_UNSTORED
+            if self._room_waiter is not None:
+                self._room_waiter.set_result(None)
+                self._room_waiter = None
+        if not self._has_ended:
+            count = self._count_unstored()
+            if count >= _FLUSH_AT:
+                self._flush_now()
+            elif count and self._timer is None:
+                self._schedule()
+
+    def _explain(self, error: Exception) -> StoreError:
+        if isinstance(error, StoreUnavailable):
+            self._store_health.record_failure(error)
+        if isinstance(error, StoreError):
+            return error
+        lease, what = self._lease, "the events of the run could not be stored"
+        log_event(_log, logging.ERROR, what, thread=lease.thread_id, run=lease.run_id, error=error)
+        return StoreUnavailable(what)
+
+    async def _take_pending(self) -> list[bytes]:
+        """Return the pending events, encoded. From the first that cannot be encoded on, they are dropped."""
+        self._encode_deltas()
+        pending: list[Any] = self._pending
+        self._pending = []
+        if self._has_large:
+            self._has_large = False
+            try:
+                for at, event in enumerate(pending):
+                    if event.__class__ is not bytes:
+                        pending[at] = None  # so that the event is freed as soon as it is encoded
+                        pending[at] = await offload(encode_checked_large, event, self._max_event)
+                    event = None
+            except (EncodeError, DecodeError) as error:
+                self.encoding_error = error
+                self._drop_pending()
+                return pending[: pending.index(None)]
+        return pending
+
+    def _drop_pending(self) -> None:
+        self._pending = []
+        self._has_large = False
+        self._deltas = []
