@@ -16,7 +16,7 @@ any other                            sent as it is
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from aguila.agent.run import Run
 from aguila.codec.json.values import is_object
@@ -136,7 +136,7 @@ class Relay:
     def _convert(self, event: Any) -> Sequence[Event]:
         if event.raw_event is not None and not self._options.keeps_raw:
             event = replace(event, raw_event=None)
-        handler = _HANDLERS.get(event.__class__)
+        handler = self._handlers.get(event.__class__)
         return (event,) if handler is None else handler(self, event)
 
     # By event
@@ -240,20 +240,19 @@ class Relay:
                 self._callers.setdefault(call_id, message.id)
                 self._known.add(call_id)
 
+    _handlers: ClassVar[dict[type[Any], Any]] = {
+        RawEvent: _raw,
+        RunErrorEvent: _error,
+        RunFinishedEvent: _finish,
+        StateSnapshotEvent: _state_snapshot,
+        StateDeltaEvent: _state_delta,
+        ToolCallResultEvent: _tool_result,
+        ToolCallStartEvent: _tool_call,
+        TextMessageStartEvent: _text_start,
+        ReasoningMessageStartEvent: _text_start,
+        MessagesSnapshotEvent: _messages,
+    }
+
 
 def _call_ids(message: AssistantMessage) -> list[str]:
     return [call.id for call in message.tool_calls or () if isinstance(call, ToolCall)]
-
-
-_HANDLERS: Final[dict[type[Any], Any]] = {
-    RawEvent: Relay._raw,
-    RunErrorEvent: Relay._error,
-    RunFinishedEvent: Relay._finish,
-    StateSnapshotEvent: Relay._state_snapshot,
-    StateDeltaEvent: Relay._state_delta,
-    ToolCallResultEvent: Relay._tool_result,
-    ToolCallStartEvent: Relay._tool_call,
-    TextMessageStartEvent: Relay._text_start,
-    ReasoningMessageStartEvent: Relay._text_start,
-    MessagesSnapshotEvent: Relay._messages,
-}
