@@ -13,7 +13,7 @@ from aguila.protocol import (
     TextMessageStartEvent,
     UserMessage,
 )
-from aguila.stream.lineage import Lineage
+from aguila.stream.lineage import Lineage, RunTree
 from aguila.stream.reducer import reduce
 
 
@@ -142,3 +142,16 @@ def test_a_false_state_is_a_state_IN_11():
         thread_id="t", run_id="a", input=RunAgentInput(thread_id="t", run_id="a", messages=[], state=0)
     )
     assert Lineage([start, change]).reduce_along("a", state={"x": 1}).state == 0
+
+
+def test_the_tree_alone_needs_no_events_and_warns_of_a_missing_parent():
+    notices = []
+    tree = RunTree(notices.append)
+    for event in (run("a")[0], run("b")[0], run("c", "a")[0], run("d", "elsewhere")[0]):
+        tree.add(event, tree.find_parent(event))
+    assert [node.run_id for node in tree.path("c")] == ["a", "c"]
+    assert [node.run_id for node in tree["a"].children] == ["b", "c"]
+    assert tree["d"].parent is None
+    assert tree.latest is tree["d"]
+    assert "x" not in tree
+    assert [notice.rule for notice in notices] == ["LIFE-2"]

@@ -16,13 +16,13 @@ import uvicorn
 
 from aguila.cli.output.logs import log_config
 from aguila.cli.serve import listen
+from aguila.client.recordings import RecordedEvent, RecordedRun, split_runs
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
 from aguila.testing.plurals import counted
-from aguila.testing.recordings import RecordedEvent, RecordedStream
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -34,16 +34,9 @@ class _Ids(msgspec.Struct):
     run_id: str = msgspec.field(name="runId")
 
 
-def runs_of(streams: Sequence[RecordedStream], format: Format) -> list[RecordedStream]:  # noqa: A002
+def runs_of(streams: Sequence[RecordedRun], format: Format) -> list[RecordedRun]:  # noqa: A002
     """Return the responses in a file: its streams. Without inputs, each run is a response."""
-    if format in ("sse", "protobuf") or any(stream.input is not None for stream in streams):
-        return list(streams)
-    runs: list[RecordedStream] = []
-    for event in (event for stream in streams for event in stream.events):
-        if not runs or b'"RUN_STARTED"' in event.data:
-            runs.append(RecordedStream(events=[]))
-        runs[-1].events.append(event)
-    return runs
+    return list(streams) if format in ("sse", "protobuf") else split_runs(streams)
 
 
 class Replay:
@@ -52,7 +45,7 @@ class Replay:
     ``speed`` is a factor of the recorded speed; 0 sends everything at once. ``verbatim`` keeps the recorded ids.
     """
 
-    def __init__(self, runs: Sequence[RecordedStream], *, speed: float = 1.0, verbatim: bool = False) -> None:
+    def __init__(self, runs: Sequence[RecordedRun], *, speed: float = 1.0, verbatim: bool = False) -> None:
         self._runs = runs
         self._speed = speed
         self._verbatim = verbatim
@@ -82,7 +75,7 @@ class Replay:
         accept = dict(scope["headers"]).get(b"accept")
         await self._play(self._runs[number], ids, negotiate(None if accept is None else accept.decode()), send)
 
-    async def _play(self, run: RecordedStream, ids: _Ids, media_type: str, send: _Send) -> None:
+    async def _play(self, run: RecordedRun, ids: _Ids, media_type: str, send: _Send) -> None:
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frame = _framing(media_type)

@@ -22,7 +22,6 @@ from aguila.client.requests.request_builder import (
     Content,
     context_of,
     enforced_body,
-    is_contained_in,
     is_large,
     messages_of,
 )
@@ -50,6 +49,7 @@ from aguila.protocol import (
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
 from aguila.stream.conversation import ConversationRun, RunOutcome
 from aguila.stream.json_values import check_json, copy_json
+from aguila.stream.message_equality import is_same_message
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
@@ -362,7 +362,7 @@ class ThreadBase:
         """Raise ``IllegalStep`` for an id that is in use: a message would be lost, and a run is not run again."""
         known = {message.id: message for message in before.messages}
         for message in request.messages:
-            if not is_contained_in(message, known.setdefault(message.id, message)):
+            if not is_same_message(message, known.setdefault(message.id, message), is_extended=True):
                 problem = f"the thread has another message {message.id!r}; give the new one an id of its own"
                 raise IllegalStep(problem, rule="ENV-12")
         if request.run_id is not None and any(run.run_id == request.run_id for run in before.runs):

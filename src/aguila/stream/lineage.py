@@ -1,4 +1,4 @@
-"""``Lineage``: the tree of runs in a log, and the conversation along each branch.
+"""The tree of runs in a log (``RunTree``), with their events and the conversation along each branch (``Lineage``).
 
 A run continues the run that its ``parentRunId`` names, or else the run before it in the log. A run that names an
 earlier parent, to edit a message or to retry, starts a branch. A log has the runs of one thread one after another, as a
@@ -8,7 +8,7 @@ their run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -36,20 +36,73 @@ class LineageRun(msgspec.Struct, frozen=True, kw_only=True):
     start: int
 
 
-def find_parent(
-    event: RunStartedEvent, positions: Mapping[str, int], latest: int | None
-) -> tuple[int | None, str | None]:
-    """Find the run that a new run continues: its position, and the parent id if the log has no such run.
+class RunNode:
+    """The position of one run in a tree: ``index`` counts runs in log order; ``parent`` is None for a root."""
 
-    ``positions`` are the positions of the earlier runs by id, ``latest`` is the position of the last of them.
-    """
-    parent_id = event.parent_run_id
-    if parent_id is None and event.input is not None:
-        parent_id = event.input.parent_run_id
-    if parent_id is None:
-        return latest, None
-    parent = positions.get(parent_id)
-    return parent, parent_id if parent is None else None
+    __slots__ = ("children", "index", "parent", "run_id")
+
+    def __init__(self, run_id: str, index: int, parent: RunNode | None) -> None:
+        self.run_id = run_id
+        self.index = index
+        self.parent = parent
+        self.children: list[RunNode] = []
+
+
+class RunTree:
+    """Which run continues which, in the order in which the runs started."""
+
+    def __init__(self, warn: Warn = log_notice) -> None:
+        self.nodes: list[RunNode] = []
+        self._by_id: dict[str, RunNode] = {}
+        self._warn = warn
+
+    def __contains__(self, run_id: str) -> bool:
+        """Return whether the tree has a run."""
+        return run_id in self._by_id
+
+    def __getitem__(self, run_id: str) -> RunNode:
+        """Return a run; the later one if two have the same id. Raises KeyError if there is none."""
+        return self._by_id[run_id]
+
+    @property
+    def latest(self) -> RunNode | None:
+        """The run that the next run continues if it names no parent."""
+        return self.nodes[-1] if self.nodes else None
+
+    def find_parent(self, event: RunStartedEvent) -> RunNode | None:
+        """Find the run that a new run continues. A run whose parent is not in the tree is a root, with a notice."""
+        parent_id = event.parent_run_id
+        if parent_id is None and event.input is not None:
+            parent_id = event.input.parent_run_id
+        if parent_id is None:
+            return self.latest
+        if parent_id not in self._by_id:
+            message = f"run {event.run_id!r} names parent {parent_id!r}, which is not in the log; it becomes a root"
+            self._warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
+        return self._by_id.get(parent_id)
+
+    def add(self, event: RunStartedEvent, parent: RunNode | None) -> RunNode:
+        """Add a run below the parent that ``find_parent`` found."""
+        run_id = event.run_id
+        if run_id in self._by_id:
+            message = f"two runs have the id {run_id!r}; the id means the later one"
+            self._warn(Notice(rule="ENV-11", message=message, path="/runId", event_type=str(event.type)))
+        node = RunNode(run_id, len(self.nodes), parent)
+        if parent is not None:
+            parent.children.append(node)
+        self.nodes.append(node)
+        self._by_id[run_id] = node
+        return node
+
+    def path(self, run_id: str) -> list[RunNode]:
+        """Return the runs from the root to this run, inclusive. Raises KeyError if the tree does not have the run."""
+        path: list[RunNode] = []
+        node: RunNode | None = self._by_id[run_id]
+        while node is not None:
+            path.append(node)
+            node = node.parent
+        path.reverse()
+        return path
 
 
 class Lineage:
@@ -62,14 +115,13 @@ class Lineage:
     """
 
     def __init__(self, log: Iterable[Event], *, warn: Warn = log_notice) -> None:
+        self._tree = RunTree(warn)
         self._runs: list[LineageRun] = []
-        self._parents: list[int | None] = []
-        self._position: dict[str, int] = {}
         events: list[Event] | None = None
         stray = False
         for index, event in enumerate(log):
             if isinstance(event, RunStartedEvent):
-                events = self._add(event, index, warn)
+                events = self._add(event, index)
             elif events is None:
                 if not stray:
                     warn(Notice(rule="LIFE-1", message="events before the first run belong to no branch"))
@@ -82,28 +134,20 @@ class Lineage:
         """Make the tree from the events of each run, in the order in which the runs started."""
         return cls((event for run in runs for event in run), warn=warn)
 
-    def _add(self, event: RunStartedEvent, index: int, warn: Warn) -> list[Event]:
-        run_id = event.run_id
-        parent, missing = find_parent(event, self._position, len(self._runs) - 1 if self._runs else None)
-        if missing is not None:
-            message = f"run {run_id!r} names parent {missing!r}, which is not in the log; it becomes a root"
-            warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
-        if run_id in self._position:
-            message = f"two runs have the id {run_id!r}; the id means the later one"
-            warn(Notice(rule="ENV-11", message=message, path="/runId", event_type=str(event.type)))
+    def _add(self, event: RunStartedEvent, index: int) -> list[Event]:
+        parent = self._tree.find_parent(event)
+        self._tree.add(event, parent)
         run = LineageRun(
-            run_id=run_id,
+            run_id=event.run_id,
             thread_id=event.thread_id,
-            parent_run_id=None if parent is None else self._runs[parent].run_id,
+            parent_run_id=None if parent is None else parent.run_id,
             children=[],
             events=[event],
             start=index,
         )
         if parent is not None:
-            self._runs[parent].children.append(run_id)
-        self._position[run_id] = len(self._runs)
+            self._runs[parent.index].children.append(event.run_id)
         self._runs.append(run)
-        self._parents.append(parent)
         return run.events
 
     @property
@@ -114,12 +158,13 @@ class Lineage:
     @property
     def roots(self) -> list[str]:
         """The runs that continue no other run."""
-        return [run.run_id for run, parent in zip(self._runs, self._parents, strict=True) if parent is None]
+        return [node.run_id for node in self._tree.nodes if node.parent is None]
 
     @property
     def latest(self) -> str | None:
         """The run that the next run continues if it names no parent."""
-        return self._runs[-1].run_id if self._runs else None
+        node = self._tree.latest
+        return None if node is None else node.run_id
 
     def branches(self) -> dict[str, list[str]]:
         """Return the path from the root to each run that has no children, by run id."""
@@ -127,11 +172,11 @@ class Lineage:
 
     def run(self, run_id: str) -> LineageRun:
         """Return a run. Raises KeyError if the log does not have it."""
-        return self._runs[self._position[run_id]]
+        return self._runs[self._tree[run_id].index]
 
     def path(self, run_id: str) -> list[str]:
         """Return the run ids from the root to this run, inclusive. Raises KeyError if the log does not have the run."""
-        return [run.run_id for run in self._path(run_id)]
+        return [node.run_id for node in self._tree.path(run_id)]
 
     def events_along(self, run_id: str) -> list[Event]:
         """Return the events from the root to the end of this run. Raises KeyError if the log does not have the run."""
@@ -160,10 +205,4 @@ class Lineage:
         return reducer.conversation
 
     def _path(self, run_id: str) -> list[LineageRun]:
-        path: list[LineageRun] = []
-        position: int | None = self._position[run_id]
-        while position is not None:
-            path.append(self._runs[position])
-            position = self._parents[position]
-        path.reverse()
-        return path
+        return [self._runs[node.index] for node in self._tree.path(run_id)]

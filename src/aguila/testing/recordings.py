@@ -1,18 +1,13 @@
 """Read streams from files: SSE, JSON lines, a JSON array, protobuf frames, or a recording.
 
 Events are returned as the JSON that was sent, unchecked. Errors of the framing are findings.
-
-A recording (``aguila record``, ``aguila.client.Record``) is JSON lines of ``{"ms": 0, "input": {...}}``, which start a
-stream, and ``{"ms": 12, "event": {...}}``. JSON lines without inputs are one stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import msgspec
 
+from aguila.client.recordings import RecordedEvent, RecordedRun, read_array, read_lines
 from aguila.codec.formats import Format
 from aguila.codec.notices import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
@@ -25,20 +20,10 @@ _BOM = b"\xef\xbb\xbf"
 _FIELDS = frozenset({b"data", b"id", b"event", b"retry"})
 
 
-class RecordedEvent(msgspec.Struct, frozen=True):
-    """One event as JSON: its place in the stream, and milliseconds since the start if they are known."""
-
-    index: int
-    data: bytes
-    ms: float | None = None
-
-
-class RecordedStream(msgspec.Struct, kw_only=True):
+class RecordedStream(RecordedRun, kw_only=True):
     """One stream: its input, if that is known, its events, and the findings about its framing."""
 
-    input: Any = None
-    events: list[RecordedEvent] = []
-    findings: list[Finding] = []
+    findings: list[Finding] = []  # noqa: RUF012 - msgspec gives each instance its own
     is_cut: bool = False
 
 
@@ -50,7 +35,7 @@ def read_streams(data: bytes, format: Format) -> list[RecordedStream]:  # noqa: 
         return [_read_protobuf(data)]
     if format == "json":
         return [_read_array(data)]
-    return list(_read_lines(data)) or [RecordedStream()]
+    return [RecordedStream(input=run.input, events=run.events) for run in read_lines(data)] or [RecordedStream()]
 
 
 # SSE
@@ -142,50 +127,9 @@ def _read_protobuf(data: bytes) -> RecordedStream:
 
 def _read_array(data: bytes) -> RecordedStream:
     try:
-        events = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return RecordedStream(
-            findings=[Finding(level="error", rule="json", message=f"not a JSON array: {error}")], is_cut=True
-        )
-    return RecordedStream(events=[RecordedEvent(index, bytes(event)) for index, event in enumerate(events)])
-
-
-_ABSENT = msgspec.Raw(b"")
-
-
-class _Line(msgspec.Struct):
-    """A line of a recording. A plain event may have members of these names, and always has a type."""
-
-    ms: float | None = None
-    input: msgspec.Raw = _ABSENT
-    event: msgspec.Raw = _ABSENT
-    type: msgspec.Raw = _ABSENT
-
-
-def _read_lines(data: bytes) -> Iterator[RecordedStream]:
-    stream: RecordedStream | None = None
-    for line in data.removeprefix(_BOM).split(b"\n"):
-        line = line.strip()
-        if not line:
-            continue
-        try:
-            found = msgspec.json.decode(line, type=_Line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            found = _Line(type=msgspec.Raw(line))  # it is reported as an invalid event
-        is_plain = bool(bytes(found.type))
-        if not is_plain and bytes(found.input):
-            if stream is not None:
-                yield stream
-            stream = RecordedStream(input=msgspec.json.decode(bytes(found.input)), events=[], findings=[])
-            continue
-        if stream is None:
-            stream = RecordedStream(events=[], findings=[])
-        if is_plain or not bytes(found.event):
-            stream.events.append(RecordedEvent(len(stream.events), line))
-        else:
-            stream.events.append(RecordedEvent(len(stream.events), bytes(found.event), found.ms))
-    if stream is not None:
-        yield stream
+        return RecordedStream(events=read_array(data).events)
+    except ValueError as error:
+        return RecordedStream(findings=[Finding(level="error", rule="json", message=str(error))], is_cut=True)
 
 
 def _of(error: DecodeError) -> Finding:

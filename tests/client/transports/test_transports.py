@@ -15,11 +15,12 @@ from waiting import DEADLINE, let_tasks_run
 from aguila import App, AsyncClient, Client
 from aguila.cli.convert import written
 from aguila.client import Reconnect, Record, Timeouts
+from aguila.client.recordings import read_lines, split_runs
 from aguila.client.transports import httpx2 as httpx2_module
 from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.client.transports.asgi import ASGITransport
 from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transport
-from aguila.client.transports.recorded import AsyncRecordedTransport, RecordedTransport, read_recording
+from aguila.client.transports.recorded import AsyncRecordedTransport, RecordedTransport
 from aguila.client.transports.threaded import ThreadedTransport
 from aguila.codec import decode_event
 from aguila.codec.formats import FORMATS
@@ -268,9 +269,9 @@ def test_a_recording_is_played_back_run_by_run(twin, tmp_path):
     assert twin.result(again.run("b")).text == "two"
     with pytest.raises(TransportFailed):
         twin.result(again.run("c"))
-    runs = list(read_recording(path.read_bytes().split(b"\n")))
+    runs = read_lines(path.read_bytes(), strict=True)
     assert [run.input["messages"][-1]["content"] for run in runs] == ["a", "b"]
-    assert all(ms is not None for run in runs for ms, _ in run.events)
+    assert all(event.ms is not None for run in runs for event in run.events)
 
 
 def test_plain_events_and_sse_are_recordings_too(twin, tmp_path):
@@ -279,7 +280,7 @@ def test_plain_events_and_sse_are_recordings_too(twin, tmp_path):
         thread = twin.client(server.url, middleware=[Record(plain, form="events")]).thread()
         twin.result(thread.run("a"))
         twin.result(thread.run("b"))
-    assert len(list(read_recording(plain.read_bytes().split(b"\n")))) == 2
+    assert len(split_runs(read_lines(plain.read_bytes(), strict=True))) == 2
     sse.write_bytes(b"".join(b"data: " + line + b"\n\n" for line in plain.read_bytes().split(b"\n")[:5]))
     make = RecordedTransport if twin.name == "sync" else AsyncRecordedTransport
     for path in (plain, sse):

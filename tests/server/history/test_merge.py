@@ -224,7 +224,7 @@ async def test_what_was_edited_and_left_out_is_said_once_as_routine(open_store: 
     assert [(notice.rule, notice.is_routine) for notice in notices] == [("client-history", True)] * 2
     assert "edited" in notices[0].message
     assert "'u1'" in notices[0].message
-    assert "left out" in notices[1].message
+    assert "omitted" in notices[1].message
     assert "'a2'" in notices[1].message
 
 

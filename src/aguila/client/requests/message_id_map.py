@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aguila.client.requests.request_builder import is_contained_in
 from aguila.protocol import AssistantMessage, Message, replace
+from aguila.stream.message_equality import is_same_message
 
 Key = tuple[str, str]
 """A message's role and id."""
@@ -51,4 +51,4 @@ def _text_key(message: Message) -> tuple[str, str | None]:
 
 
 def _is_renamed(sent: Message, message: Message) -> bool:
-    return is_contained_in(replace(sent, id=message.id), message)
+    return is_same_message(replace(sent, id=message.id), message, is_extended=True)

@@ -133,16 +133,6 @@ def context_of(given: Any, settings: Settings) -> list[Context]:
     return found
 
 
-def is_contained_in(message: Message, held: Message) -> bool:
-    """Return whether every member of a message equals that of the held one, which an agent may have extended."""
-    if message is held:
-        return True
-    members = {name: getattr(message, name) for name in message.__struct_fields__}
-    return message.role == held.role and all(
-        value is None or value == getattr(held, name) for name, value in members.items()
-    )
-
-
 def is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
     """Return whether encoding the input takes so long that it should be offloaded."""
     parts = [part for message in input.messages for part in _parts_of(message)]

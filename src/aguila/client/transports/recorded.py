@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from aguila.client.recordings import read_array, read_lines, split_runs
 from aguila.client.transports.base import Request
 from aguila.codec.formats import detect_format
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
@@ -15,57 +13,6 @@ from aguila.codec.sse import SSEEncoder
 from aguila.errors import TransportFailed
 
 _PIECE = 1 << 16
-
-
-class RecordedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a recording: its raw events as JSON, with milliseconds since its start if they are known."""
-
-    input: Any = None
-    events: list[tuple[float | None, bytes]] = []
-
-
-_ABSENT = msgspec.Raw(b"")
-
-
-class _Line(msgspec.Struct):
-    ms: float | None = None
-    input: msgspec.Raw = _ABSENT
-    event: msgspec.Raw = _ABSENT
-    type: Any = None  # of a plain event, which may have members of these names, too
-
-
-def read_recording(lines: Iterable[bytes]) -> Iterator[RecordedRun]:
-    """Yield the runs of a recording: lines of ``Record``, or plain events. Raise ValueError for any other line.
-
-    A run begins with its input; without inputs, with RUN_STARTED.
-    """
-    run: RecordedRun | None = None
-    has_inputs = False
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            found = msgspec.json.decode(line, type=_Line)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"line {number} is not a line of a recording: {error}") from error
-        is_plain = isinstance(found.type, str)
-        if not is_plain and bytes(found.input):
-            has_inputs = True
-            if run is not None:
-                yield run
-            run = RecordedRun(input=msgspec.json.decode(bytes(found.input)), events=[])
-            continue
-        event = line.strip() if is_plain else bytes(found.event)
-        if not event:
-            raise ValueError(f"line {number} is not a line of a recording: it has neither an event nor an input")
-        kind = found.type if is_plain else msgspec.json.decode(event, type=_Line).type
-        if run is None or (not has_inputs and kind == "RUN_STARTED" and run.events):
-            if run is not None:
-                yield run
-            run = RecordedRun(events=[])
-        run.events.append((None if is_plain else found.ms, event))
-    if run is not None:
-        yield run
 
 
 class RecordedTransport:
@@ -107,21 +54,18 @@ def _answers(path: Path) -> list[tuple[str, bytes]]:
         return [(SSE_MEDIA_TYPE, data)]
     if form == "protobuf":
         return [(PROTOBUF_MEDIA_TYPE, data)]
-    data = data.removeprefix(b"\xef\xbb\xbf")
     encoder = SSEEncoder()
+    if form == "json":
+        data = b"\n".join([_one_line(event.data) for event in read_array(data).events])
     return [
-        (SSE_MEDIA_TYPE, b"".join([encoder.encode_json(event) for _, event in run.events]))
-        for run in read_recording(data.split(b"\n") if form == "jsonl" else _elements(data))
+        (SSE_MEDIA_TYPE, b"".join([encoder.encode_json(event.data) for event in run.events]))
+        for run in split_runs(read_lines(data, strict=True))
     ]
 
 
-def _elements(data: bytes) -> list[bytes]:
-    try:
-        elements = msgspec.json.decode(data, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ValueError(f"not a JSON array of events: {error}") from error
-    # A file written by hand may have line ends within an event, which SSE cannot have.
-    return [bytes(element).replace(b"\n", b" ").replace(b"\r", b" ") for element in elements]
+def _one_line(event: bytes) -> bytes:
+    # An element of an array that was written by hand may have line ends.
+    return event.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _next(answers: Iterator[tuple[str, bytes]]) -> tuple[str, bytes]:

@@ -37,12 +37,13 @@ from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
-from aguila.server.history.merge import INSTRUCTING_ROLES, is_same_message
+from aguila.server.history.merge import INSTRUCTING_ROLES
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
 from aguila.server.history.projection import HistoryMode, Projection, Projections
 from aguila.server.history.tool_results import NO_CALLS, restore_server_results
 from aguila.store import Store
 from aguila.stream.json_values import json_equal
+from aguila.stream.message_equality import is_same_message
 
 
 class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):

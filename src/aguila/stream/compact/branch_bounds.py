@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from aguila.codec.notices import Notice
 from aguila.protocol import (
     ActivitySnapshotEvent,
     AssistantMessage,
@@ -25,7 +26,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.stream.lineage import find_parent
+from aguila.stream.lineage import RunTree
 
 
 class RunBranch:
@@ -46,7 +47,7 @@ class RunBranch:
 
 def find_branches(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     """Find the branch of each run, given by its expanded events. The first entry may be events before any run."""
-    branches = _tree(runs)
+    branches = _find_positions(runs)
     if all(branch.is_linear for branch in branches):
         return branches
     known_messages = _KnownMessages()
@@ -66,9 +67,9 @@ def find_branches(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     return branches
 
 
-def _tree(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
+def _find_positions(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     branches: list[RunBranch] = []
-    positions: dict[str, int] = {}
+    tree = RunTree(warn=_ignore)
     first = 0
     for index, events in enumerate(runs):
         start = events[0]
@@ -77,13 +78,18 @@ def _tree(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
             if all(isinstance(event, RunErrorEvent) for event in events):
                 first = index + 1  # a RUN_ERROR without a run changes no branch
             continue
-        parent, _ = find_parent(start, positions, index - 1 if positions else None)
+        node = tree.add(start, tree.find_parent(start))
+        before = index - node.index  # 1 if there are events before any run
+        parent = None if node.parent is None else node.parent.index + before
         is_linear = index == first if parent is None else parent == index - 1 and branches[parent].is_linear
         branches.append(RunBranch(parent, is_linear=is_linear))
         if parent is not None:
             branches[parent].children.append(index)
-        positions[start.run_id] = index
     return branches
+
+
+def _ignore(notice: Notice) -> None:
+    """Drop a notice: the readers of the log report it."""
 
 
 class _Change:

@@ -1,0 +1,270 @@
+"""Reduce the runs of one thread branch, with what clients sent at the start of each run.
+
+Events have only the agent's side of a conversation. The client's side is the input of each run, which the store keeps
+(``Store.input``). Each RUN_STARTED is read together with that input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from aguila.codec.notices import Notice, Warn, list_ids
+from aguila.protocol import (
+    ActivitySnapshotEvent,
+    Event,
+    Message,
+    MessagesSnapshotEvent,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+    replace,
+)
+from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
+from aguila.server.history.message_ids import assign_ids
+from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, restore_server_results
+from aguila.stream import Conversation, Reducer
+from aguila.stream.json_values import json_equal
+from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
+
+if TYPE_CHECKING:
+    from aguila.server.history.projection import Projection
+
+HistoryMode = Literal["client", "server"]
+"""Which side keeps the messages: the client, which sends all of them, or the server, which adds the new ones."""
+
+_ItemKey = tuple[Item, str, str | None]
+_OPENERS = {item.opener: item for item in ITEMS}
+_CLOSERS = {closer: item for item in ITEMS for closer in item.closers}
+
+
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run of a branch. ``ended`` is None while it is running.
+
+    ``open_items`` are the start events of its open items, in order. ``calls`` are the start events of its tool calls.
+    ``subagent_events`` are all events that start or end a subagent.
+    """
+
+    started: RunStartedEvent
+    ended: RunFinishedEvent | RunErrorEvent | None
+    open_items: list[Event]
+    calls: dict[str, ToolCallStartEvent]
+    subagent_events: list[Event]
+
+
+class MessageCreators:
+    """Which run created which message, for all runs of a thread."""
+
+    def __init__(self) -> None:
+        # Dicts as ordered sets: a run that is read twice creates the same messages again.
+        self._creators: dict[str, dict[str, None]] = {}
+        self._created: dict[str, dict[str, None]] = {}
+
+    def record(self, run_id: str, message_id: str, role: str) -> None:
+        """Record that a run created a message."""
+        if role in UNSENT_ROLES:
+            self._creators.setdefault(message_id, {})[run_id] = None
+        else:
+            self._created.setdefault(run_id, {})[message_id] = None
+
+    def creator_of(self, message_id: str, path: Collection[str]) -> str | None:
+        """Return the latest run of a path that created this activity or reasoning message."""
+        return next((run for run in reversed(self._creators.get(message_id, {})) if run in path), None)
+
+    def created_by(self, run_id: str) -> Iterable[str]:
+        """Return the ids of the messages that a run created, without activities and reasoning."""
+        return self._created.get(run_id, ())
+
+    def all_created_by(self, run_id: str) -> frozenset[str]:
+        """Return the ids of all messages that a run created."""
+        unsent = (message_id for message_id, runs in self._creators.items() if run_id in runs)
+        return frozenset((*self.created_by(run_id), *unsent))
+
+
+class BranchReducer:
+    """Reduces the runs of one branch, event by event, from its root or from the end of an earlier run (``start``)."""
+
+    __slots__ = ("_calls", "_creators", "_ended", "_open_items", "_path", "_reducer", "_server_calls", "_started",
+                 "_subagent_events", "_warn", "client_instructions", "has_state", "last", "tip")  # fmt: skip
+
+    def __init__(self, start: Projection | None, creators: MessageCreators, warn: Warn) -> None:
+        self._creators = creators
+        self._warn = warn
+        self._path: set[str] = set()
+        self.tip: str | None = None
+        self.last = 0
+        self.client_instructions = frozenset[str]()
+        self.has_state = False
+        calls = NO_CALLS
+        if start is None:
+            self._reducer = Reducer(warn=warn)
+        else:
+            self._reducer = Reducer.from_conversation(start.conversation, warn=warn)
+            self._path.update(str(run.run_id) for run in start.conversation.runs)
+            self.tip, self.last = start.tip, start.last
+            self.client_instructions, self.has_state = start.client_instructions, start.has_state
+            calls = start.server_calls
+        self._server_calls = ServerCallTracker(calls)
+        self._begin(None)
+
+    def _begin(self, started: RunStartedEvent | None) -> None:
+        self._started = started
+        self._ended: RunFinishedEvent | RunErrorEvent | None = None
+        self._open_items: dict[_ItemKey, Event] = {}
+        self._calls: dict[str, ToolCallStartEvent] = {}
+        self._subagent_events: list[Event] = []
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation after the last event."""
+        return self._reducer.conversation
+
+    @property
+    def server_calls(self) -> ServerCalls:
+        """The tool calls whose results come from the server."""
+        return self._server_calls.calls()
+
+    @property
+    def last_run(self) -> LastRun | None:
+        """The last run; None before the first."""
+        if self._started is None:
+            return None
+        return LastRun(
+            started=self._started,
+            ended=self._ended,
+            open_items=list(self._open_items.values()),
+            calls=dict(self._calls),
+            subagent_events=list(self._subagent_events),
+        )
+
+    def start_run(self, event: RunStartedEvent, sent: RunAgentInput, mode: HistoryMode, number: int) -> None:
+        """Continue with a run, which was requested with the input ``sent``. ``number`` is that of its RUN_STARTED.
+
+        The messages of the input are matched by id. The state of the input is the state from here on; without one it is
+        ``{}`` (IN-11, STATE-2). If the server supplied another state, a STATE_SNAPSHOT follows in the log.
+        """
+        reducer = self._reducer
+        sent = assign_ids(sent, reducer.messages)
+        reducer.feed(replace(event, input=None))
+        messages = restore_server_results(sent.messages, self._server_calls.calls()).messages
+        if mode == "client":
+            self._merge(messages)
+        else:
+            self._add(messages)
+        reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
+        self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
+        self._begin(event)
+        self._path.add(event.run_id)
+        self.tip, self.last = event.run_id, number
+
+    def _add(self, messages: Sequence[Message]) -> None:
+        """Add the messages that are new. A known id keeps its message."""
+        reducer = self._reducer
+        new = [one for one in messages if one.role in INSTRUCTING_ROLES and reducer.get_role(one.id) is None]
+        self._add_client_instructions([one.id for one in new])
+        reducer.add_messages(messages)
+
+    def _merge(self, messages: Sequence[Message]) -> None:
+        """Let the client's messages replace those of the thread, with a notice if it edited or omitted some."""
+        reducer = self._reducer
+        known = ThreadMessages(
+            messages=reducer.messages,
+            index_of=reducer.index_of,
+            creator_of=lambda message_id: self._creators.creator_of(message_id, self._path),
+            created_by=self._creators.created_by,
+            client_instructions=self.client_instructions,
+        )
+        merged = merge_messages(messages, known)
+        for old, new in merged.amended:
+            reducer.replace_message(old, new)
+        reducer.replace_from(merged.kept, merged.appended)
+        self._add_client_instructions(merged.client_instructions)
+        for ids, verb in ((merged.edited, "edited"), (merged.omitted, "omitted")):
+            if ids:
+                text = f"the client {verb} messages of the thread: {list_ids(ids)}"
+                self._warn(Notice(rule="client-history", message=text, path="/messages", is_routine=True))
+
+    def _add_client_instructions(self, ids: Sequence[str]) -> None:
+        if ids:
+            self.client_instructions = self.client_instructions.union(ids)
+
+    def feed(self, event: Event, number: int) -> None:
+        """Apply an event of the run; ``number`` is its position in the log."""
+        handle = self._HANDLERS.get(event.__class__)
+        if handle is not None:  # before the reducer, which then has the message that the event creates
+            handle(self, event)
+        self._reducer.feed(event)
+        self.last = number
+
+    def _create(self, message_id: str, role: str) -> None:
+        """Record that the run creates a message, unless the conversation already has it."""
+        if self.tip is not None and self._reducer.get_role(message_id) is None:
+            self._creators.record(self.tip, message_id, role)
+
+    def _open(self, event: Any) -> None:
+        item = _OPENERS[event.__class__]
+        self._open_items[_key(item, event)] = event
+        if item is TOOL_CALL:
+            self._calls.setdefault(event.tool_call_id, event)
+            self._server_calls.on_call_started(event.tool_call_id)
+            parent = event.parent_message_id
+            self._create(event.tool_call_id if parent is None or parent == "" else parent, "assistant")
+        elif item is TEXT:
+            self._create(event.message_id, "assistant")
+        elif item is REASONING_MESSAGE:
+            self._create(event.message_id, "reasoning")
+        elif item is SUBAGENT:
+            self._subagent_events.append(event)
+
+    def _close(self, event: Any) -> None:
+        item = _CLOSERS[event.__class__]
+        self._open_items.pop(_key(item, event), None)
+        if item is SUBAGENT:
+            self._subagent_events.append(event)
+
+    def _on_state(self, _: Any) -> None:
+        self.has_state = True
+
+    def _on_activity(self, event: ActivitySnapshotEvent) -> None:
+        self._create(event.message_id, "activity")
+
+    def _on_messages_snapshot(self, event: MessagesSnapshotEvent) -> None:
+        for message in event.messages:
+            self._create(message.id, message.role)
+        self._server_calls.on_messages_snapshot(event.messages)
+
+    def _on_result(self, event: ToolCallResultEvent) -> None:
+        self._create(event.message_id, "tool")
+        self._server_calls.on_call_result(event)
+
+    def _on_run_finished(self, event: RunFinishedEvent) -> None:
+        self._end(event)
+        self._server_calls.on_run_finished(event)
+
+    def _end(self, event: RunFinishedEvent | RunErrorEvent) -> None:
+        self._ended = event
+        self._open_items.clear()
+
+    # Deltas, the most common events, have no handler: they cost one lookup.
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        **dict.fromkeys(_OPENERS, _open),
+        **dict.fromkeys(_CLOSERS, _close),
+        RunFinishedEvent: _on_run_finished,
+        RunErrorEvent: _end,
+        StateSnapshotEvent: _on_state,
+        StateDeltaEvent: _on_state,
+        ToolCallResultEvent: _on_result,
+        ActivitySnapshotEvent: _on_activity,
+        MessagesSnapshotEvent: _on_messages_snapshot,
+    }
+
+
+def _key(item: Item, event: Any) -> _ItemKey:
+    return item, getattr(event, item.id_field), event.subagent_run_id if item.keyed_by_owner else None
