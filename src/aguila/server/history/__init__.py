@@ -1,1 +1,1 @@
-"""What a thread amounts to, and what an agent and a late client see of it."""
+"""A thread's messages and state, read from its log, for agents and for clients that attach later."""

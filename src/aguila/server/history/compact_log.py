@@ -1,8 +1,6 @@
-"""Layer: server. Runs that have ended, told in their shortest form.
+"""Send ended runs in compacted form, to readers that ask with ``?compact=true``.
 
-Below: ``aguila.stream.compact``, the store. Above: ``run_routes`` and ``thread_routes``, for readers that ask with
-``?compact=true``. Only the last event of a run has an id: a reader that is cut off in the middle of one gets all of
-that run again.
+Only the last event of a run has an id. A reader that is cut off within a run gets the whole run again.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ Replay = Callable[[EventStream], Awaitable[None]]
 
 
 def wants_compact(request: Request) -> bool:
-    """Whether the reader asks for the shortest form. Raises ``Rejected`` for what is neither yes nor no."""
-    asked = request.query.get("compact", "false").lower()
-    if asked not in ("true", "1", "false", "0"):
-        raise Rejected(422, "bad_compact", "compact is true or false", "/compact")
-    return asked in ("true", "1")
+    """Return whether a request has ``?compact=true``. Raises ``Rejected`` for another value than true or false."""
+    value = request.query.get("compact", "false").lower()
+    if value not in ("true", "1", "false", "0"):
+        raise Rejected(422, "bad_compact", "compact must be true or false", "/compact")
+    return value in ("true", "1")
 
 
-def compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
-    """What writes these runs, as far as they have ended and the reader does not have them."""
+def build_compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
+    """Return a function that writes the ended ones of these runs to a stream, as far as its reader lacks them."""
     return partial(_write, store, records, warn)
 
 
@@ -45,7 +43,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             return
         if record.last <= stream.after:
             continue
-        if record.first <= stream.after:  # the reader has a part of it, as it was; so it gets the rest as it was
+        if record.first <= stream.after:  # the reader has a part of the stored run, so it gets the stored rest
             await stream.write_stored(record.last)
             continue
         events: list[Event] = []
@@ -54,19 +52,19 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         while position < record.last:
             for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
                 is_large = is_large or any(len(data) > LARGE for data in batch.events)
-                decoded = await offload(_decoded, batch) if is_large else _decoded(batch)
+                decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
         events = compact(events, warn=warn)
         if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
-            # Compaction moves nothing before the first delta but a snapshot.
-            given = await load_input(store, record)
+            # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
+            sent = await load_input(store, record)
             if framing.translator is not None:
-                framing.translator.supply_state(record.run_id, {} if given.state is None else given.state)
+                framing.translator.supply_state(record.run_id, {} if sent.state is None else sent.state)
         frames = partial(framing.frame_events, events, record.last)
         stream.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
 
 
-def _decoded(batch: Batch) -> list[Event | None]:
+def _decode(batch: Batch) -> list[Event | None]:
     return [decode_event(data, strict=True, max_size=UNLIMITED) for data in batch.events]

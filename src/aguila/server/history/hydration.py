@@ -1,42 +1,37 @@
-"""Layer: server. What a newcomer is told: a stream that any client can consume, however much of the thread it holds.
+"""Build the stream that hydrates a client: a thread as events that every client can read, whatever it already has.
 
-Below: ``projection``. Above: ``run_routes``, which sends the events and then, if a run is on, the log after
-``Hydration.after``.
-A client that kept its reducer resumes with a cursor and needs none of this. Nothing here is written to the log.
-
-The events, and why each is there:
+A client that kept its conversation resumes with a cursor instead. Nothing here is written to the log.
 
 ======================  ===============================================================================================
-RUN_STARTED             a stream begins with it (LIFE-1). It has the ids of the run that is on, or that was asked for
-                        again; else those of the request, since then the answer is a run of its own
-STATE_SNAPSHOT          the state so far, which is the baseline of what follows (SNAP-2). Not if no run is on and the
-                        thread never had a state: ``{}`` would clear what the client begins with
-MESSAGES_SNAPSHOT       all messages so far: history is restated, never streamed again (LIFE-19)
-SUBAGENT_*              everybody who came and went in the run: a later one may name one of them as its parent (SUB-11),
-                        and those who are here will leave (SUB-4)
-STEP_STARTED,           what is open in the run that is on: the log will continue and close it (STR-2). A start of what
-REASONING_START,        the snapshot holds keeps it as it is, and content appends to it (TXT-3)
+RUN_STARTED             first event of a stream (LIFE-1), with the ids of the running run or of the run that the client
+                        named, else of the request, whose answer is then a run of its own
+STATE_SNAPSHOT          the state, as the baseline of later deltas (SNAP-2). Omitted if no run is running and the
+                        thread never had a state: ``{}`` would clear the client's initial state
+MESSAGES_SNAPSHOT       all messages: history is restated, never streamed again (LIFE-19)
+SUBAGENT_*              all subagents of the run: a later one may name an earlier one as its parent (SUB-11), and the
+                        open ones will end (SUB-4)
+STEP_STARTED,           the open items of the running run, which the log continues and closes (STR-2). A start of a
+REASONING_START,        message that the snapshot has keeps that message, and content appends to it (TXT-3)
 TEXT_MESSAGE_START,
 REASONING_MESSAGE_START
-TOOL_CALL_START, _END   the calls of the run that have no answer, open or complete: those left to the front end are
-                        pending only if they were started on this stream (FT-3, FT-4)
-MESSAGES_SNAPSHOT       again, only if a start above was of something that the run has dropped while it was open: it has
-                        to be open here, and absent as well
-the log after it        if a run is on; its last event is that run's
-RUN_FINISHED,           if none is: for a run that was asked for again, as it ended. Otherwise RUN_FINISHED, with
-RUN_ERROR               the interrupts that are open, so that they are shown and can be answered; or as cancelled, or
-                        RUN_ERROR, if that is how the last run ended (LIFE-11, LIFE-14)
+TOOL_CALL_START, _END   the run's unanswered calls, open or complete: a call for the front end is pending only if it was
+                        started on this stream (FT-3, FT-4)
+MESSAGES_SNAPSHOT       again, if a start above was of a message that the run has removed while it was open: the item
+                        must be open here, but the message absent
+the rest of the log     if a run is running; its last event is that run's
+RUN_FINISHED,           if no run is running: the end of the run that the client named. Otherwise RUN_FINISHED with the
+RUN_ERROR               open interrupts, so that they can be answered; or cancelled, or RUN_ERROR, if the last run ended
+                        like that (LIFE-11, LIFE-14)
 ======================  ===============================================================================================
 
-Of a thread that nobody has written to there is nothing to say but that: no snapshot, which would clear what the
-client begins with. A thread whose last run failed is told whole, and then as failed, with what that run said: the
-published client calls ``onRunErrorEvent`` and keeps everything; nothing is thrown. If it left interrupts that can still
-be answered, these are told instead. Which run it was is in the metadata of the last event either way, under ``aguila``.
+A thread that does not exist is hydrated without snapshots, which would clear the client's initial values. A thread
+whose last run failed is sent completely, then RUN_ERROR: the published client calls ``onRunErrorEvent`` and keeps
+everything. If the failed run left interrupts that can be answered, those are sent instead. The metadata of the last
+event names the failed run in both cases (``aguila.lastRun``).
 
-Losses: CUSTOM and RAW events, usage, results, closed steps and the rest of the run history are in the log only. A
-client that joins a resumed run while it is on learns of the interrupts it answers only if they are raised again, or
-by joining once more. To one that joins between the answer to a call and the end of its arguments, in this odd order,
-the call is one without an answer in the run; its answer is among the messages, unless the run dropped it.
+Not sent: CUSTOM and RAW events, usage, results, closed steps and earlier runs, which are in the log only. A client that
+attaches to a resumed run sees the interrupts that the run answers only if they are raised again. A call whose result
+came before the end of its arguments looks unanswered in the run; its result is among the messages.
 """
 
 from __future__ import annotations
@@ -78,7 +73,7 @@ _TEXT_ROLES = frozenset({"assistant", "user", "system", "developer"})
 
 
 class Hydration(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send. With ``is_live`` the rest is the log after ``after``, up to the end of the run that is on there."""
+    """The events to send. With ``is_live`` the log after event ``after`` follows, up to the end of the running run."""
 
     events: list[Event]
     after: int
@@ -95,38 +90,37 @@ async def hydrate_thread(
     live: RunRecord | None = None,
     branch: str | None = None,
 ) -> Hydration:
-    """The answer to a client that comes (back) to a thread.
+    """Build the stream for a client that attaches to a thread.
 
-    ``run_id`` is the run that the client named: if the thread has it, that is the one told about. Otherwise it is the
-    run that is on, ``live``; else the thread as it is, seen along the path to ``branch`` if there is such a run.
-    A run that was on when the caller looked and has ended meanwhile is told as one that is on: its end is left to the
-    log. A thread that does not exist is answered like an empty one.
+    If the thread has the run that the client named (``run_id``), the stream is about that run. Otherwise it is about
+    the running run (``live``). Without one, it is the whole thread, along the branch to the run ``branch`` if the
+    thread has it. If ``live`` has ended since the caller looked, its end is left to the log.
     """
     try:
         if live is None or run_id != live.run_id:
-            view = await _view(projections, scope, thread_id, run_id)
+            view = await _find(projections, scope, thread_id, run_id)
             if view is not None:
                 if view.is_running:
-                    return _joined(view)
-                return await _told_again(view, store, scope)
+                    return _attach(view)
+                return await _repeat_run(view, store, scope)
             if branch is not None:
-                view = await _view(projections, scope, thread_id, branch)
+                view = await _find(projections, scope, thread_id, branch)
                 if view is not None and (live is None or branch != live.run_id):
-                    return await _hydrated(view, store, scope, run_id)
+                    return await _hydrate(view, store, scope, run_id)
         if live is not None:
-            return _joined(await projections.load(scope, thread_id, live.run_id))
-        return await _hydrated(await projections.load(scope, thread_id), store, scope, run_id)
+            return _attach(await projections.load(scope, thread_id, live.run_id))
+        return await _hydrate(await projections.load(scope, thread_id), store, scope, run_id)
     except NotFound:
         return Hydration(events=_frame(thread_id, run_id), after=0, is_live=False)
 
 
-def cancelled_run(thread_id: str, run_id: str) -> list[Event]:
-    """What is told of a run that was cancelled while it waited for its turn: it has begun nowhere else than here."""
+def build_cancelled_run(thread_id: str, run_id: str) -> list[Event]:
+    """Return the events of a run that was cancelled in the queue. They are in no log."""
     started = _frame(thread_id, run_id)[0]
     return [started, RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=RunFinishedCancelledOutcome())]
 
 
-async def _view(projections: Projections, scope: str, thread_id: str, run_id: str) -> Projection | None:
+async def _find(projections: Projections, scope: str, thread_id: str, run_id: str) -> Projection | None:
     try:
         return await projections.load(scope, thread_id, run_id)
     except NotFound:
@@ -140,41 +134,41 @@ def _frame(thread_id: str, run_id: str) -> list[Event]:
     ]
 
 
-def _joined(view: Projection) -> Hydration:
-    """The run that is on: what there is, opened again, and then the log."""
-    run = _run_of(view)
-    if run.ended is not None:  # just now
-        events: list[Event] = [_restarted(run), *_retold(view, is_live=True), *_pending(view)]
+def _attach(view: Projection) -> Hydration:
+    """Send the conversation and the open items; the log continues the run."""
+    run = _get_run(view)
+    if run.ended is not None:  # since the caller looked
+        events: list[Event] = [_start_event(run), *_snapshots(view, is_live=True), *_restart_pending_calls(view)]
         return Hydration(events=events, after=view.last - 1, is_live=True)
-    events = [_restarted(run), *_retold(view, is_live=True), *_reopened(view)]
+    events = [_start_event(run), *_snapshots(view, is_live=True), *_reopen_items(view)]
     return Hydration(events=events, after=view.last, is_live=True)
 
 
-async def _told_again(view: Projection, store: Store, scope: str) -> Hydration:
-    """A run that has ended, from its beginning to its end. A question that was answered since is not asked again."""
-    run = _run_of(view)
-    pending = _pending(view)
+async def _repeat_run(view: Projection, store: Store, scope: str) -> Hydration:
+    """Send an ended run again, from its start to its end. Interrupts that were answered since are omitted."""
+    run = _get_run(view)
+    pending = _restart_pending_calls(view)
     ended: list[Event] = [] if run.ended is None else [run.ended]
     if isinstance(run.ended, RunFinishedEvent) and isinstance(run.ended.outcome, RunFinishedInterruptOutcome):
         outcome = _outcome(view, await find_open_interrupts(store, scope, view), pending)
         ended = [replace(run.ended, outcome=outcome)]
-    return Hydration(events=[_restarted(run), *_retold(view), *pending, *ended], after=view.last, is_live=False)
+    return Hydration(events=[_start_event(run), *_snapshots(view), *pending, *ended], after=view.last, is_live=False)
 
 
-async def _hydrated(view: Projection, store: Store, scope: str, run_id: str) -> Hydration:
-    """The thread as it is, as a run of its own."""
+async def _hydrate(view: Projection, store: Store, scope: str, run_id: str) -> Hydration:
+    """Send the whole thread, as a run of its own."""
     thread_id = view.thread_id
     interrupts = await find_open_interrupts(store, scope, view)
     started = _frame(thread_id, run_id)[0]
-    pending = [] if view.is_running else _pending(view)
-    error, metadata = view.conversation.run_error, _failure(view)
+    pending = [] if view.is_running else _restart_pending_calls(view)
+    error, metadata = view.conversation.run_error, _failure_metadata(view)
     ended: Event
     if error is not None and not interrupts:
         ended = RunErrorEvent(message=error.message, code=error.code, metadata=metadata)
     else:
         outcome = _outcome(view, interrupts, pending)
         ended = RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata)
-    return Hydration(events=[started, *_retold(view), *pending, ended], after=view.last, is_live=False)
+    return Hydration(events=[started, *_snapshots(view), *pending, ended], after=view.last, is_live=False)
 
 
 def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]) -> RunFinishedOutcome:
@@ -187,7 +181,7 @@ def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]
     return RunFinishedSuccessOutcome(pending_tool_call_ids=calls if calls else None)
 
 
-def _failure(view: Projection) -> Metadata | None:
+def _failure_metadata(view: Projection) -> Metadata | None:
     error = view.conversation.run_error
     if error is None:
         return None
@@ -197,18 +191,18 @@ def _failure(view: Projection) -> Metadata | None:
     return {"aguila": {"lastRun": failure}}
 
 
-def _run_of(view: Projection) -> LastRun:
+def _get_run(view: Projection) -> LastRun:
     if view.run is None:
-        raise LookupError("a stored thread has runs")
+        raise LookupError(f"thread {view.thread_id!r} has no runs, but is stored")
     return view.run
 
 
-def _restarted(run: LastRun) -> Event:
-    # Without the echo of the input: its messages are in the snapshot.
+def _start_event(run: LastRun) -> Event:
+    # Without the echoed input: its messages are in the snapshot.
     return replace(run.started, input=None)
 
 
-def _retold(view: Projection, *, is_live: bool = False) -> list[Event]:
+def _snapshots(view: Projection, *, is_live: bool = False) -> list[Event]:
     conversation = view.conversation
     messages = MessagesSnapshotEvent(messages=conversation.messages)
     if not (is_live or view.has_state):
@@ -216,22 +210,22 @@ def _retold(view: Projection, *, is_live: bool = False) -> list[Event]:
     return [StateSnapshotEvent(snapshot=conversation.state), messages]
 
 
-class _Held:
-    """Where to find what a snapshot holds."""
+class _SnapshotIndex:
+    """The messages and tool calls of a snapshot, by id."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages: dict[str, Message] = {}
         self.calls: dict[str, tuple[ToolCall, Message]] = {}
         for message in messages:
-            if message.role != "tool" or message.id not in self.messages:  # the id means the one that is no answer
+            if message.role != "tool" or message.id not in self.messages:  # the id means another message than a result
                 self.messages[message.id] = message
             if isinstance(message, AssistantMessage) and message.tool_calls is not None:
                 for call in message.tool_calls:
                     if isinstance(call, ToolCall):
                         self.calls.setdefault(call.id, (call, message))
 
-    def start(self, call_id: str) -> ToolCallStartEvent | None:
-        """The start of a call as it is held: on its message, with that message's owner (TOOL-4)."""
+    def start_event(self, call_id: str) -> ToolCallStartEvent | None:
+        """Return the start of a call, on its message and with that message's owner (TOOL-4)."""
         found = self.calls.get(call_id)
         if found is None:
             return None
@@ -244,50 +238,50 @@ class _Held:
         )
 
 
-def _pending(view: Projection) -> list[Event]:
-    """The calls that a run has left to the front end, started and ended again."""
-    held = _Held(view.conversation.messages)
+def _restart_pending_calls(view: Projection) -> list[Event]:
+    """Return starts and ends of the calls that a run has left to the front end."""
+    snapshot = _SnapshotIndex(view.conversation.messages)
     events: list[Event] = []
     for call in view.conversation.pending_tool_calls:
-        start = held.start(call.id)
+        start = snapshot.start_event(call.id)
         if start is not None:
             events += [start, ToolCallEndEvent(tool_call_id=call.id, subagent_run_id=start.subagent_run_id)]
     return events
 
 
-def _reopened(view: Projection) -> list[Event]:
-    """What is open in the run, opened again, and the calls that may yet be left to the front end."""
-    run = _run_of(view)
-    held = _Held(view.conversation.messages)
+def _reopen_items(view: Projection) -> list[Event]:
+    """Return starts of the run's open items, and of the calls that may still be left to the front end."""
+    run = _get_run(view)
+    snapshot = _SnapshotIndex(view.conversation.messages)
     events: list[Event] = list(run.subagent_events)
-    is_restored = False  # whether something is back that the run has dropped
+    has_removed = False  # whether a start brings back a message that the run has removed
     for opener in run.open_items:
         if isinstance(opener, SubagentStartedEvent | ToolCallStartEvent):
             continue
         if isinstance(opener, TextMessageStartEvent | ReasoningMessageStartEvent):
-            message = held.messages.get(opener.message_id)
-            is_restored = is_restored or message is None
-            opener = _restart(opener, message)
+            message = snapshot.messages.get(opener.message_id)
+            has_removed = has_removed or message is None
+            opener = _restart_message(opener, message)
         events.append(opener)
     open_calls = {opener.tool_call_id for opener in run.open_items if isinstance(opener, ToolCallStartEvent)}
     last = view.conversation.last_run
     for call_id, opener in run.calls.items():
         if last is not None and last.calls.get(call_id) == "answered" and call_id not in open_calls:
             continue
-        start = held.start(call_id)
+        start = snapshot.start_event(call_id)
         if start is None:
-            is_restored = True
+            has_removed = True
             start = replace(opener, metadata=None, raw_event=None)
         events.append(start)
         if call_id not in open_calls:
             events.append(ToolCallEndEvent(tool_call_id=call_id, subagent_run_id=start.subagent_run_id))
-    if is_restored:
+    if has_removed:
         events.append(MessagesSnapshotEvent(messages=view.conversation.messages))
     return events
 
 
-def _restart(opener: TextMessageStartEvent | ReasoningMessageStartEvent, message: Message | None) -> Event:
-    """The start of a message that is held already, as it is held (TXT-3). Its metadata is in the snapshot (META-5)."""
+def _restart_message(opener: TextMessageStartEvent | ReasoningMessageStartEvent, message: Message | None) -> Event:
+    """Return the start of a message as the snapshot has it (TXT-3). Its metadata is in the snapshot (META-5)."""
     opener = replace(opener, metadata=None, raw_event=None)
     if message is None:
         return opener

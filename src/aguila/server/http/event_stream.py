@@ -19,7 +19,7 @@ from aguila.codec import decode_event
 from aguila.errors import CursorExpired, EncodeError, NotFound, StoreUnavailable
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunErrorEvent
-from aguila.server.history.baseline import state_before
+from aguila.server.history.baseline import find_state_before
 from aguila.server.http.disconnect import listen_for_disconnect
 from aguila.server.http.framing import Framing
 from aguila.server.http.responses import MAX_WRITE, Headers, Receive, Send
@@ -306,7 +306,7 @@ class EventStream:
             if framing.translator is not None and framing.needs_state(event):
                 shown = framing.translator.run_id
                 stored = None if shown is None else framing.stored_run_id(shown)
-                run_id, state = await state_before(self._store, self.scope, self.thread_id, stored, number)
+                run_id, state = await find_state_before(self._store, self.scope, self.thread_id, stored, number)
                 framing.translator.supply_state(run_id if shown is None else shown, state)
             if len(event) > LARGE:
                 pieces = await offload(framing.frame_large, number, event)

@@ -13,8 +13,8 @@ from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import RunAgentInput
 from aguila.server.history.agent_input import check_parent
-from aguila.server.history.compact_log import compact_replay, wants_compact
-from aguila.server.history.hydration import cancelled_run, hydrate_thread
+from aguila.server.history.compact_log import build_compact_replay, wants_compact
+from aguila.server.history.hydration import build_cancelled_run, hydrate_thread
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.disconnect import listen_for_disconnect
 from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
@@ -51,7 +51,7 @@ async def start_run(service: Service, exchange: Exchange) -> Response:
     if started.is_hydration or (record is not None and not record.is_running and after is None):
         return await _hydrate(service, exchange, input, input.run_id if record is None else record.run_id, framing)
     if started.is_withdrawn:
-        opening = framing.frame_events(cancelled_run(input.thread_id, input.run_id))
+        opening = framing.frame_events(build_cancelled_run(input.thread_id, input.run_id))
         return service.stream(exchange, StreamPlan(thread_id=input.thread_id, opening=opening), framing)
     if record is None:
         raise LookupError("a start request leads to a new run, a stored run, a hydration or a withdrawal")
@@ -237,7 +237,7 @@ async def stream_run_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
     record = await _find_run(service, exchange)
     after = await read_cursor(service, exchange, record.thread_id)
-    replay = compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
+    replay = build_compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
     return await stream_run(service, exchange, record, after, replay=replay, fails_in_band=False)
 
 

@@ -16,7 +16,7 @@ from aguila.errors import ThreadBusy
 from aguila.offload import is_large, offload
 from aguila.protocol import replace
 from aguila.server.errors import Rejected
-from aguila.server.history.compact_log import compact_replay, wants_compact
+from aguila.server.history.compact_log import build_compact_replay, wants_compact
 from aguila.server.http.event_stream import StreamPlan
 from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag
 from aguila.server.http.request_body import read_object
@@ -159,7 +159,7 @@ async def stream_thread_events(service: Service, exchange: Exchange) -> Response
     replay = None
     if wants_compact(exchange.request):
         records = await service.store.runs(exchange.scope, thread_id)
-        replay = compact_replay(service.store, records, service.warn)
+        replay = build_compact_replay(service.store, records, service.warn)
     watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
     plan = StreamPlan(
         thread_id=thread_id,
