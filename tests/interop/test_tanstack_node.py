@@ -14,7 +14,7 @@ import pytest
 from commands import aguila_serve
 from node import INTEROP, run_node
 
-from aguila.server.tanstack.events import canonical_json
+from aguila.server.tanstack.events import to_canonical_json
 
 FOLDER = INTEROP / "tanstack"
 
@@ -166,7 +166,7 @@ def test_numbers_are_written_as_javascript_writes_them() -> None:
     powers = [10.0**power for power in range(-30, 30)]
     whole = [chance.randint(-(2**70), 2**70) for _ in range(500)]
     numbers = [number for number in (*patterns, *scaled, *powers, *whole, 0, -0.0) if math.isfinite(number)]
-    assert canonical_json(numbers) == run_node("numbers.mjs", json.dumps(numbers), folder=FOLDER)
+    assert to_canonical_json(numbers) == run_node("numbers.mjs", json.dumps(numbers), folder=FOLDER)
 
 
 def test_the_lock_file_names_no_registry() -> None:

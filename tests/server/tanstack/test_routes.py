@@ -24,7 +24,7 @@ from aguila.protocol import (
     UrlSource,
     UserMessage,
 )
-from aguila.server.tanstack.events import BINDING, canonical_json, schema_hash
+from aguila.server.tanstack.events import BINDING, hash_schema, to_canonical_json
 from aguila.server.tanstack.routes import to_ui_messages
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -65,7 +65,7 @@ def test_a_thread_hydrates_with_messages_and_open_interrupts(store: Any) -> None
             "interruptId": interrupt["id"],
             "interruptedRunId": "run",
             "generation": 0,
-            "responseSchemaHash": schema_hash({"type": "boolean"}),
+            "responseSchemaHash": hash_schema({"type": "boolean"}),
         }
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
         server.events(run_id="r2", parent_run_id="run", resume=resume)
@@ -301,13 +301,13 @@ def test_messages_are_grouped_as_the_client_groups_them() -> None:
     ]
 
 
-def test_canonical_json_is_sorted_and_written_as_javascript_writes_it() -> None:
+def test_to_canonical_json_is_sorted_and_written_as_javascript_writes_it() -> None:
     value = {
         "b": [1.0, -0.0, 1e21, 1.5e-7, 0.00001, 0.1, 12345678901234567890, True, None],
         "a": 'é\n"',
         "😀": 1,
         "ﬀ": 2,
     }
-    assert canonical_json(value) == (
+    assert to_canonical_json(value) == (
         '{"a":"é\\n\\"","b":[1,0,1e+21,1.5e-7,0.00001,0.1,12345678901234567000,true,null],"😀":1,"ﬀ":2}'
     )

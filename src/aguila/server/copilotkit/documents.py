@@ -1,4 +1,4 @@
-"""The JSON documents that a CopilotKit page reads."""
+"""Build the JSON documents that a CopilotKit page reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ VERSION: Final = "1.75.0"
 """The version of CopilotKit whose contract this is."""
 
 
-def info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, Any]:
+def build_info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, Any]:
     """Describe the runtime: its agents, and what this caller may do.
 
-    Over the single endpoint the routes of threads are reached in envelopes, so they are announced as ``singleRoute``.
+    Over the single endpoint, thread routes are requested in envelopes, so they are announced as ``singleRoute``.
     """
     agents: dict[str, Any] = {}
     with_a2ui: list[str] = []
@@ -41,7 +41,7 @@ def info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, 
         "mutations": exchange.is_owner,
         "realtimeMetadata": False,
     }
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "version": VERSION,
         "agents": agents,
         "mode": "sse",
@@ -53,14 +53,14 @@ def info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, 
         "telemetryDisabled": True,
     }
     if with_a2ui:
-        found["a2ui"] = {"enabled": True, "agents": with_a2ui}
+        document["a2ui"] = {"enabled": True, "agents": with_a2ui}
     if is_single:
-        found["singleRoute"] = {"resourceOperations": True, "threadEndpoints": threads}
-    return found
+        document["singleRoute"] = {"resourceOperations": True, "threadEndpoints": threads}
+    return document
 
 
-def thread_record(thread: ThreadSummary) -> dict[str, Any]:
-    """A thread as CopilotKit's lists have it."""
+def to_thread_record(thread: ThreadSummary) -> dict[str, Any]:
+    """Convert a thread to an entry of CopilotKit's lists."""
     return {
         "id": thread.thread_id,
         "name": thread.title,
@@ -77,29 +77,29 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def message_list(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as CopilotKit's inspector reads them: the calls of a message have ``name`` and ``args``."""
-    return [_message(message) for message in messages]
+def to_message_list(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Convert messages for CopilotKit's inspector, where tool calls have ``name`` and ``args``."""
+    return [_to_message(message) for message in messages]
 
 
-def _message(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": message.id, "role": message.role}
+def _to_message(message: Message) -> dict[str, Any]:
+    document: dict[str, Any] = {"id": message.id, "role": message.role}
     content: Any = getattr(message, "content", None)
     if isinstance(message, ToolMessage):
-        return {**found, "content": _text(content), "toolCallId": message.tool_call_id}
+        return {**document, "content": _text(content), "toolCallId": message.tool_call_id}
     if content is not None:
-        found["content"] = content
+        document["content"] = content
     if isinstance(message, AssistantMessage) and message.tool_calls:
-        found["toolCalls"] = [
+        document["toolCalls"] = [
             {"id": call.id, "name": call.function.name, "args": call.function.arguments}
             for call in message.tool_calls
             if isinstance(call, ToolCall)
         ]
-    return found
+    return document
 
 
 def _text(content: Any) -> str:
-    """The text of a tool's result. Losses: images and files, which this document has no place for."""
+    """Return the text of a tool result. Images and files have no place in this document."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in content if isinstance(part, TextPart))

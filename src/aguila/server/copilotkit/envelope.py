@@ -1,4 +1,4 @@
-"""The single endpoint: requests in an envelope ``{"method", "params", "body"}``."""
+"""Read requests to the single endpoint: envelopes ``{"method", "params", "body"}``."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _AGENT_METHODS: Final = {"agent/run": "run", "agent/suggest": "suggest", "agent/
 
 
 class Envelope(msgspec.Struct):
-    """What a single-endpoint client posts."""
+    """The body that a client posts to the single endpoint."""
 
     method: Any = None
     params: Any = None
     body: msgspec.Raw = msgspec.Raw()
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A request out of its envelope: the path of the route, and an exchange with its method, query and body."""
+class UnwrappedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request in an envelope: its path segments, and an exchange with its method, query and body."""
 
     segments: Sequence[str]
     exchange: Exchange
     is_info: bool = False
 
 
-async def open_envelope(service: Service, exchange: Exchange) -> Opened:
-    """Read an envelope. Raises ``Rejected`` or ``NotFound``."""
+async def open_envelope(service: Service, exchange: Exchange) -> UnwrappedRequest:
+    """Read an envelope and return the request in it. Raises ``Rejected`` or ``NotFound``."""
     check_media_type(exchange.request, "an envelope")
     with Reservation(service.body_budget) as reservation:
         data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
@@ -53,46 +53,46 @@ async def open_envelope(service: Service, exchange: Exchange) -> Opened:
     if not isinstance(method, str):
         raise _invalid(f"Unsupported method of type {type(method).__name__}")
     if method == "info":
-        return Opened(segments=["info"], exchange=exchange, is_info=True)
+        return UnwrappedRequest(segments=["info"], exchange=exchange, is_info=True)
     if method == "transcribe":
-        return Opened(segments=["transcribe"], exchange=exchange)
+        return UnwrappedRequest(segments=["transcribe"], exchange=exchange)
     if method in _AGENT_METHODS:
         if body in (b"", b"null"):
             raise _invalid("Missing request body for JSON handler")
-        segments = ["agent", _text(envelope.params, "agentId"), _AGENT_METHODS[method]]
-        return Opened(segments=segments, exchange=_with_body(exchange, body))
+        segments = ["agent", _get_text(envelope.params, "agentId"), _AGENT_METHODS[method]]
+        return UnwrappedRequest(segments=segments, exchange=_with_body(exchange, body))
     if method == "agent/stop":
-        segments = ["agent", _text(envelope.params, "agentId"), "stop", _text(envelope.params, "threadId")]
-        return Opened(segments=segments, exchange=_with_body(exchange, body))
+        segments = ["agent", _get_text(envelope.params, "agentId"), "stop", _get_text(envelope.params, "threadId")]
+        return UnwrappedRequest(segments=segments, exchange=_with_body(exchange, body))
     if method == "resource/request":
-        return _resource(exchange, envelope.params, body)
+        return _unwrap_resource(exchange, envelope.params, body)
     raise _invalid(f"Unsupported method '{method}'")
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
 
 
-def _resource(exchange: Exchange, params: Any, body: bytes) -> Opened:
-    """A request for a thread. The path stays below the runtime: only the routes of threads can be reached."""
-    path, _, query = _text(params, "path").partition("?")
+def _unwrap_resource(exchange: Exchange, params: Any, body: bytes) -> UnwrappedRequest:
+    """Return a request to a thread route. An envelope cannot reach other routes this way."""
+    path, _, query = _get_text(params, "path").partition("?")
     if not path.startswith("/") or path.startswith("//"):
         raise _invalid("Resource path must be Runtime-relative")
-    method = _text(params, "httpMethod").upper()
+    method = _get_text(params, "httpMethod").upper()
     try:
         segments = [unquote(piece, errors="strict") for piece in path.rstrip("/").split("/")[1:]]
     except UnicodeDecodeError:
-        raise NotFound("the path is not UTF-8") from None
+        raise NotFound("the path is not valid UTF-8") from None
     if segments[:1] != ["threads"]:
         raise NotFound("there is no route at this path")
     asgi = {**exchange.request.asgi, "method": method, "query_string": query.encode()}
     inner = replace(exchange, request=Request(asgi, exchange.request.path + path))
-    return Opened(segments=segments, exchange=_with_body(inner, body))
+    return UnwrappedRequest(segments=segments, exchange=_with_body(inner, body))
 
 
 def _with_body(exchange: Exchange, body: bytes) -> Exchange:
     if body == b"null":
         body = b""
-    elif body.startswith(b'"'):  # a body that was text stays text
+    elif body.startswith(b'"'):  # a text body arrives as a JSON string
         try:
             body = str(parse_json(body, strict=True, warn=_ignore)).encode()
         except (DecodeError, UnicodeError):
@@ -101,21 +101,21 @@ def _with_body(exchange: Exchange, body: bytes) -> Exchange:
 
 
 class ReceivedBody:
-    """An ASGI ``receive`` that gives this body first, then whatever the connection has to say."""
+    """An ASGI ``receive`` that returns this body first, then the messages of the connection."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
         self._receive = receive
 
     async def __call__(self) -> Message:
-        """Give the next message."""
+        """Return the next message."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def _text(params: Any, name: str) -> str:
+def _get_text(params: Any, name: str) -> str:
     value = params.get(name) if is_object(params) else None
     if not isinstance(value, str) or not value.strip():
         raise _invalid(f"Missing or invalid parameter '{name}'")
@@ -127,4 +127,4 @@ def _invalid(message: str) -> CopilotKitRejected:
 
 
 def _ignore(_: Any) -> None:
-    """Strict reading reports nothing."""
+    """Drop a notice: strict reading gives none."""

@@ -1,4 +1,4 @@
-"""Where CopilotKit's routes are, and the form that errors have there."""
+"""The path of CopilotKit's routes, and the form of their errors."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ _TITLES: Final = {
 class CopilotKit:
     """The path of CopilotKit's routes: ``True`` is ``/copilotkit``.
 
-    Raises ``ValueError`` for a path that cannot be told from the routes of the app.
+    Raises ``ValueError`` for a path that collides with the routes of the app.
     """
 
     def __init__(self, path: str | bool) -> None:
         text = DEFAULT_PATH if path is True else path
         parts = text.strip("/").split("/") if isinstance(text, str) else []
         if not isinstance(text, str) or not text.startswith("/") or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(f'copilotkit is True, or a path such as "/api/copilotkit", not {path!r}')
-        if parts[0] in _TAKEN:
+            raise ValueError(f'copilotkit must be True or a path such as "/api/copilotkit", not {path!r}')
+        if parts[0] in _APP_ROUTES:
             raise ValueError(f"copilotkit={text!r} is below a route of the app; choose another path")
         self.path = "/" + "/".join(parts)
         self._parts = parts
 
     def relative_path(self, segments: Sequence[str]) -> Sequence[str] | None:
-        """Return the rest of a path that is below this one; None if it is not."""
+        """Return the rest of a path below this one; None if the path is elsewhere."""
         count = len(self._parts)
         return segments[count:] if list(segments[:count]) == self._parts else None
 
 
-_TAKEN: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "threads"})
+_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "threads"})
 
 
-def refusal_body(refusal: Rejected) -> tuple[int, bytes]:
+def to_error_response(refusal: Rejected) -> tuple[int, bytes]:
     """Convert a refusal to the status and the body that CopilotKit's client expects.
 
-    What is wrong with a body is 400, with ``details`` beside the ``message``. ``code`` is ours.
+    An invalid body is 400, with ``details`` beside the ``message``. ``code`` is our addition.
     """
     status = 400 if refusal.status == 422 else refusal.status
     message = refusal.message if not refusal.path else f"{refusal.path}: {refusal.message}"
@@ -70,7 +70,7 @@ def refusal_body(refusal: Rejected) -> tuple[int, bytes]:
 
 
 class CopilotKitRejected(Rejected):
-    """A refusal in the words of CopilotKit's own runtime. ``title`` is its ``error``."""
+    """A refusal with a text of CopilotKit's own runtime. ``title`` becomes ``error`` in the body."""
 
     def __init__(self, status: int, title: str, message: str) -> None:
         super().__init__(status, "copilotkit", message)

@@ -1,4 +1,4 @@
-"""CopilotKit's routes and their handlers, on the handlers of the app."""
+"""CopilotKit's routes and their handlers, which call the handlers of the app."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _PAGE: Final = 200
 # Agents
 
 
-async def info(service: Service, exchange: Exchange) -> Response:
+async def get_info(service: Service, exchange: Exchange) -> Response:
     """``GET /info``."""
-    return json_response(documents.info(service, exchange, is_single=False), exchange.headers)
+    return json_response(documents.build_info(service, exchange, is_single=False), exchange.headers)
 
 
-def _of_agent(service: Service, exchange: Exchange) -> Exchange:
+def _select_agent(service: Service, exchange: Exchange) -> Exchange:
     """Return the exchange for the agent that the path names first. Raises ``Rejected``."""
     name, *params = exchange.params
     if name not in service.agents:
@@ -48,10 +48,10 @@ def _of_agent(service: Service, exchange: Exchange) -> Exchange:
 async def run(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/run``.
 
-    A client that does not use ``/suggest`` (one before 1.75, or over the single endpoint) asks for suggestions here, on
-    a thread of its own for each. Those runs are not stored either: nobody comes back to them.
+    A client before 1.75, or at the single endpoint, asks for suggestions here instead of ``/suggest``, each on a new
+    thread. Those runs are not stored either, because no client returns to them.
     """
-    exchange = _of_agent(service, exchange)
+    exchange = _select_agent(service, exchange)
     with Reservation(service.body_budget) as reservation:
         data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     exchange = replace(exchange, receive=ReceivedBody(data, exchange.receive))
@@ -62,12 +62,12 @@ async def run(service: Service, exchange: Exchange) -> Response:
 
 async def suggest(service: Service, exchange: Exchange) -> Response:
     """``POST /agent/{id}/suggest``: a run that is not stored."""
-    return await run_routes.start_unstored_run(service, _of_agent(service, exchange))
+    return await run_routes.start_unstored_run(service, _select_agent(service, exchange))
 
 
 async def connect(service: Service, exchange: Exchange) -> Response:
-    """``POST /agent/{id}/connect``: the thread, then the run that is on; nothing for a thread this agent has not."""
-    exchange = _of_agent(service, exchange)
+    """``POST /agent/{id}/connect``: hydrate the thread and follow its running run. Empty for an unknown thread."""
+    exchange = _select_agent(service, exchange)
     input = await run_routes.read_input(service, exchange)  # noqa: A001 - the protocol's word for it
     try:
         is_known = (await service.store.thread(exchange.scope, input.thread_id)).agent == exchange.agent
@@ -80,15 +80,15 @@ async def connect(service: Service, exchange: Exchange) -> Response:
 
 
 async def stop(service: Service, exchange: Exchange) -> Response:
-    """``POST /agent/{id}/stop/{threadId}``: cancel the run that is on, or only the run that the body names."""
-    exchange = _of_agent(service, exchange)
+    """``POST /agent/{id}/stop/{threadId}``: cancel the running run, or only the run that the body names."""
+    exchange = _select_agent(service, exchange)
     (thread_id,) = exchange.params
     body = await read_object(service, exchange, may_be_empty=True)
     run_id = body.get("runId")
     if body.keys() - {"runId"}:
-        raise CopilotKitRejected(400, "Invalid stop request", "the body is empty or has a runId")
+        raise CopilotKitRejected(400, "Invalid stop request", "the body must be empty or an object with a runId")
     if "runId" in body and not (isinstance(run_id, str) and run_id.strip()):
-        raise CopilotKitRejected(400, "Invalid runId", "runId is a string that is not empty")
+        raise CopilotKitRejected(400, "Invalid runId", "runId must be a string that is not empty")
     if await _stop(service, exchange, thread_id, run_id):
         interrupt = {"type": "RUN_ERROR", "message": "Run stopped by user", "code": "STOPPED"}
         return json_response({"stopped": True, "interrupt": interrupt}, exchange.headers)
@@ -100,7 +100,7 @@ async def stop(service: Service, exchange: Exchange) -> Response:
 
 
 async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: str | None) -> bool:
-    """Cancel the open run of a thread, if it is ``run_id`` or was derived from it; return whether there was one."""
+    """Cancel the running run of a thread, if it is ``run_id`` or was derived from it. Return whether there was one."""
     runs, scope = service.runs, exchange.scope
     if run_id is not None and runs.withdraw(scope, thread_id, run_id):
         return True
@@ -120,14 +120,14 @@ async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: st
 # Threads
 
 
-async def threads(service: Service, exchange: Exchange) -> Response:
-    """``GET /threads``: records of an agent, or of all, last updated first."""
+async def list_threads(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads``: the threads of an agent, or all, last updated first."""
     query = exchange.request.query
     archived = None if query.get("includeArchived") == "true" else False
     found, more = await thread_routes.read_thread_page(
         service, exchange, cursor="cursor", agent=query.get("agentId"), archived=archived
     )
-    records = [documents.thread_record(one) for one in found]
+    records = [documents.to_thread_record(one) for one in found]
     return json_response({"threads": records, "nextCursor": more}, exchange.headers)
 
 
@@ -136,11 +136,11 @@ async def _body_and_agent(service: Service, exchange: Exchange) -> tuple[dict[st
     body = await read_object(service, exchange, may_be_empty=True)
     agent = body.get("agentId")
     if not (agent is None or isinstance(agent, str)):
-        raise CopilotKitRejected(400, "Valid agentId is required", "agentId is a string")
+        raise CopilotKitRejected(400, "Valid agentId is required", "agentId must be a string")
     return body, agent
 
 
-async def _change(service: Service, exchange: Exchange) -> tuple[str, dict[str, Any]]:
+async def _read_change(service: Service, exchange: Exchange) -> tuple[str, dict[str, Any]]:
     """Read the body of a change, and check that the thread belongs to the agent it names.
 
     Raises ``Rejected`` or ``NotFound``.
@@ -153,15 +153,15 @@ async def _change(service: Service, exchange: Exchange) -> tuple[str, dict[str, 
 
 async def update_thread(service: Service, exchange: Exchange) -> Response:
     """``PATCH /threads/{id}``: rename, archive or unarchive."""
-    thread_id, body = await _change(service, exchange)
+    thread_id, body = await _read_change(service, exchange)
     update = thread_routes.check_thread_update(body.get("name", UNSET), body.get("archived", UNSET), title_at="/name")
     summary = await service.store.update_thread(exchange.scope, thread_id, update)
-    return json_response(documents.thread_record(summary), exchange.headers)
+    return json_response(documents.to_thread_record(summary), exchange.headers)
 
 
 async def archive_thread(service: Service, exchange: Exchange) -> Response:
     """``POST /threads/{id}/archive``."""
-    thread_id, _ = await _change(service, exchange)
+    thread_id, _ = await _read_change(service, exchange)
     update = thread_routes.check_thread_update(UNSET, True, title_at="")
     await service.store.update_thread(exchange.scope, thread_id, update)
     return json_response({"threadId": thread_id, "archived": True}, exchange.headers)
@@ -169,7 +169,7 @@ async def archive_thread(service: Service, exchange: Exchange) -> Response:
 
 async def delete_thread(service: Service, exchange: Exchange) -> Response:
     """``DELETE /threads/{id}``."""
-    thread_id, _ = await _change(service, exchange)
+    thread_id, _ = await _read_change(service, exchange)
     await thread_routes.delete_thread(service, replace(exchange, params=[thread_id]))
     return json_response({"threadId": thread_id, "deleted": True}, exchange.headers)
 
@@ -195,8 +195,8 @@ async def _check_query_agent(service: Service, exchange: Exchange) -> None:
         await service.check_agent(replace(exchange, agent=agent), exchange.params[0])
 
 
-async def _view(service: Service, exchange: Exchange) -> Projection | None:
-    """Return the thread as it stands; None if there is none, which is how CopilotKit sees a new one."""
+async def _load_view(service: Service, exchange: Exchange) -> Projection | None:
+    """Return the thread; None if it does not exist, as a new one does not yet."""
     try:
         await _check_query_agent(service, exchange)
         return await service.runs.projections.load(exchange.scope, exchange.params[0])
@@ -204,26 +204,26 @@ async def _view(service: Service, exchange: Exchange) -> Projection | None:
         return None
 
 
-async def messages(service: Service, exchange: Exchange) -> Response:
+async def list_messages(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/messages``."""
-    view = await _view(service, exchange)
+    view = await _load_view(service, exchange)
     found = [] if view is None else view.conversation.messages
-    answer = {"messages": documents.message_list(found)}
+    answer = {"messages": documents.to_message_list(found)}
     if is_large(found):
         return await offload(json_response, answer, exchange.headers, is_large=True)
     return json_response(answer, exchange.headers)
 
 
-async def state(service: Service, exchange: Exchange) -> Response:
+async def get_state(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/state``."""
-    view = await _view(service, exchange)
+    view = await _load_view(service, exchange)
     answer = {"state": None if view is None else view.conversation.state}
     if is_large(answer["state"]):
         return await offload(json_response, answer, exchange.headers, is_large=True)
     return json_response(answer, exchange.headers)
 
 
-async def events(service: Service, exchange: Exchange) -> Response:
+async def list_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/events``: the whole log."""
     (thread_id,) = exchange.params
     try:
@@ -234,7 +234,7 @@ async def events(service: Service, exchange: Exchange) -> Response:
 
 
 class EventList:
-    """The log of a thread as one JSON document, sent as it is read."""
+    """A response with the log of a thread as one JSON document, sent while it is read."""
 
     def __init__(self, store: Store, exchange: Exchange, runs: Any) -> None:
         self._store = store
@@ -242,7 +242,7 @@ class EventList:
         self._runs: list[RunRecord] = list(runs)
 
     async def __call__(self, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the document."""
         headers = [
             (b"content-type", b"application/json"),
             (b"cache-control", b"no-store"),
@@ -267,7 +267,7 @@ class EventList:
 
 
 async def transcribe(service: Service, exchange: Exchange) -> Response:
-    """``POST /transcribe``: there is no transcriber."""
+    """``POST /transcribe``: always 503, because there is no transcription."""
     message = "Transcription service is not configured"
     answer = {"error": "service_not_configured", "message": message, "retryable": False}
     return json_response(answer, exchange.headers, 503)
@@ -276,11 +276,11 @@ async def transcribe(service: Service, exchange: Exchange) -> Response:
 # The single endpoint
 
 
-async def single(service: Service, exchange: Exchange) -> Response:
+async def handle_envelope(service: Service, exchange: Exchange) -> Response:
     """``POST {url}``: a request in an envelope ``{"method", "params", "body"}``."""
     opened = await open_envelope(service, exchange)
     if opened.is_info:
-        return json_response(documents.info(service, opened.exchange, is_single=True), exchange.headers)
+        return json_response(documents.build_info(service, opened.exchange, is_single=True), exchange.headers)
     route, params = find_route(opened.segments, ROUTES)
     method = opened.exchange.request.method
     handler = route.handlers.get(method)
@@ -293,18 +293,18 @@ async def single(service: Service, exchange: Exchange) -> Response:
 _OWNERS: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 
 ROUTES: Final = (
-    Route((), {"POST": single}),
-    Route(("info",), {"GET": info}),
+    Route((), {"POST": handle_envelope}),
+    Route(("info",), {"GET": get_info}),
     Route(("agent", None, "run"), {"POST": run}),
     Route(("agent", None, "suggest"), {"POST": suggest}),
     Route(("agent", None, "connect"), {"POST": connect}),
     Route(("agent", None, "stop", None), {"POST": stop}),
-    Route(("threads",), {"GET": threads}, needs_owner=_OWNERS),
+    Route(("threads",), {"GET": list_threads}, needs_owner=_OWNERS),
     Route(("threads", "clear"), {"POST": clear_threads}, needs_owner=_OWNERS),
     Route(("threads", None), {"PATCH": update_thread, "DELETE": delete_thread}, needs_owner=_OWNERS),
     Route(("threads", None, "archive"), {"POST": archive_thread}, needs_owner=_OWNERS),
-    Route(("threads", None, "messages"), {"GET": messages}),
-    Route(("threads", None, "events"), {"GET": events}),
-    Route(("threads", None, "state"), {"GET": state}),
+    Route(("threads", None, "messages"), {"GET": list_messages}),
+    Route(("threads", None, "events"), {"GET": list_events}),
+    Route(("threads", None, "state"), {"GET": get_state}),
     Route(("transcribe",), {"POST": transcribe}),
 )

@@ -1,4 +1,4 @@
-"""Telling a run for suggestions from any other."""
+"""Recognize a request for suggestions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from aguila.codec.json.values import is_object
 
-_TOOL: Final = "copilotkitSuggest"
+_SUGGEST_TOOL: Final = "copilotkitSuggest"
 
 
 class _Input(msgspec.Struct, rename="camel"):
@@ -16,13 +16,13 @@ class _Input(msgspec.Struct, rename="camel"):
 
 
 def is_suggestion(body: bytes) -> bool:
-    """Return whether a RunAgentInput asks for suggestions: CopilotKit forces the choice of its tool for them."""
-    if _TOOL.encode() not in body:
+    """Return whether a RunAgentInput asks for suggestions: then CopilotKit forces the choice of its own tool."""
+    if _SUGGEST_TOOL.encode() not in body:
         return False
     try:
         props = msgspec.json.decode(body, type=_Input).forwarded_props
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False  # whoever decodes it will say what is wrong
+        return False  # decoding the input reports the error
     choice: Any = props.get("toolChoice") if is_object(props) else None
     function: Any = choice.get("function") if is_object(choice) else None
-    return is_object(function) and function.get("name") == _TOOL
+    return is_object(function) and function.get("name") == _SUGGEST_TOOL

@@ -13,7 +13,7 @@ from typing import Any
 from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.server.auth import ANONYMOUS, AccessControl, Request
-from aguila.server.copilotkit.mount import CopilotKit, refusal_body
+from aguila.server.copilotkit.mount import CopilotKit, to_error_response
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
@@ -73,7 +73,7 @@ class Dispatcher:
         if self._copilotkit is not None:
             with suppress(NotFound):  # the path is not UTF-8
                 if self._copilotkit.relative_path(path_segments(scope)) is not None:
-                    status, body = refusal_body(rejected)
+                    status, body = to_error_response(rejected)
         return BufferedResponse(status=status, body=body, headers=[*header_list(rejected.headers), *headers])
 
     async def _call_handler(

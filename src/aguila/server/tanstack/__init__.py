@@ -1,1 +1,1 @@
-"""What TanStack AI needs besides the protocol."""
+"""Additions to the protocol for TanStack AI's client."""

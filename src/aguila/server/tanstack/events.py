@@ -1,8 +1,8 @@
 """Write streams for TanStack AI (``@tanstack/ai-client``): mark interrupts as answerable and start client tools.
 
-Its client posts to the root route like any other and resumes with ``Last-Event-ID``. It declares no protocol version,
-and names its run in the header ``X-Run-Id``. An interrupt needs a marker before the client takes an answer to it, and
-a client tool is started by a CUSTOM event. The routes it needs are in ``tanstack_routes``.
+The client posts to the root route and resumes with ``Last-Event-ID``. It declares no protocol version, and names its
+run in the header ``X-Run-Id``. It accepts an answer only to an interrupt with a marker, and starts a client tool only
+on a CUSTOM event.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from aguila.server.http.framing import SSEFraming
 from aguila.server.limits import UNLIMITED
 
 BINDING: Final = "tanstack:interruptBinding"
-"""The member of an interrupt's metadata without which the client shows a question but takes no answer."""
+"""The member of an interrupt's metadata without which the client shows a question but accepts no answer."""
 TOOL_INPUT: Final = "tool-input-available"
 """The CUSTOM event on which the client runs one of its tools."""
 _CALLS = (b'{"type":"TOOL_CALL_START"', b'{"type":"TOOL_CALL_ARGS"')
-_CONCERNED = (*_CALLS, b'{"type":"RUN_FINISHED"')
+_ADAPTED = (*_CALLS, b'{"type":"RUN_FINISHED"')
 
 
 def is_tanstack(request: Request) -> bool:
-    """Tell whether a request comes from TanStack AI's client."""
+    """Return whether a request comes from TanStack AI's client."""
     return "x-run-id" in request.headers or (request.method == "GET" and "offset" in request.query)
 
 
 def parse_json(content: Any) -> Any:
-    """Parse JSON text, as the client does; other text stays what it is."""
+    """Parse JSON text as the client does. Return other text unchanged."""
     if not isinstance(content, str):
         return content
     try:
@@ -57,8 +57,8 @@ def parse_json(content: Any) -> Any:
 class TanStackFraming(SSEFraming):
     """Server-sent events for TanStack's client.
 
-    An added event has the id before it with a suffix: the client drops an event whose id it has seen, so an added
-    event that is sent twice has its effect once.
+    The id of an added event is the preceding id with a suffix. The client drops an event whose id it has seen, so an
+    added event that is sent twice has its effect once.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -67,20 +67,20 @@ class TanStackFraming(SSEFraming):
 
     def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
         """See ``Framing``."""
-        if not any(event.startswith(_CONCERNED) for event in events):
+        if not any(event.startswith(_ADAPTED) for event in events):
             return super().frame_batch(first, events)
         return b"".join([self._one(number, event) for number, event in enumerate(events, first)])
 
     def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return (self._one(number, event),) if event.startswith(_CONCERNED) else super().frame_large(number, event)
+        return (self._one(number, event),) if event.startswith(_ADAPTED) else super().frame_large(number, event)
 
     def frame_events(self, events: Sequence[Event], number: str | int | None = None) -> bytes:
         """See ``Framing``."""
         return super().frame_events([one for event in events for one in self.adapter.expand(event)], number)
 
     def _one(self, number: int, data: bytes) -> bytes:
-        event = decode_event(data, strict=True, max_size=UNLIMITED) if data.startswith(_CONCERNED) else None
+        event = decode_event(data, strict=True, max_size=UNLIMITED) if data.startswith(_ADAPTED) else None
         if event is None:
             return super().frame_batch(number, [data])
         *added, last = self.adapter.expand(event)
@@ -90,17 +90,17 @@ class TanStackFraming(SSEFraming):
 
 
 class StreamAdapter:
-    """Adds to one stream what the client needs. Feed it every event of the run, from the first.
+    """Adapts the events of one run for the client. It needs every event of the run, from the first.
 
-    Interrupts get the binding, and each call that waits for the front end the CUSTOM event that starts the tool. A
-    call without a message of its own names the message that it makes.
+    Interrupts get the binding, and each call for the front end gets the CUSTOM event that starts the tool. A call
+    without a parent message names the message that it creates.
     """
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[str, list[str]]] = {}
 
     def observe(self, events: Iterable[bytes]) -> None:
-        """Take in events that the reader has already."""
+        """Apply events that the reader already has."""
         for data in events:
             if data.startswith(_CALLS):
                 event = decode_event(data, strict=True, max_size=UNLIMITED)
@@ -108,11 +108,11 @@ class StreamAdapter:
                     self.expand(event)
 
     def expand(self, event: Event) -> list[Event]:
-        """Give the events to send instead of this one. The last of them stands for it."""
+        """Return the events to send for this one. The last of them takes its place."""
         if isinstance(event, ToolCallStartEvent):
             self._calls[event.tool_call_id] = (event.tool_call_name, [])
             if event.parent_message_id is None:
-                # The client would invent an id for the message of the call, and resend the call under it.
+                # Otherwise the client invents an id for the message of the call, and sends the call back under it.
                 return [replace(event, parent_message_id=event.tool_call_id)]
         elif isinstance(event, ToolCallArgsEvent):
             if event.tool_call_id in self._calls:
@@ -133,19 +133,19 @@ class StreamAdapter:
     def _tool_input(self, call_id: str) -> Event:
         name, pieces = self._calls[call_id]
         arguments = "".join(pieces)
-        given: Any = parse_json(arguments or "{}")
-        return CustomEvent(name=TOOL_INPUT, value={"toolCallId": call_id, "toolName": name, "input": given})
+        value: Any = parse_json(arguments or "{}")
+        return CustomEvent(name=TOOL_INPUT, value={"toolCallId": call_id, "toolName": name, "input": value})
 
 
 def bind_interrupts(interrupts: Iterable[Interrupt], run_id: str | None) -> list[Interrupt]:
-    """Add the binding to interrupts of a run, so that the client takes an answer to them."""
+    """Add the binding to a run's interrupts, so that the client accepts an answer to them."""
     return [
-        replace(interrupt, metadata={**(interrupt.metadata or {}), BINDING: _binding(interrupt, run_id)})
+        replace(interrupt, metadata={**(interrupt.metadata or {}), BINDING: _build_binding(interrupt, run_id)})
         for interrupt in interrupts
     ]
 
 
-def _binding(interrupt: Interrupt, run_id: str | None) -> dict[str, Any]:
+def _build_binding(interrupt: Interrupt, run_id: str | None) -> dict[str, Any]:
     binding: dict[str, Any] = {
         "v": 1,
         "kind": "generic",
@@ -154,32 +154,34 @@ def _binding(interrupt: Interrupt, run_id: str | None) -> dict[str, Any]:
         "generation": 0,
     }
     if interrupt.response_schema is not None:
-        binding["responseSchemaHash"] = schema_hash(interrupt.response_schema)
+        binding["responseSchemaHash"] = hash_schema(interrupt.response_schema)
     if interrupt.expires_at is not None:
         binding["expiresAt"] = interrupt.expires_at
     return binding
 
 
-def schema_hash(schema: Any) -> str:
-    """Hash a schema as the client does; it refuses an answer if the two differ."""
-    return f"sha256:{hashlib.sha256(canonical_json(schema).encode('utf-8', 'surrogatepass')).hexdigest()}"
+def hash_schema(schema: Any) -> str:
+    """Hash a schema as the client does, which refuses an answer if the two differ."""
+    return f"sha256:{hashlib.sha256(to_canonical_json(schema).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def canonical_json(value: Any) -> str:
+def to_canonical_json(value: Any) -> str:
     """Write JSON as JavaScript does, with sorted keys and without spaces (the number form of RFC 8785)."""
     if is_object(value):
         members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be", "surrogatepass"))
         return (
-            "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{canonical_json(one)}" for key, one in members) + "}"
+            "{"
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{to_canonical_json(one)}" for key, one in members)
+            + "}"
         )
     if is_array(value):
-        return "[" + ",".join(map(canonical_json, value)) + "]"
+        return "[" + ",".join(map(to_canonical_json, value)) + "]"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return json.dumps(value, ensure_ascii=False)
-    return _number(value)
+    return _format_number(value)
 
 
-def _number(value: int | float) -> str:
+def _format_number(value: int | float) -> str:
     """Write a number as ``Number.prototype.toString`` does: the shortest digits, an exponent from 1e21 and 1e-7 on."""
     number = float(value)
     if not isfinite(number):

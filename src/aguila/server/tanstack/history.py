@@ -1,8 +1,8 @@
 """Undo how TanStack AI's client regroups the messages of a thread before it sends them back.
 
-The client merges an answer into one message: text, tool calls and their results become parts of it, under the id of
-one of them or of its own. It sends that back as other messages than the thread has: calls under new message ids,
-results and reasoning under derived ids. It keeps no state, and sends ``{}``.
+The client merges an answer into one message, with text, tool calls and their results as parts. It sends that back as
+other messages than the thread has: calls under new message ids, results and reasoning under derived ids. It keeps no
+state, and sends ``{}``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aguila.server.runs.start_request import StartRequest
 
 
 async def restore_request(request: StartRequest, projections: Projections) -> StartRequest:
-    """Return a start request with the thread's own messages where the client sent them back regrouped.
+    """Replace regrouped messages of a start request by the thread's own.
 
     The request keeps its fingerprint, so that the same request finds its run again.
     """
@@ -39,17 +39,17 @@ async def restore_request(request: StartRequest, projections: Projections) -> St
 
 
 def restore_messages(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:
-    """Put the messages of the thread in the place of every answer that says the same in other groups.
+    """Replace each regrouped answer by the thread's own messages.
 
-    An answer is what lies between two user messages. It is left as the client sent it if the client has changed
-    something in it, or left something out. New tool results are kept.
+    An answer is the messages between two user messages. If the client changed or omitted something in it, it stays as
+    it was sent. New tool results are kept.
     """
-    answers = {turn[0].id: turn[1:] for turn in _turns(held) if isinstance(turn[0], UserMessage)}
+    answers = {turn[0].id: turn[1:] for turn in _split_turns(held) if isinstance(turn[0], UserMessage)}
     found: list[Message] = []
     is_changed = False
-    for turn in _turns(sent):
+    for turn in _split_turns(sent):
         own = answers.get(turn[0].id) if isinstance(turn[0], UserMessage) else None
-        restored = None if own is None else _restored(turn[1:], own)
+        restored = None if own is None else _restore_answer(turn[1:], own)
         if restored is None:
             found += turn
         else:
@@ -58,7 +58,7 @@ def restore_messages(sent: Sequence[Message], held: Sequence[Message]) -> Sequen
     return found if is_changed else sent
 
 
-def _turns(messages: Iterable[Message]) -> list[list[Message]]:
+def _split_turns(messages: Iterable[Message]) -> list[list[Message]]:
     """Split messages before each user message."""
     turns: list[list[Message]] = []
     for message in messages:
@@ -68,12 +68,12 @@ def _turns(messages: Iterable[Message]) -> list[list[Message]]:
     return turns
 
 
-def _restored(sent: Sequence[Message], own: Sequence[Message]) -> list[Message] | None:
-    """Return the thread's own answer and what is new in the client's; None if the client's says something else."""
+def _restore_answer(sent: Sequence[Message], own: Sequence[Message]) -> list[Message] | None:
+    """Return the thread's own answer with the client's new tool results; None if the client changed the answer."""
     texts = {
         message.id: message.content for message in own if isinstance(message, AssistantMessage) and message.content
     }
-    calls = dict(_calls(own))
+    calls = dict(_list_calls(own))
     answered = {message.tool_call_id for message in own if isinstance(message, ToolMessage)}
     thoughts = {message.content for message in own if isinstance(message, ReasoningMessage)}
     new: list[Message] = []
@@ -92,15 +92,15 @@ def _restored(sent: Sequence[Message], own: Sequence[Message]) -> list[Message] 
         else:
             if message.content and texts.get(message.id) != message.content:
                 return None
-            if any(calls.get(call_id) != call for call_id, call in _calls([message])):
+            if any(calls.get(call_id) != call for call_id, call in _list_calls([message])):
                 return None
             seen.update([message.id] if message.content else [])
-            seen.update(call_id for call_id, _ in _calls([message]))
+            seen.update(call_id for call_id, _ in _list_calls([message]))
     return [*own, *new] if seen == {*texts, *calls} else None
 
 
-def _calls(messages: Iterable[Message]) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Give the id, the name and the arguments of each call."""
+def _list_calls(messages: Iterable[Message]) -> Iterable[tuple[str, tuple[str, str]]]:
+    """Yield the id, the name and the arguments of each call."""
     for message in messages:
         if isinstance(message, AssistantMessage):
             for call in message.tool_calls or ():

@@ -31,7 +31,7 @@ _MAX_PAGE = 1_000
 
 
 async def root(service: Service, exchange: Exchange) -> Response:
-    """``GET /``: hydrate a thread (``?threadId=``) or join a run (``?offset=-1&runId=``); 405 without these."""
+    """``GET /``: hydrate a thread (``?threadId=``) or join a run (``?offset=-1&runId=``). 405 without these."""
     query = exchange.request.query
     if "runId" in query and "offset" in query:
         return await _join(service, exchange, query["runId"])
@@ -42,17 +42,17 @@ async def root(service: Service, exchange: Exchange) -> Response:
 
 
 async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Response:
-    """Answer with the messages, the run that is on, and the interrupts that wait for an answer.
+    """Send the messages, the running run and the open interrupts.
 
-    The messages of a run that is on are left out: the client joins it, and rebuilds them from its events.
+    The messages of a running run are omitted: the client joins the run and rebuilds them from its events.
     """
-    limit, before = _page_of(exchange.request)
+    limit, before = _read_page(exchange.request)
     await service.check_agent(exchange, thread_id)
     runs = service.runs
     try:
         view = await runs.projections.load(exchange.scope, thread_id)
     except NotFound:  # a new chat hydrates too
-        return json_response(_hydration([], None, None, []), exchange.headers)
+        return json_response(_build_hydration([], None, None, []), exchange.headers)
     messages: Sequence[Message] = view.conversation.messages
     active = interrupted = None
     interrupts: Sequence[Interrupt] = []
@@ -67,7 +67,7 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Resp
         shown = to_ui_messages(messages)
         end = next((place for place, one in enumerate(shown) if one["id"] == before), len(shown))
         start = 0 if limit is None else max(0, end - limit)
-        answer = _hydration(shown[start:end], active, interrupted, interrupts)
+        answer = _build_hydration(shown[start:end], active, interrupted, interrupts)
         if start > 0:
             answer["page"] = {"truncated": True, "cursor": shown[start]["id"]}
         return answer
@@ -77,16 +77,16 @@ async def _hydrate(service: Service, exchange: Exchange, thread_id: str) -> Resp
     return json_response(page(), exchange.headers)
 
 
-def _page_of(request: Request) -> tuple[int | None, str | None]:
+def _read_page(request: Request) -> tuple[int | None, str | None]:
     text = request.query.get("limit")
     if text is None:
         return None, request.query.get("before")
     if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
-        raise Rejected(422, "bad_limit", f"limit is a number from 1 to {_MAX_PAGE}", "/limit")
+        raise Rejected(422, "bad_limit", f"limit must be a number from 1 to {_MAX_PAGE}", "/limit")
     return int(text), request.query.get("before")
 
 
-def _hydration(
+def _build_hydration(
     messages: Sequence[dict[str, Any]], active: str | None, interrupted: str | None, interrupts: Sequence[Interrupt]
 ) -> dict[str, Any]:
     return {
@@ -100,15 +100,15 @@ def _hydration(
 
 
 async def _join(service: Service, exchange: Exchange, run_id: str) -> Response:
-    """Answer with the events of a run from its first, then live until its end. The request names no thread."""
+    """Send the events of a run from its first, then live until its end. The request names no thread."""
     offset = exchange.request.query["offset"]
     if offset != "-1":
-        raise Rejected(422, "bad_offset", "offset is -1: a run is joined from its first event", "/offset")
+        raise Rejected(422, "bad_offset", "offset must be -1: a run is joined from its first event", "/offset")
     thread_id = exchange.request.query.get("threadId")
     if thread_id is None:
         thread_id = await service.store.run_thread(exchange.scope, run_id)
     if thread_id is None:
-        raise NotFound(f"no run {run_id!r} in the threads that were updated last")
+        raise NotFound(f"no run {run_id!r} in the most recently updated threads; add ?threadId=")
     await service.check_agent(exchange, thread_id)
     record = await service.store.run(exchange.scope, thread_id, run_id)
     after = await read_cursor(service, exchange, thread_id)
@@ -116,14 +116,14 @@ async def _join(service: Service, exchange: Exchange, run_id: str) -> Response:
     return await stream_run(service, exchange, record, after, framing=framing)
 
 
-# Messages as the client has them
+# The client's form of messages
 
 
 def to_ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Convert messages to TanStack's ``UIMessage``, in the groups that its client makes of the events.
+    """Convert messages to TanStack's ``UIMessage``, grouped as its client groups events.
 
     Reasoning, tool calls and their results are parts of the text message before them, or else of the one after them. A
-    second text begins another message. Activities have no counterpart and are left out.
+    second text starts another message. Activities have no counterpart and are omitted.
     """
     found: list[dict[str, Any]] = []
     group: dict[str, Any] | None = None
@@ -134,7 +134,7 @@ def to_ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
             continue
         if isinstance(message, ToolMessage) and message.tool_call_id in owners:
             owner, call_part = owners[message.tool_call_id]
-            result = _result_part(message)
+            result = _to_result_part(message)
             call_part["state"] = "error" if message.error is not None else "complete"
             call_part["output"] = parse_json(result["content"])
             owner["parts"].append(result)
@@ -147,35 +147,35 @@ def to_ui_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
                 found.append(group)
             if is_text:
                 group["id"], has_text = message.id, True
-            for part in _parts(message):
+            for part in _to_parts(message):
                 group["parts"].append(part)
                 if part["type"] == "tool-call":
                     owners[part["id"]] = (group, part)
             continue
         group = None
-        parts = [_content_part(part) for part in parts_of(message.content)]
+        parts = [_to_content_part(part) for part in parts_of(message.content)]
         role = "user" if isinstance(message, UserMessage) else "system"
         found.append({"id": message.id, "role": role, "parts": parts})
     return found
 
 
-def _parts(message: ReasoningMessage | AssistantMessage | ToolMessage) -> list[dict[str, Any]]:
+def _to_parts(message: ReasoningMessage | AssistantMessage | ToolMessage) -> list[dict[str, Any]]:
     if isinstance(message, ReasoningMessage):
-        return [_thinking(message)]
+        return [_to_thinking_part(message)]
     if isinstance(message, ToolMessage):
-        return [_result_part(message)]
+        return [_to_result_part(message)]
     text: list[dict[str, Any]] = [{"type": "text", "content": message.content}] if message.content else []
-    return text + [_call_part(call) for call in message.tool_calls or () if isinstance(call, ToolCall)]
+    return text + [_to_call_part(call) for call in message.tool_calls or () if isinstance(call, ToolCall)]
 
 
-def _thinking(message: ReasoningMessage) -> dict[str, Any]:
+def _to_thinking_part(message: ReasoningMessage) -> dict[str, Any]:
     part = {"type": "thinking", "content": message.content}
     if message.encrypted_value is not None:
         part["signature"] = message.encrypted_value
     return part
 
 
-def _call_part(call: ToolCall) -> dict[str, Any]:
+def _to_call_part(call: ToolCall) -> dict[str, Any]:
     arguments = call.function.arguments
     return {
         "type": "tool-call",
@@ -187,13 +187,13 @@ def _call_part(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _result_part(message: ToolMessage) -> dict[str, Any]:
+def _to_result_part(message: ToolMessage) -> dict[str, Any]:
     content = message.content
     part: dict[str, Any] = {
         "type": "tool-result",
         "id": message.id,
         "toolCallId": message.tool_call_id,
-        "content": content if isinstance(content, str) else [_content_part(part) for part in parts_of(content)],
+        "content": content if isinstance(content, str) else [_to_content_part(part) for part in parts_of(content)],
         "state": "complete" if message.error is None else "error",
     }
     if message.error is not None:
@@ -201,5 +201,5 @@ def _result_part(message: ToolMessage) -> dict[str, Any]:
     return part
 
 
-def _content_part(part: ContentPart) -> Any:
+def _to_content_part(part: ContentPart) -> Any:
     return {"type": "text", "content": part.text} if isinstance(part, TextPart) else part
