@@ -15,7 +15,7 @@ from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUs
 from aguila.stream import Conversation
 
 if TYPE_CHECKING:
-    from aguila.client.thread import ThreadBase
+    from aguila.client.thread_state import ThreadState
 
 
 Outcome = Literal["success", "interrupt", "cancelled"]
@@ -89,7 +89,7 @@ class RunBase:
     Leaving the loop only disconnects: the run continues on the server. ``thread.cancel`` cancels it.
     """
 
-    def __init__(self, thread: ThreadBase, slot: RunSlot, program: Program[RunResult], description: str) -> None:
+    def __init__(self, thread: ThreadState, slot: RunSlot, program: Program[RunResult], description: str) -> None:
         self.is_closed = False
         self._thread = thread
         self._slot = slot

@@ -13,12 +13,11 @@ from aguila.client.base import ClientBase
 from aguila.client.drivers.effects import Program
 from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
-from aguila.client.requests.request_builder import Content
 from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
 from aguila.client.thread import ThreadBase
 from aguila.client.transports.base import Timeouts, Transport
-from aguila.protocol import AgentCapabilities, Context, Event, Message, RunAgentInput, State
+from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput, State
 from aguila.protocol.parts import MediaPart
 from aguila.stream import Conversation
 
@@ -51,7 +50,7 @@ class Client(ClientBase[Transport]):
         compared with what was asked. It ends as ``thread.run`` does.
         """
         thread = Thread(self._core, input.thread_id, messages=input.messages, state=input.state)
-        return ClientRun(thread, thread._slot, self._core, thread._input_program(input, headers), "client.send()")
+        return thread.send_input(input, headers)
 
     def capabilities(self) -> AgentCapabilities | None:
         """Return the capabilities that the agent declares; None if there are none, or they are invalid."""
@@ -85,107 +84,6 @@ class Client(ClientBase[Transport]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Thread(ThreadBase):
-    """A conversation with an agent."""
-
-    def __init__(
-        self,
-        core: ClientCore[Transport],
-        id: str | None = None,  # noqa: A002
-        *,
-        messages: Iterable[Message | Mapping[str, Any]] = (),
-        state: State = None,
-        tools: Iterable[AnyTool] = (),
-    ) -> None:
-        super().__init__(core.settings, id, messages=messages, state=state, tools=tools)
-        self._core = core
-
-    def run(
-        self,
-        content: Content = None,
-        *,
-        tools: Iterable[AnyTool] = (),
-        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
-        forwarded_props: Any = None,
-        parent_run_id: str | None = None,
-        run_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        max_rounds: int | None = None,
-    ) -> ClientRun:
-        """Send a message and run the agent. Iterate the run for its events, or call ``result()``.
-
-        ``content`` is text, parts, messages, or nothing new. The client calls functions that are tools, and continues
-        the run with their results until no call is pending. The run can end with ``RunFailed`` (the agent failed),
-        ``StreamTruncated`` (it was cut off, or was sent and got no response), ``ProtocolError`` (the agent broke the
-        protocol), ``HTTPRejected`` or ``TransportFailed`` (it never started), ``ToolRoundsExceeded``, or
-        ``IllegalStep`` or ``EncodeError`` (nothing was sent). Events that arrived before are in the thread.
-        """
-        request = self._request(
-            content,
-            tools=tools,
-            context=context,
-            forwarded_props=forwarded_props,
-            parent_run_id=parent_run_id,
-            run_id=run_id,
-            headers=headers,
-            max_rounds=max_rounds,
-        )
-        return ClientRun(self, self._slot, self._core, self._run_program(request), "thread.run()")
-
-    def resume(
-        self,
-        answers: Mapping[str, Any],
-        content: Content = None,
-        *,
-        tools: Iterable[AnyTool] = (),
-        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
-        forwarded_props: Any = None,
-        parent_run_id: str | None = None,
-        run_id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        max_rounds: int | None = None,
-    ) -> ClientRun:
-        """Answer every open interrupt, by id, and run the agent. The other arguments are as in ``run``.
-
-        An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raise ``IllegalStep``, before anything is sent, for
-        an answer that is missing, unknown, late, or does not match the schema of its interrupt.
-        """
-        request = self._request(
-            content,
-            answers=answers,
-            tools=tools,
-            context=context,
-            forwarded_props=forwarded_props,
-            parent_run_id=parent_run_id,
-            run_id=run_id,
-            headers=headers,
-            max_rounds=max_rounds,
-        )
-        return ClientRun(self, self._slot, self._core, self._run_program(request), "thread.resume()")
-
-    def attach(self, *, headers: Mapping[str, str] | None = None) -> ClientRun:
-        """Join the run in progress; without one, load the thread. Tools are not called.
-
-        This needs a server with ``POST /connect``. It ends as a run does.
-        """
-        return ClientRun(self, self._slot, self._core, self._attach_program(headers), "thread.attach()")
-
-    def cancel(self, run_id: str | None = None) -> bool:
-        """Ask the server to cancel this thread's run, or ``run_id``. Return whether it was in progress.
-
-        Clients that follow the run see it end as ``cancelled``. Raise ``HTTPRejected`` if the server refuses, and
-        ``IllegalStep`` if there is no run.
-        """
-        return SyncDriver(self._core).finish(self._cancel_program(run_id))
-
-    def refresh(self) -> Conversation:
-        """Replace messages, state, open interrupts and pending calls by those on the server.
-
-        Raise ``HTTPRejected``, or ``ProtocolError`` for a response that is not a thread; then nothing changes.
-        """
-        return SyncDriver(self._core).finish(self._refresh_program())
 
 
 class ClientRun(RunBase):
@@ -259,3 +157,25 @@ class ClientRun(RunBase):
             self.is_closed = True
             program.close()
             driver.close()
+
+
+class Thread(ThreadBase[Transport, ClientRun]):
+    """A conversation with an agent."""
+
+    def _new_run(self, program: Program[RunResult], description: str) -> ClientRun:
+        return ClientRun(self, self._slot, self._core, program, description)
+
+    def cancel(self, run_id: str | None = None) -> bool:
+        """Ask the server to cancel this thread's run, or ``run_id``. Return whether it was in progress.
+
+        Clients that follow the run see it end as ``cancelled``. Raise ``HTTPRejected`` if the server refuses, and
+        ``IllegalStep`` if there is no run.
+        """
+        return SyncDriver(self._core).finish(self._cancel_program(run_id))
+
+    def refresh(self) -> Conversation:
+        """Replace messages, state, open interrupts and pending calls by those on the server.
+
+        Raise ``HTTPRejected``, or ``ProtocolError`` for a response that is not a thread; then nothing changes.
+        """
+        return SyncDriver(self._core).finish(self._refresh_program())

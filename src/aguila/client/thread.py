@@ -1,18 +1,19 @@
-"""A conversation and its runs, for both clients.
+"""The runs of a thread, for both clients.
 
 The methods that end in ``_program`` are programs (see ``drivers.effects``): they neither wait nor connect themselves.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from aguila.chat.tools import AnyTool, Toolbox
-from aguila.client.arguments import expect, listed
+from aguila.client.arguments import expect
 from aguila.client.drivers.effects import CallTools, Compute, Program
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
@@ -26,9 +27,10 @@ from aguila.client.requests.request_builder import (
     messages_of,
 )
 from aguila.client.requests.urls import merge_headers
-from aguila.client.run import Outcome, RunResult, RunSlot, changed_since
-from aguila.client.settings import Settings
+from aguila.client.run import RunBase, RunResult, changed_since
+from aguila.client.settings import ClientCore, TransportT
 from aguila.client.streaming.run_stream import RunStream
+from aguila.client.thread_state import ThreadState
 from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
 from aguila.codec.notices import Notice
@@ -36,20 +38,18 @@ from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, To
 from aguila.protocol import (
     PROTOCOL_VERSION,
     Context,
-    Interrupt,
     Message,
     ResumeEntry,
     RunAgentInput,
     State,
-    StateSnapshotEvent,
-    TokenUsage,
-    ToolCall,
     ToolMessage,
 )
 from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
-from aguila.stream.conversation import ConversationRun, RunOutcome
-from aguila.stream.json_values import check_json, copy_json
+from aguila.stream.conversation import RunOutcome
+from aguila.stream.json_values import check_json
 from aguila.stream.message_equality import is_same_message
+
+RunT = TypeVar("RunT", bound=RunBase)
 
 
 class RunRequest(msgspec.Struct, kw_only=True):
@@ -66,100 +66,104 @@ class RunRequest(msgspec.Struct, kw_only=True):
     max_rounds: int
 
 
-class ThreadBase:
-    """A conversation: messages, shared state, open interrupts. It has one run at a time.
-
-    The properties return values, which do not change when the conversation does.
-    """
+class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
+    """A conversation and its runs."""
 
     def __init__(
         self,
-        settings: Settings,
-        id: str | None,  # noqa: A002
+        core: ClientCore[TransportT],
+        id: str | None = None,  # noqa: A002
         *,
-        messages: Iterable[Message | Mapping[str, Any]],
-        state: State,
-        tools: Iterable[AnyTool],
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        state: State = None,
+        tools: Iterable[AnyTool] = (),
     ) -> None:
-        self.id = settings.new_id() if id is None else id
-        self._settings = settings
-        self._tools = check_tools(Toolbox(tools, base=settings.tools))
-        self._advertised: frozenset[str] = frozenset()  # names of the tools of the last run
-        self._is_stale = False
-        self._begun: dict[str, PlannedCall] = {}  # calls in progress of runs that were left
-        initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
-        self._reducer = Reducer(initial, {} if state is None else _copied(state), warn=self._warn)
-        self._slot = RunSlot()
-        self._run_id: str | None = None
+        super().__init__(core.settings, id, messages=messages, state=state, tools=tools)
+        self._core = core
 
-    @property
-    def conversation(self) -> Conversation:
-        """The whole conversation at this moment."""
-        return self._reducer.conversation
+    @abstractmethod
+    def _new_run(self, program: Program[RunResult], description: str) -> RunT:
+        """Return a run that executes this program. ``description`` is the caller's call, for errors."""
 
-    @property
-    def messages(self) -> list[Message]:
-        """All messages, activities and reasoning included."""
-        return self._reducer.conversation.messages
+    def run(
+        self,
+        content: Content = None,
+        *,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> RunT:
+        """Send a message and run the agent. Iterate the run for its events, or finish it for its result.
 
-    @property
-    def state(self) -> State:
-        """The state shared with the agent. The next run is sent what you assign.
+        An ``AsyncClientRun`` is finished with ``await run``, a ``ClientRun`` with ``run.result()``.
 
-        Assigning raises ``EncodeError`` for a value that is not JSON, and ``IllegalStep`` while a run is in progress.
+        ``content`` is text, parts, messages, or nothing new. The client calls functions that are tools, and continues
+        the run with their results until no call is pending. The run can end with ``RunFailed`` (the agent failed),
+        ``StreamTruncated`` (it was cut off, or was sent and got no response), ``ProtocolError`` (the agent broke the
+        protocol), ``HTTPRejected`` or ``TransportFailed`` (it never started), ``ToolRoundsExceeded``, or
+        ``IllegalStep`` or ``EncodeError`` (nothing was sent). Events that arrived before are in the thread.
         """
-        return self._reducer.state
+        request = self._build_request(
+            content,
+            tools=tools,
+            context=context,
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=max_rounds,
+        )
+        return self._new_run(self._run_program(request), "thread.run()")
 
-    @state.setter
-    def state(self, value: State) -> None:
-        if self._slot.is_taken:
-            raise IllegalStep(
-                "the state belongs to the agent while a run is in progress; assign it after the run", rule="STATE-2"
-            )
-        self._reducer.feed(StateSnapshotEvent(snapshot=_copied(value)))
+    def resume(
+        self,
+        answers: Mapping[str, Any],
+        content: Content = None,
+        *,
+        tools: Iterable[AnyTool] = (),
+        context: Iterable[Context | Mapping[str, Any]] | Mapping[str, str] = (),
+        forwarded_props: Any = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_rounds: int | None = None,
+    ) -> RunT:
+        """Answer every open interrupt, by id, and run the agent. The other arguments are as in ``run``.
 
-    @property
-    def interrupts(self) -> list[Interrupt]:
-        """The open questions of the last run; ``resume`` answers them."""
-        return self._reducer.conversation.interrupts
-
-    @property
-    def pending_tool_calls(self) -> list[ToolCall]:
-        """The unanswered tool calls of the last run, or those at the end of the given messages."""
-        return self._reducer.conversation.pending_tool_calls
-
-    @property
-    def usage(self) -> list[TokenUsage]:
-        """The token usage of all runs, added up per provider and model."""
-        return self._reducer.conversation.usage
-
-    @property
-    def runs(self) -> list[ConversationRun]:
-        """The runs that this client has followed, and the last one on the server after ``refresh``."""
-        return self._reducer.conversation.runs
-
-    @property
-    def run_id(self) -> str | None:
-        """The id of the run in progress, else of the last run; None before the first."""
-        return self._run_id
-
-    def restore(self, conversation: Conversation) -> None:
-        """Replace the conversation, with its open interrupts, by one that was stored elsewhere.
-
-        Raise ``IllegalStep`` while a run is in progress.
+        An answer is a payload, ``GIVE_UP``, or a ``ResumeEntry``. Raise ``IllegalStep``, before anything is sent, for
+        an answer that is missing, unknown, late, or does not match the schema of its interrupt.
         """
-        if self._slot.is_taken:
-            raise IllegalStep("the conversation cannot be replaced while a run is in progress", rule="LIFE-17")
-        self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
+        request = self._build_request(
+            content,
+            answers=answers,
+            tools=tools,
+            context=context,
+            forwarded_props=forwarded_props,
+            parent_run_id=parent_run_id,
+            run_id=run_id,
+            headers=headers,
+            max_rounds=max_rounds,
+        )
+        return self._new_run(self._run_program(request), "thread.resume()")
 
-    def _warn(self, notice: Notice) -> None:
-        if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":
-            self._is_stale = True
-        self._settings.warn(notice)
+    def attach(self, *, headers: Mapping[str, str] | None = None) -> RunT:
+        """Join the run in progress; without one, load the thread. Tools are not called.
+
+        This needs a server with ``POST /connect``. It ends as a run does.
+        """
+        return self._new_run(self._attach_program(headers), "thread.attach()")
+
+    def send_input(self, input: RunAgentInput, headers: Mapping[str, str] | None) -> RunT:  # noqa: A002
+        """Send an input as it is; see ``client.send``."""
+        return self._new_run(self._input_program(input, headers), "client.send()")
 
     # Arguments
 
-    def _request(
+    def _build_request(
         self,
         content: Content,
         *,
@@ -291,17 +295,6 @@ class ThreadBase:
         run_id = yield from self._send(wanted, headers, frozenset(), lambda: None)
         return self._result_since(before, run_id)
 
-    def _consumer(self) -> Consumer:
-        """Return a consumer that reads a stream into this conversation."""
-        settings = self._settings
-        return Consumer(
-            compat=settings.compat,
-            warn=self._warn,
-            new_id=settings.new_id,
-            reducer=self._reducer,
-            max_size=settings.max_size,
-        )
-
     def _follow(
         self,
         chain: Chain,
@@ -335,11 +328,6 @@ class ThreadBase:
         fixed = {"Content-Type": "application/json", "Accept": self._settings.accept}
         return merge_headers(self._settings.headers, extra, fixed)
 
-    def _outcome(self) -> Outcome:
-        run = self.conversation.last_run
-        outcome = None if run is None else run.outcome
-        return "success" if outcome is None or outcome == "error" else outcome  # a run that failed raises
-
     # What has to be answered
 
     def _resume_entries(self, answers: Mapping[str, Any] | None) -> list[ResumeEntry] | None:
@@ -349,14 +337,6 @@ class ThreadBase:
         if not interrupts and not answers:
             raise IllegalStep(f"there is no interrupt to answer: {NONE_OPEN}", rule="INT-7")
         return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
-
-    def _gated(self) -> set[str | None]:
-        return {interrupt.tool_call_id for interrupt in self.interrupts}
-
-    def _calls_for_application(self) -> list[ToolCall]:
-        """Return the unanswered calls, without those that a question is about: the agent continues with these."""
-        gated = self._gated()
-        return [call for call in self.pending_tool_calls if call.id not in gated]
 
     def _check_ids(self, request: RunRequest, before: Conversation) -> None:
         """Raise ``IllegalStep`` for an id that is in use: a message would be lost, and a run is not run again."""
@@ -495,9 +475,9 @@ class ThreadBase:
         return self.conversation
 
     def _cancel_program(self, run_id: str | None) -> Program[bool]:
-        """RunRequest the server to stop the run; whether it was still on."""
+        """Ask the server to stop the run. Return whether it was in progress."""
         last = self.conversation.last_run
-        if run_id is None:  # an attached run has the id that its events say
+        if run_id is None:  # an attached run has the id of its events
             run_id = self._run_id if last is None or last.outcome is not None else last.run_id
         if run_id is None:
             raise IllegalStep("there is no run to cancel", rule="LIFE-8")
@@ -506,11 +486,6 @@ class ThreadBase:
         request = Request(method="POST", url=url, headers=settings.json_headers())
         head, _ = yield from fetch(settings, request)
         return head.status == 202
-
-
-def _copied(state: State) -> State:
-    check_json(state, "/state")
-    return copy_json(state)
 
 
 _NOT_EXECUTED: dict[RunOutcome | None, str] = {
