@@ -1,7 +1,7 @@
-"""Make the calls of front-end tools that an agent asks for, and turn whatever happens into an answer (FT, SEC-3).
+"""Execute the front-end tool calls of an agent, and convert each outcome to an answer (FT, SEC-3).
 
-``thread`` decides when to call, ``asyncio`` and ``sync`` do it. An unknown tool, arguments that do not fit and a
-function that fails become an answer with ``error``.
+``thread`` decides when to call, and the drivers call. An unknown tool, invalid arguments and a function that raises
+become an answer with ``error``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_CONFIRM = "not executed: it needs the user's consent, and this client has no
 
 
 def check_tools(tools: Toolbox) -> Toolbox:
-    """Give the tools. Raises ``TypeError`` for one that takes the run of an agent, which a client does not have."""
+    """Return the tools. Raise TypeError for one that takes the run of an agent, which a client does not have."""
     for one in tools.functions.values():
         if one.takes_run:
             raise TypeError(
@@ -34,7 +34,7 @@ def check_tools(tools: Toolbox) -> Toolbox:
 
 
 def plan_call(tools: Toolbox, call: ToolCall, message_id: str, confirm: Confirm | None = None) -> PlannedCall:
-    """Plan a call of a function, or the answer if it cannot be made. ``confirm`` is the client's."""
+    """Plan a call of a function, or its answer if it is not executed. ``confirm`` is the client's."""
     found = tools.get(call.function.name)
     if found is None:
         return PlannedCall(call.id, message_id, problem=f"there is no tool {call.function.name!r}")
@@ -47,7 +47,7 @@ def plan_call(tools: Toolbox, call: ToolCall, message_id: str, confirm: Confirm 
     if found.confirm is None:
         try:
             needs_consent = found.needs_approval(arguments)
-        except Exception:  # noqa: BLE001 - if it cannot be told, the user is asked
+        except Exception:  # noqa: BLE001 - if the check fails, the user is asked
             _log.warning("needs_approval of the tool %r failed; the user is asked", found.name, exc_info=True)
             needs_consent = True
     planned.confirm = confirm if found.confirm is None or found.confirm is True else found.confirm or None
@@ -57,10 +57,10 @@ def plan_call(tools: Toolbox, call: ToolCall, message_id: str, confirm: Confirm 
 
 
 class PlannedCall:
-    """A call that is to be made, or whose ``problem`` is known without making it.
+    """A tool call to execute, or one that has a ``problem`` and is not executed.
 
-    It is made once. ``outcome`` is pending until the function is called, and then holds the answer, sooner or later:
-    a run may be left while its function goes on in a thread, and the next run takes what comes of it.
+    It is executed once. ``outcome`` gets the answer when the function ends. If the run is closed before that, the
+    function continues in its thread, and the next run uses the outcome.
     """
 
     def __init__(
@@ -86,56 +86,56 @@ class PlannedCall:
         return self.outcome.running() or (self.outcome.done() and not self.outcome.cancelled())
 
     def begin(self) -> bool:
-        """Whether the function is to be called now: not if it was called before, or was given up."""
+        """Return whether to call the function now: not if it was called before, or was given up."""
         return not self.has_begun and self.outcome.set_running_or_notify_cancel()
 
     @contextmanager
     def settling(self) -> Generator[None]:
-        """Around the call: whatever ends it, there is an outcome. Raises what is no ``Exception``."""
+        """Set the outcome if the call in this context raises. Raise again what is not an ``Exception``."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever the application's function raises is the answer
-            self.outcome.set_result(self.failed(error))
+        except Exception as error:  # noqa: BLE001 - what the application's function raises is the answer
+            self.outcome.set_result(self.answer_failure(error))
         except BaseException:
-            # Cancelled, Ctrl-C: nobody knows how far the function came.
+            # Cancelled or Ctrl-C: how far the function came is unknown.
             self.outcome.set_result(self._error(_INTERRUPTED))
             raise
 
     def ask(self) -> Any:
-        """Whether the user lets the call be made, or an awaitable of that (SEC-1)."""
+        """Return whether the user allows the call, or an awaitable of that (SEC-1)."""
         is_asked = self.tool is not None and self.confirm is not None
         return self.confirm(self.tool.declaration.name, dict(self.arguments)) if is_asked else True  # type: ignore[misc, union-attr]
 
     def decline(self, error: Exception | None = None) -> None:
-        """The user did not allow the call, or could not be asked: then it is not made either."""
+        """Do not execute the call: the user declined it, or asking raised ``error``."""
         self.tool, self.problem = None, "not executed: the user declined this call"
         if error is not None:
-            _log.warning("nobody could be asked about the tool call %s", self.call_id, exc_info=error)
+            _log.warning("the user could not be asked about the tool call %s", self.call_id, exc_info=error)
             self.problem = "not executed: the user could not be asked"
 
     def settle(self, value: Any) -> None:
-        """The function gave this."""
+        """Set the outcome to the value that the function returned."""
         self.outcome.set_result(self.answer(value))
 
     def answer(self, value: Any) -> ToolMessage:
-        """The answer that the function gave: text, parts and lists of both as they are, anything else as JSON."""
+        """Convert the returned value to an answer: text, parts and lists of both unchanged, anything else as JSON."""
         try:
             content = content_of(value)
         except EncodeError as error:
-            return self.failed(ToolError(f"the result has no JSON form: {error}"))
+            return self.answer_failure(ToolError(f"the result has no JSON form: {error}"))
         return ToolMessage(id=self.message_id, tool_call_id=self.call_id, content=content)
 
-    def refused(self) -> ToolMessage:
-        """The answer to a call that cannot be made."""
+    def answer_refusal(self) -> ToolMessage:
+        """Return the answer to a call that is not executed."""
         return self._error(self.problem or "")
 
-    def failed(self, error: Exception) -> ToolMessage:
-        """The answer of a function that raised: its words, so that the model can do better."""
+    def answer_failure(self, error: Exception) -> ToolMessage:
+        """Return the answer of a function that raised: the error's text, so that the model can correct the call."""
         if isinstance(error, ToolError):
             return self._error(str(error))
         _log.warning("the tool call %s failed", self.call_id, exc_info=error)
         return self._error(f"{type(error).__name__}: {error}")
 
     def _error(self, text: str) -> ToolMessage:
-        # The content too: most models are shown nothing else.
+        # Also in the content, because most models see nothing else.
         return ToolMessage(id=self.message_id, tool_call_id=self.call_id, content=text, error=text)

@@ -172,7 +172,7 @@ async def _confirm(planned: PlannedCall) -> None:
 async def _call(planned: PlannedCall) -> ToolMessage:
     tool = planned.tool
     if tool is None:
-        return planned.refused()
+        return planned.answer_refusal()
     if planned.has_begun:  # in an earlier run, which was left
         return await asyncio.wrap_future(planned.outcome)
     if tool.is_async:
@@ -184,7 +184,7 @@ async def _call(planned: PlannedCall) -> ToolMessage:
     work = partial(_call_in_thread, planned, tool, loop)
     working = loop.run_in_executor(None, copy_context().run, work)
     try:
-        # Cancelling gives up a call that has not started. A call that has started goes on, and the next run awaits it.
+        # Cancelling gives up a call that has not started. A started call continues, and the next run awaits it.
         return await asyncio.wrap_future(planned.outcome)
     finally:
         working.cancel()

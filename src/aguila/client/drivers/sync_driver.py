@@ -114,7 +114,7 @@ def _confirm(planned: PlannedCall) -> None:
 def _call(planned: PlannedCall) -> ToolMessage:
     tool = planned.tool
     if tool is None:
-        return planned.refused()
+        return planned.answer_refusal()
     with planned.settling():
         if planned.begin():
             value = tool.function(**planned.arguments)
