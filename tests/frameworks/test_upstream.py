@@ -16,7 +16,7 @@ from serving import Gate, Held, check_valid, run_input, server_process, serving,
 from waiting import wait_until
 
 from aguila import App
-from aguila.client import AsyncClient, Reconnect
+from aguila.client import Reconnect
 from aguila.frameworks import upstream
 from aguila.protocol import TokenUsage
 
@@ -225,8 +225,8 @@ app = App(agent)
 def test_a_killed_endpoint_ends_the_run_and_what_arrived_is_kept(tmp_path: Path) -> None:
     (tmp_path / "inner_app.py").write_text(INNER)
     with server_process("inner_app:app", tmp_path) as inner:
-        client = AsyncClient(inner.url + "/", reconnect=Reconnect(attempts=2, initial=0.01))
-        with serving(App(upstream(client), allow_anonymous=True)) as front, front.run(run_id="r1") as stream:
+        agent = upstream(inner.url + "/", client={"reconnect": Reconnect(attempts=2, initial=0.01)})
+        with serving(App(agent, allow_anonymous=True)) as front, front.run(run_id="r1") as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             inner.signal(signal.SIGKILL)
             last = stream.rest()[-1]
@@ -236,16 +236,15 @@ def test_a_killed_endpoint_ends_the_run_and_what_arrived_is_kept(tmp_path: Path)
 
 
 def test_an_endpoint_that_is_not_there_ends_the_run() -> None:
-    client = AsyncClient("http://127.0.0.1:9/", reconnect=None)
-    with serving(App(upstream(client))) as front:
+    with serving(App(upstream("http://127.0.0.1:9/", client={"reconnect": None}))) as front:
         assert types(front.events(run_id="r1")) == ["RUN_STARTED", "RUN_ERROR"]
 
 
 def test_a_broken_connection_is_resumed_where_it_broke() -> None:
     held = Held()
     with serving(App(held)) as inner, CuttingProxy(inner.url, lambda: None) as proxy:
-        client = AsyncClient(proxy.url + "/", reconnect=Reconnect(initial=0.01))
-        with serving(App(upstream(client))) as front, front.run(run_id="r1") as stream:
+        agent = upstream(proxy.url + "/", client={"reconnect": Reconnect(initial=0.01)})
+        with serving(App(agent)) as front, front.run(run_id="r1") as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             proxy.cut_now()
             held.gate("r1").open()
@@ -418,6 +417,7 @@ def test_an_agent_may_choose_among_endpoints() -> None:
         async for event in inner(run):
             yield event
 
+    router.aclose = inner.aclose  # type: ignore[attr-defined]
     with serving(App(router)) as front:
         assert text_of(front.events(run_id="r1", messages=[user_json("u1", "Go")])) == "Go: weather"
 
@@ -431,17 +431,12 @@ def test_an_agent_may_choose_among_endpoints() -> None:
         ({"errors": "hide"}, "errors"),
         ({"state_keys": "messages"}, "state_keys"),
         ({"path": "/a"}, "path"),
+        ({"client": {"transport": None}}, "transport"),
     ],
 )
 def test_arguments_are_checked(options: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         upstream(options.pop("target", "http://127.0.0.1:9/"), **options)
-
-
-def test_credentials_belong_to_a_client_that_is_given() -> None:
-    client = AsyncClient("http://127.0.0.1:9/")
-    with pytest.raises(TypeError, match="auth"):
-        upstream(client, auth="token")
 
 
 def test_the_official_quickstart_in_process_needs_no_server() -> None:

@@ -18,7 +18,6 @@ from node import node_path
 from serving import serving
 
 from aguila import App
-from aguila.client import AsyncClient
 from aguila.frameworks import upstream
 
 LEFT: dict[str, dict[str, Cell]] = {
@@ -60,8 +59,8 @@ def test_every_feature_through_upstream(peer: Peer, tmp_path: Path) -> None:
     if peer.needs_environment and not (ENVIRONMENTS / peer.name / ".stamp").exists():
         pytest.skip(f"{peer.title} is not installed: make peers")
     with running(peer) as server:
-        client = AsyncClient(server.url, protobuf=peer.is_protobuf, options={"trust_env": False})
-        agent = upstream(client, state_keys=STATE_KEYS.get(peer.name))
+        options = {"protobuf": peer.is_protobuf, "options": {"trust_env": False}}
+        agent = upstream(server.url, client=options, state_keys=STATE_KEYS.get(peer.name))
         with serving(App(agent, store=tmp_path / "threads.db")) as front:
             gateway: Any = Gateway(front.url + "/", 0, server)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -45,6 +45,11 @@ _CANCEL_SECONDS = 2.0
 
 _ARRAY: Any = list
 
+_CLIENT_OPTIONS: Final = frozenset(
+    {"compat", "max_size", "middleware", "options", "peer_version", "protobuf", "reconnect", "timeouts", "warn"}
+)
+"""Arguments of ``AsyncClient`` that a gateway can use. A transport belongs to one event loop."""
+
 
 class Upstream:
     """An agent that calls another AG-UI endpoint. Make it with ``upstream``.
@@ -55,28 +60,28 @@ class Upstream:
 
     def __init__(
         self,
-        target: str | ASGIApp | AsyncClient,
+        target: str | ASGIApp,
         *,
         path: str,
         headers: Iterable[str],
         auth: Auth | None,
+        client: Mapping[str, Any] | None,
         thread_id: Callable[[Run], str] | None,
         options: RelayOptions,
     ) -> None:
         if isinstance(headers, str):
             raise TypeError(f"headers: expected a list of names, got text; write [{headers!r}]")
-        if not isinstance(target, str | AsyncClient) and not callable(target):
-            raise TypeError(
-                f"upstream() takes a URL, an ASGI application or an AsyncClient, not {type(target).__name__}"
-            )
-        if isinstance(target, AsyncClient) and auth is not None:
-            raise TypeError("auth: give it to the AsyncClient")
-        if path != "/" and isinstance(target, str | AsyncClient):
+        if not isinstance(target, str) and not callable(target):
+            raise TypeError(f"upstream() takes a URL or an ASGI application, not {type(target).__name__}")
+        if path != "/" and isinstance(target, str):
             raise TypeError("path: it is for an ASGI application; make it a part of the URL")
+        unknown = {*(client or {})} - _CLIENT_OPTIONS
+        if unknown:
+            raise TypeError(f"client: AsyncClient has no option {min(unknown)!r} that can be given here")
         self._target = target
         self._path = path
         self._header_names = [name.lower() for name in headers]
-        self._auth = auth
+        self._client_options: dict[str, Any] = {**(client or {}), "auth": auth}
         self._thread_id = thread_id
         self._options = options
         # A connection belongs to its event loop, and an agent is often made before there is one.
@@ -114,7 +119,7 @@ class Upstream:
                 await self._cancel(client, sent)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. A client that was given is not closed."""
+        """Close the connections of this event loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
@@ -127,16 +132,14 @@ class Upstream:
 
     def _client(self) -> AsyncClient:
         target = self._target
-        if isinstance(target, AsyncClient):
-            return target
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
             if isinstance(target, str):
-                client = AsyncClient(target, auth=self._auth)
+                client = AsyncClient(target, **self._client_options)
             else:
                 url = f"http://localhost/{quote(self._path.lstrip('/'))}"
-                client = AsyncClient(url, auth=self._auth, transport=ASGITransport(target))
+                client = AsyncClient(url, transport=ASGITransport(target), **self._client_options)
             self._clients[loop] = client
         return client
 
@@ -168,11 +171,12 @@ class Upstream:
 
 
 def upstream(
-    target: str | ASGIApp | AsyncClient,
+    target: str | ASGIApp,
     *,
     path: str = "/",
     headers: Iterable[str] = (),
     auth: Auth | None = None,
+    client: Mapping[str, Any] | None = None,
     thread_id: Callable[[Run], str] | None = None,
     raw: Raw = "drop",
     state_keys: Collection[str] | None = None,
@@ -180,17 +184,18 @@ def upstream(
 ) -> Upstream:
     """Make an agent of another AG-UI endpoint, so that its runs become durable: ``App(upstream(url))``.
 
-    ``target`` is a URL, an ASGI application in this process, or an ``AsyncClient`` with your timeouts and transport.
-    ``path`` is where the application has its endpoint. ``headers`` are the names of request headers to pass on; the
-    ``App`` must let agents see them with ``headers_allowed``. ``auth`` is a bearer token, headers, or a function that
-    returns either. ``thread_id`` maps threads, for an endpoint that keeps threads and cannot tell tenants apart.
-    ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level keys of the state that clients
-    get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends the endpoint's error texts.
+    ``target`` is a URL, or an ASGI application in this process. ``path`` is where the application has its endpoint.
+    ``headers`` are the names of request headers to pass on; the ``App`` must let agents see them with
+    ``headers_allowed``. ``auth`` is a bearer token, headers, or a function that returns either. ``client`` are other
+    arguments of ``AsyncClient``, such as ``timeouts``. ``thread_id`` maps threads, for an endpoint that keeps threads
+    and cannot tell tenants apart. ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level
+    keys of the state that clients get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends
+    the endpoint's error texts.
 
     Raise TypeError or ValueError for an invalid argument.
     """
     options = RelayOptions(raw=raw, state_keys=state_keys, errors=errors)
-    return Upstream(target, path=path, headers=headers, auth=auth, thread_id=thread_id, options=options)
+    return Upstream(target, path=path, headers=headers, auth=auth, client=client, thread_id=thread_id, options=options)
 
 
 def _gives_up(sent: RunAgentInput) -> bool:
