@@ -33,7 +33,7 @@ LEFT: dict[str, dict[str, Cell]] = {
         ),
     },
     "langgraph": {
-        "cancel": Cell("fails", "half a minute after the hang-up the agent still works: nothing stops it"),
+        "cancel": Cell("fails", "half a minute after the disconnect the agent is still running"),
     },
 }
 """What is not right behind ``upstream`` either. Every other cell is ``works`` without a remark."""
