@@ -176,6 +176,8 @@ class Reader(asyncio.Protocol):
 def request(number: int, keep: bool = False, **asked: Any) -> bytes:
     body = json.dumps(
         {
+            # As current clients do. One that declares none gets the dialect of older ones, which costs a little more.
+            "protocolVersion": "1.1",
             "threadId": f"thread-{number}",
             "runId": f"run-{number}",
             "messages": [{"id": "1", "role": "user", "content": "Hello"}],

@@ -38,7 +38,7 @@ class StoredJSON(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """The bytes that it needs, without its files."""
-        return len(self.text) + len(self.files) * (DIGEST + 8)
+        return len(self.text) + (len(self.files) * (DIGEST + 8) if self.files else 0)
 
 
 class CutInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from aguila.server.runs.run_context import RunContextLoader
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.shield import run_shielded
 from aguila.server.runs.start_request import StartRequest, StartResult
-from aguila.store import RunRecord
+from aguila.store import MemoryStore, RunRecord
 
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
@@ -89,7 +89,11 @@ class RunStarter:
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
-                result = await run_shielded(self._begin(resolved, prepared, plan), on_abandoned)
+                beginning = self._begin(resolved, prepared, plan)
+                # MemoryStore.begin does not suspend once it has changed something, so a cancelled request leaves
+                # nothing half done. A shield would delay the first event by a turn of the event loop.
+                is_atomic = type(self._store) is MemoryStore
+                result = await (beginning if is_atomic else run_shielded(beginning, on_abandoned))
                 if is_optimistic:
                     self._warn(prepared)
                 return result

@@ -28,10 +28,10 @@ class Inputs:
     def add(self, run_id: str, new: CutInput) -> int:
         """Store the request of a run; return its bytes, without inline files."""
         size = new.body.size
-        base = next(reversed(self._inputs), None)
         if new.digests is None:
             self._inputs[run_id] = _Input(new.body)
             return size
+        base = next(reversed(self._inputs), None)
         old = None if base is None else self._digests(base)
         if base is not None and old is not None and self._inputs[base].depth < MAX_DEPTH:
             delta = compare_lists(old, new.digests)
