@@ -55,7 +55,7 @@ CHROMIUM_FLAGS = [
 
 
 class Cell(NamedTuple):
-    """How a scenario went: ``works``, ``partly``, ``fails`` or ``-`` (the front end has no such thing); and why."""
+    """How a scenario went: ``works``, ``partly``, ``fails`` or ``-`` (the front end has no such feature); and why."""
 
     verdict: str
     reason: str = ""
@@ -125,7 +125,7 @@ def document(columns: dict[type[FrontEnd], Column]) -> str:
         "",
         "Each column is a recipe of [examples/frontends](../examples/frontends), driven in Chromium against",
         "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result, *partly* that the",
-        "user sees it with the loss that the note names, `-` that the front end has no such thing. Numbers refer to",
+        "user sees it with the loss that the note names, `-` that the front end has no such feature. Numbers refer to",
         "the notes below.",
         "",
         "| | " + " | ".join(front_end.title for front_end in columns) + " |",

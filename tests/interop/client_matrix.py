@@ -151,7 +151,7 @@ def check_subagents(seen: Seen) -> Iterator[str]:
     said = {message["content"] for message in messages(seen, "assistant")}
     need({"I found two papers about eagles.", "One of them is about golf."} <= said, f"the team said {said}")
     if not events(seen, "SUBAGENT_STARTED"):
-        yield 'which subagent said what; 0.0.59 reads it from `App(undeclared_peers="subagents")`'
+        yield 'which subagent sent what; 0.0.59 reads it from `App(undeclared_peers="subagents")`'
 
 
 def check_generative(seen: Seen) -> Iterator[str]:
@@ -269,9 +269,9 @@ FEATURES: dict[str, tuple[str, Callable[[Seen], Iterator[str]]]] = {
     "generative": ("A2UI, Open-JSON-UI, MCP-UI", check_generative),
     "error": ("a run that fails", check_error),
     "slow": ("cancel", check_cancel),
-    "stop": ("stop, then go on", check_stop),
+    "stop": ("stop, then continue", check_stop),
     "connect": ("`/connect`: thread, then an answer", check_connect),
-    "connect while it runs": ("`/connect` while a run is on", check_connect_while_running),
+    "connect while it runs": ("`/connect` while a run is in progress", check_connect_while_running),
 }
 """The rows of the table: what it says, and the check."""
 
@@ -303,9 +303,9 @@ def page(observed: dict[str, dict[str, Seen]]) -> str:
         "",
         "<!-- written by `make clients`; do not edit -->",
         "",
-        "The generations of `@ag-ui/client` that people run, over every feature of the demo (`aguila serve`), through",
+        "The generations of `@ag-ui/client` that are in use, over every feature of the demo (`aguila serve`), through",
         "HTTP in Node, without a page. *works* means that the client's messages and state are what the agent sent, and",
-        "that it can answer. *partly* means that it works, and the notes say what this generation loses.",
+        "that it can answer. *partly* means that it works, with the loss that the note names.",
         "[dialects.md](dialects.md) has what each receives.",
         "",
         f"| | {' | '.join(observed)} |",

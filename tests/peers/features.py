@@ -184,7 +184,7 @@ async def text(trial: Trial) -> None:
     check(len(pieces) > 1, "it came in one piece")
     if thread.state != {}:
         held = ", ".join(f"{name} ({type(value).__name__})" for name, value in sorted(thread.state.items()))
-        trial.remark(f"a run that was sent no state and changes none leaves one: {held}")
+        trial.remark(f"a run without state in its input ends with one: {held}")
     await trial.goes_on(thread)
 
 
@@ -252,7 +252,7 @@ async def interrupt(trial: Trial) -> None:
     calls = [call for message in thread.messages for call in getattr(message, "tool_calls", None) or []]
     for call in calls:
         if call.function.name != script.APPROVED_TOOL:
-            trial.remark(f"it also calls {call.function.name}, a tool that nobody offered [FT-6]")
+            trial.remark(f"it also calls {call.function.name}, a tool that the client did not offer [FT-6]")
         if call.id not in answered:
             trial.remark(f"its call of {call.function.name} is never answered")
     await trial.goes_on(thread)

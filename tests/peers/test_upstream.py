@@ -22,12 +22,12 @@ from aguila.frameworks import upstream
 
 LEFT: dict[str, dict[str, Cell]] = {
     "agent_framework": {
-        "text": Cell("works", "", ("a run that was sent no state and changes none leaves one: count (dict)",)),
+        "text": Cell("works", "", ("a run without state in its input ends with one: count (dict)",)),
         "interrupt": Cell(
             "works",
             "",
             (
-                "it also calls confirm_changes, a tool that nobody offered [FT-6]",
+                "it also calls confirm_changes, a tool that the client did not offer [FT-6]",
                 "its call of confirm_changes is never answered",
             ),
         ),

@@ -111,7 +111,7 @@ def serve(
         bool, _option(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
     ] = False,
     allowed_host: Annotated[
-        list[str] | None, _option(_ACCESS, "Accept this Host header too. Repeatable.", metavar="HOST")
+        list[str] | None, _option(_ACCESS, "Also accept this Host header. Repeatable.", metavar="HOST")
     ] = None,
     cors_origin: Annotated[
         list[str] | None, _option(_ACCESS, "Allow pages of this origin. Repeatable.", metavar="ORIGIN")
@@ -125,11 +125,11 @@ def serve(
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],
-        _option(_FRONT_ENDS, "SUBAGENT_* or META events for clients without a protocol version that read them."),
+        _option(_FRONT_ENDS, "Send SUBAGENT_* or META events to clients that declare no protocol version, or neither."),
     ] = "flatten",
     copilotkit: Annotated[bool, _option(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
-        str, _option(_FRONT_ENDS, "Where --copilotkit is served; implies it.", metavar="PATH")
+        str, _option(_FRONT_ENDS, "Path of --copilotkit; implies it.", metavar="PATH")
     ] = "/copilotkit",
     langgraph_interrupts: Annotated[
         bool, _option(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")

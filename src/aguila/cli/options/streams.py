@@ -116,9 +116,9 @@ def check(
 ) -> None:
     """Check an agent or a recorded stream, and report every protocol violation with its rule.
 
-    A consumer must refuse an error. It may tolerate a warning, but the producer broke a rule. A note breaks no rule.
+    error: a consumer must refuse the stream. warning: a broken rule that consumers tolerate. note: no rule is broken.
 
-    Exit status: 0 no violations; 1 violations; 2 the agent could not be run, or the file not read.
+    Exit status: 0 no violations; 1 violations; 2 the agent could not be run, or the file could not be read.
     """
     from aguila.cli import check as checking
     from aguila.cli.output.report import report
@@ -160,7 +160,7 @@ def record(
 ) -> None:
     """Run an agent once and record what it sends, valid or not.
 
-    Exit status: 0 complete; 1 the stream broke off; 2 the agent could not be run, or the file not written.
+    Exit status: 0 complete; 1 the stream broke off; 2 the agent could not be run, or the file could not be written.
     """
     from aguila.cli import record as recording
     from aguila.cli.http_caller import CannotRun
@@ -205,7 +205,7 @@ def replay(
     Each request on a thread gets the next recorded run; after the last one, HTTP 404. Events are sent as recorded,
     with the thread and run ids of the request.
 
-    Exit status: 2 if the file cannot be read or the port not be bound.
+    Exit status: 2 if the file cannot be read or the port cannot be bound.
     """
     from aguila.cli import replay as replaying
     from aguila.cli.http_caller import CannotRun, read_stream
