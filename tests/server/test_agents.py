@@ -9,6 +9,7 @@ from serving import Held, run_input, serving, text_of
 from waiting import wait_until
 
 from aguila import App
+from aguila.errors import EncodeError
 from aguila.server import Principal
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -166,6 +167,79 @@ def test_a_thread_is_renamed_archived_and_described(store: Any) -> None:
         assert (whole["title"], whole["archived"], whole["metadata"]) == ("Eagles", True, {"pinned": True})
         shown = server.client.patch("/threads/t", json={"title": None, "metadata": None}).json()
         assert (shown["title"], shown["archived"], shown["metadata"]) == (None, True, None)
+
+
+def test_threads_are_listed_by_a_member_of_their_metadata(store: Any) -> None:
+    with serving(App(first, store=store, allow_anonymous=True)) as server:
+        for thread_id, metadata in {"t": {"project": "x"}, "u": {"project": "y"}, "v": None}.items():
+            server.events(thread_id=thread_id)
+            server.client.patch(f"/threads/{thread_id}", json={"metadata": metadata})
+
+        def listed(query: str) -> list[str]:
+            return [one["threadId"] for one in server.get(f"/threads?{query}").json()["threads"]]
+
+        assert listed("metadataKey=project") == ["u", "t"]
+        assert listed("metadataKey=project&metadataValue=x") == ["t"]
+        page = server.get("/threads?metadataKey=project&limit=1").json()
+        assert listed(f"metadataKey=project&before={page['next']}") == ["t"]
+        answer = server.get("/threads?metadataValue=x")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_parameter")
+
+
+@pytest.mark.parametrize("ends", ["success", "error", "interrupt"])
+def test_an_agent_titles_its_thread(store: Any, ends: str) -> None:
+    seen: list[str | None] = []
+
+    async def titles(run: Any) -> None:
+        seen.append(run.title)
+        if run.title is None:
+            run.title = f"About {run.user_text}"
+        if ends == "error":
+            raise RuntimeError
+        if ends == "interrupt":
+            await run.ask("Why?")
+
+    with serving(App(titles, store=store, allow_anonymous=True)) as server:
+        sent = {"messages": [{"id": "m", "role": "user", "content": "eagles"}]}
+        server.events(thread_id="t", run_id="r1", **sent)
+        assert server.get("/threads").json()["threads"][0]["title"] == "About eagles"
+        assert seen == [None]
+        if ends == "interrupt":
+            return
+        server.client.patch("/threads/t", json={"title": "Hawks"})
+        server.events(thread_id="t", run_id="r2", **sent)
+        assert server.get("/threads/t").json()["title"] == "Hawks"
+        assert seen == [None, "Hawks"]
+
+
+def test_a_plain_function_titles_its_thread_and_removes_the_title() -> None:
+    def titles(run: Any) -> None:
+        run.title = None if run.title == "Eagles" else "Eagles"
+
+    with serving(App(titles, allow_anonymous=True)) as server:
+        for run_id, expected in (("r1", "Eagles"), ("r2", None)):
+            server.events(thread_id="t", run_id=run_id)
+            assert server.get("/threads/t").json()["title"] == expected
+
+
+@pytest.mark.parametrize("title", [7, "x" * 501, "\ud800"])
+def test_what_is_no_title_is_refused_where_the_agent_sets_it(title: Any) -> None:
+    async def titles(run: Any) -> str:
+        with pytest.raises(EncodeError, match=r"run\.title"):
+            run.title = title
+        return "refused"
+
+    with serving(App(titles, allow_anonymous=True)) as server:
+        assert text_of(server.events(thread_id="t")) == "refused"
+        assert server.get("/threads/t").json()["title"] is None
+
+
+def test_a_run_that_is_not_stored_cannot_title_its_thread() -> None:
+    async def titles(run: Any) -> None:
+        run.title = "Eagles"
+
+    with serving(App(titles, allow_anonymous=True)) as server:
+        assert server.events(path="/?store=false", thread_id="t")[-1]["code"] == "run_not_stored"
 
 
 @pytest.mark.parametrize(

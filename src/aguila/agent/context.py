@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from msgspec import UNSET, UnsetType
+
 from aguila.protocol import Event, Interrupt, ResumeEntry, RunAgentInput
 from aguila.stream.writer import EventWriter
 
@@ -71,8 +73,9 @@ class RunContext:
     ``input`` is the input of the agent. In a replay it is that of the root run, ``resume_input`` is the one that
     brought the answers, and ``client_state`` is the current state of the client. ``writer`` has been started; the
     caller sends its RUN_STARTED. ``recorded`` are the results of ``once`` under the root run, as JSON. ``new_id`` makes
-    error references. ``max_state`` is how many bytes of state a client may send. If ``is_stored`` is False, the run can
-    neither ask, nor record an effect, nor change the session.
+    error references. ``title`` is that of the thread when the run began. ``max_state`` is how many bytes of state a
+    client may send. If ``is_stored`` is False, the run can neither ask, nor record an effect, nor change the session or
+    the title.
     """
 
     input: RunAgentInput
@@ -86,6 +89,7 @@ class RunContext:
     resume_input: RunAgentInput | None = None
     recorded: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     session: Any = None
+    title: str | None = None
     principal: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_state: Any = None
@@ -101,8 +105,8 @@ class Ending:
     ``interrupts`` are its open questions. ``asked`` are the ids of those that ``run.ask`` raised, whose answers replay
     the agent. ``session`` is the private value to store: as the agent left it, or as it
     was before the run if the run failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the
-    exception that made the run fail, and ``reference`` the id in its log record. ``is_written`` is False if the sink
-    refused the terminal event.
+    exception that made the run fail, and ``reference`` the id in its log record. ``title`` is the new title
+    of the thread, if the agent set one. ``is_written`` is False if the sink refused the terminal event.
     """
 
     outcome: Outcome
@@ -111,4 +115,5 @@ class Ending:
     session: Any = None
     reference: str | None = None
     error: BaseException | None = None
+    title: str | UnsetType | None = UNSET
     is_written: bool = True

@@ -23,6 +23,7 @@ The text of an exception is logged with a reference that is in the RUN_ERROR. It
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
@@ -99,7 +100,8 @@ async def execute(
         has_asked = interrupts_in(error) or (error is None and questions.unanswered)
         if context.is_stored and (has_asked or (cancelled and questions.has_unused_answers)):
             await _record_branches(output, services)
-        return _End(context, sink, output, run, questions).write(error, cancelled)
+        ending = _End(context, sink, output, run, questions).write(error, cancelled)
+        return ending if run.title == context.title else dataclasses.replace(ending, title=run.title)
     finally:
         output.branches.is_over = True
         if not task.done():

@@ -20,7 +20,7 @@ from aguila.chat.user_text import last_user_text
 from aguila.codec.json.decoder import decode
 from aguila.codec.json.encoder import encode
 from aguila.codec.notices import Notice, log_notice
-from aguila.errors import EncodeError
+from aguila.errors import EncodeError, RunNotStored
 from aguila.offload import offload
 from aguila.protocol import (
     Context,
@@ -36,6 +36,7 @@ from aguila.protocol import (
 )
 from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart, UrlSource
+from aguila.store.encoding import MAX_TITLE, is_title
 from aguila.stream.json_values import copy_json
 from aguila.stream.writer import EventWriter
 
@@ -71,6 +72,7 @@ class Run(RunAPI):
         self.headers: Mapping[str, str] = context.headers
         self.session: Any = {} if context.session is None else copy_json(context.session)
         self.result: Any = None
+        self._title = context.title
         self._services = services
         self._usage: list[TokenUsage] = []
         super().__init__(output, questions, frozenset(tool.name for tool in self.tools), owner=None)
@@ -86,6 +88,23 @@ class Run(RunAPI):
         self._output.state.value = state
 
     @property
+    def title(self) -> str | None:
+        """The title of the thread: as this run set it, else as it was when the run began.
+
+        What you assign is stored with the end of the run, however it ends. None removes the title. Raises
+        ``EncodeError`` for a value that is not a short string, ``RunNotStored`` if the run is not stored.
+        """
+        return self._title
+
+    @title.setter
+    def title(self, title: str | None) -> None:
+        if not (title is None or is_title(title)):
+            raise EncodeError(f"run.title takes a string of up to {MAX_TITLE} characters, or None")
+        if not self.is_stored:
+            raise RunNotStored("set the title of the thread")
+        self._title = title
+
+    @property
     def user_text(self) -> str:
         """The text of the last user message; "" if there is none."""
         return last_user_text(self.messages)
@@ -97,7 +116,7 @@ class Run(RunAPI):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the run is stored. If not, ``ask``, ``approve``, ``once`` and session changes raise an error."""
+        """Whether the run is stored. If not, questions, ``once``, and changes of session or title raise an error."""
         return self._questions.is_stored
 
     @property

@@ -9,6 +9,7 @@ from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
+from aguila.client.requests.threads import ThreadInfo
 from aguila.client.run import RunResult
 from aguila.client.streaming.reconnect import Reconnect
 from aguila.client.sync_client import Client, ClientRun, Thread
@@ -32,6 +33,7 @@ __all__ = [
     "RunResult",
     "Stage",
     "Thread",
+    "ThreadInfo",
     "Timeouts",
     "ToolError",
     "approve",

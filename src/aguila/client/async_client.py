@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
 from contextlib import aclosing
 from types import GeneratorType
 from typing import Any, Self
@@ -14,6 +14,7 @@ from aguila.client.base import ClientBase
 from aguila.client.drivers.async_driver import AsyncDriver
 from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, read_file
+from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
 from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
 from aguila.client.thread import ThreadBase
@@ -73,6 +74,27 @@ class AsyncClient(ClientBase[AsyncTransport]):
         if not isinstance(source, bytes | bytearray | memoryview):
             source, filename = await asyncio.to_thread(read_file, source, filename)
         return await AsyncDriver(self._core).finish(self._upload_program(source, mime_type, filename, thread_id))
+
+    async def threads(
+        self, *, archived: bool | None = None, metadata_key: str | None = None, metadata_value: str | None = None
+    ) -> AsyncIterator[ThreadInfo]:
+        """Iterate over the threads on the server, last updated first. Pages are fetched as they are needed.
+
+        ``archived`` selects archived threads, or the others. ``metadata_key`` selects threads whose metadata has this
+        member; with ``metadata_value``, only if the member is this string. Raise as ``thread.refresh`` does.
+        """
+        wanted = ThreadFilter(archived=archived, metadata_key=metadata_key, metadata_value=metadata_value)
+        cursor: str | None = None
+        while True:
+            page, cursor = await AsyncDriver(self._core).finish(list_page(self.settings, wanted, cursor))
+            for one in page:
+                yield one
+            if cursor is None:
+                return
+
+    async def delete_thread(self, id: str) -> None:  # noqa: A002
+        """Delete a thread on the server, with its log and files. Raise ``HTTPRejected``, also while it has a run."""
+        await AsyncDriver(self._core).finish(remove_thread(self.settings, id))
 
     async def close(self) -> None:
         """Close every connection. Runs in progress end with ``TransportFailed`` here, and continue on the server."""
@@ -185,3 +207,7 @@ class AsyncThread(ThreadBase[AsyncTransport, AsyncClientRun]):
         Raise ``HTTPRejected``, or ``ProtocolError`` for a response that is not a thread; then nothing changes.
         """
         return await AsyncDriver(self._core).finish(self._refresh_program())
+
+    async def rename(self, title: str | None) -> ThreadInfo:
+        """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
+        return await AsyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from types import NoneType
 from typing import Any, ClassVar, Generic, get_args
-from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -19,7 +18,7 @@ from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
 from aguila.client.requests.http_requests import fetch
-from aguila.client.requests.urls import merge_headers
+from aguila.client.requests.urls import add_query, merge_headers
 from aguila.client.settings import Auth, ClientCore, Settings, TransportT, auth_function
 from aguila.client.streaming.reconnect import Reconnect
 from aguila.client.tools import check_tools
@@ -165,9 +164,6 @@ def upload_request(
     settings: Settings, data: bytes, mime_type: str, filename: str | None, thread_id: str | None
 ) -> Request:
     """Build the request of an upload. The query has the file name, and the thread that the file is deleted with."""
-    url = urlsplit(settings.route("files"))
-    members = {"filename": filename, "threadId": thread_id}
-    query = urlencode({name: value for name, value in members.items() if value is not None})
-    url = url._replace(query="&".join(piece for piece in (url.query, query) if piece))
+    url = add_query(settings.route("files"), {"filename": filename, "threadId": thread_id})
     headers = merge_headers(settings.json_headers(), {"Content-Type": mime_type})
-    return Request(method="POST", url=url.geturl(), headers=headers, body=data)
+    return Request(method="POST", url=url, headers=headers, body=data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from types import GeneratorType
 from typing import Any, Self
@@ -13,6 +13,7 @@ from aguila.client.base import ClientBase
 from aguila.client.drivers.effects import Program
 from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
+from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
 from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
 from aguila.client.thread import ThreadBase
@@ -70,6 +71,26 @@ class Client(ClientBase[Transport]):
         ``ProtocolError`` for an invalid response, or OSError if the file cannot be read.
         """
         return SyncDriver(self._core).finish(self._upload_program(source, mime_type, filename, thread_id))
+
+    def threads(
+        self, *, archived: bool | None = None, metadata_key: str | None = None, metadata_value: str | None = None
+    ) -> Iterator[ThreadInfo]:
+        """Iterate over the threads on the server, last updated first. Pages are fetched as they are needed.
+
+        ``archived`` selects archived threads, or the others. ``metadata_key`` selects threads whose metadata has this
+        member; with ``metadata_value``, only if the member is this string. Raise as ``thread.refresh`` does.
+        """
+        wanted = ThreadFilter(archived=archived, metadata_key=metadata_key, metadata_value=metadata_value)
+        cursor: str | None = None
+        while True:
+            page, cursor = SyncDriver(self._core).finish(list_page(self.settings, wanted, cursor))
+            yield from page
+            if cursor is None:
+                return
+
+    def delete_thread(self, id: str) -> None:  # noqa: A002
+        """Delete a thread on the server, with its log and files. Raise ``HTTPRejected``, also while it has a run."""
+        SyncDriver(self._core).finish(remove_thread(self.settings, id))
 
     def close(self) -> None:
         """Close every connection, from any thread.
@@ -179,3 +200,7 @@ class Thread(ThreadBase[Transport, ClientRun]):
         Raise ``HTTPRejected``, or ``ProtocolError`` for a response that is not a thread; then nothing changes.
         """
         return SyncDriver(self._core).finish(self._refresh_program())
+
+    def rename(self, title: str | None) -> ThreadInfo:
+        """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
+        return SyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))

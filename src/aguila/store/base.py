@@ -141,6 +141,20 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.running is not None
 
 
+class MetadataFilter(msgspec.Struct, frozen=True):
+    """Selects threads whose metadata has the member ``key``; with ``value``, only if the member is this string."""
+
+    key: str
+    value: str | None = None
+
+    def matches(self, metadata: bytes | None) -> bool:
+        """Return whether this metadata is selected."""
+        if metadata is None:
+            return False
+        members = msgspec.json.decode(metadata)
+        return self.key in members and self.value in (None, members[self.key])
+
+
 class ThreadUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to a thread. A member that is unset is not changed; None removes the title or the metadata."""
 
@@ -177,11 +191,14 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The new session of the thread; None keeps the old one."""
     settles: Sequence[str] = ()
     """Interrupts that the run has claimed and that are settled with its end (see ``Store.settle``)."""
+    update: ThreadUpdate | None = None
+    """Changes to the thread."""
 
     @property
     def size(self) -> int:
-        """The bytes of the interrupts and the session."""
-        return sum(len(body) for _, body in self.interrupts) + (0 if self.session is None else len(self.session))
+        """The bytes of the interrupts, the session, and the changes to the thread."""
+        size = sum(len(body) for _, body in self.interrupts) + (0 if self.session is None else len(self.session))
+        return size + (0 if self.update is None else self.update.size)
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,12 +447,13 @@ class Store(ABC):
         before: int | None = None,
         agent: str | None = None,
         archived: bool | None = None,
+        metadata: MetadataFilter | None = None,
     ) -> Sequence[ThreadSummary]:
         """Return the threads of a scope, last updated first.
 
-        ``agent`` and ``archived`` select threads; None selects all. For the next page, ``before`` is the position of
-        the last thread of this page; that thread may be changed or removed meanwhile. A thread that is updated between
-        two pages may be missed, but is never returned twice.
+        ``agent``, ``archived`` and ``metadata`` select threads; None selects all. For the next page, ``before`` is the
+        position of the last thread of this page; that thread may be changed or removed meanwhile. A thread that is
+        updated between two pages may be missed, but is never returned twice.
         """
 
     @abstractmethod

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import CursorExpired
 
 SMALL_RUN: Final = 64 * 1024
 """The bytes that a small run writes. A health check requires room for them."""
+
+MAX_TITLE: Final = 500
+"""Characters of a thread's title."""
 
 Row = tuple[int, bytes]
 """A row of the log: the number of events, and the events as lines."""
@@ -51,6 +55,14 @@ def size_of_rows(rows: Sequence[Row]) -> int:
 def size_of_details(title: str | None, metadata: bytes | None) -> int:
     """Return the bytes of a thread's title and metadata."""
     return len((title or "").encode()) + len(metadata or b"")
+
+
+def is_title(value: Any) -> TypeGuard[str]:
+    """Return whether a value may be the title of a thread: a short string that UTF-8 can encode."""
+    return isinstance(value, str) and len(value) <= MAX_TITLE and _SURROGATE.search(value) is None
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _join(events: Sequence[bytes]) -> bytes:

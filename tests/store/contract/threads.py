@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from aguila.errors import (
     NotFound,
     ThreadBusy,
 )
-from aguila.store import Retention, RunEnd, Store, ThreadUpdate
+from aguila.store import MetadataFilter, Retention, RunEnd, Store, ThreadUpdate
 from contract.support import (
     LEASE,
     Clock,
@@ -128,6 +129,33 @@ class ThreadsContract(StoreTest):
         assert await listed(agent="x", limit=2) == "cb"  # the limit counts selected threads
         position = (await store.threads("a", agent="x", limit=1))[0].position
         assert await listed(agent="x", archived=False, before=position) == "a"
+
+    async def test_threads_are_selected_by_a_member_of_their_metadata(self, store: Store):
+        values = {"a": b'{"p":"x"}', "b": b'{"p":null}', "c": None, "d": b'{"p":["x"],"q.r":"x"}', "e": b'{"p":"x"}'}
+        for name, metadata in values.items():
+            await complete(store, name, "r")
+            await store.update_thread("a", name, ThreadUpdate(metadata=metadata, archived=name == "e"))
+
+        async def listed(key: str, value: str | None = None, **options: Any) -> str:
+            found = await store.threads("a", metadata=MetadataFilter(key, value), **options)
+            return "".join(one.thread_id for one in found)
+
+        assert await listed("p") == "edba"
+        assert await listed("p", "x") == "ea"
+        assert await listed("q.r", "x") == "d"
+        assert await listed("none") == await listed("p", "y") == await listed("p", agent="nobody") == ""
+        assert await listed("p", archived=False) == "dba"
+        assert await listed("p", limit=2) == "ed"  # the limit counts selected threads
+        position = (await store.threads("a", limit=2))[-1].position
+        assert await listed("p", limit=2, before=position) == "ba"
+
+    async def test_the_end_of_a_run_changes_its_thread(self, store: Store):
+        lease = await start(store)
+        await store.update_thread("a", "t", ThreadUpdate(title="Hawks", metadata=b"{}"))
+        end = RunEnd(outcome="success", update=ThreadUpdate(title="Eagles"))
+        await store.append(lease, lines(1), end=end)
+        found = await store.thread("a", "t")
+        assert (found.title, found.metadata, found.running) == ("Eagles", b"{}", None)
 
     async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
         leases = {name: await start(store, name) for name in "abcdefg"}

@@ -189,6 +189,7 @@ class BlockingRun(BlockingRunAPI[Run]):
     headers = Attribute[Mapping[str, str]]()
     state = Attribute[Any]()
     session = Attribute[Any]()
+    title = Attribute[str | None]()
     result = Attribute[Any]()
     is_stored = Attribute[bool]()
     is_cancelled = Attribute[bool]()

@@ -21,8 +21,8 @@ from aguila.errors import HTTPRejected, TransportFailed
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
 
-_MAX_BODY = 1 << 20
-"""Bytes of a response that is not a stream."""
+_MAX_REFUSAL = 1 << 20
+"""Bytes of a refusal that are read."""
 
 _MAX_REDIRECTS = 5
 _MAX_DETAIL = 500
@@ -83,11 +83,11 @@ def explain_failure(
     return TransportFailed(why, was_sent=error.was_sent, is_lasting=error.is_lasting, is_timeout=error.is_timeout)
 
 
-def read_body(settings: Settings, request: Request) -> Program[bytes]:
-    """Read the body of a response that is not a stream, up to a maximum size."""
+def read_body(settings: Settings, request: Request, limit: int | None = _MAX_REFUSAL) -> Program[bytes]:
+    """Read the body of a response that is not a stream; no more pieces once it has more bytes than ``limit``."""
     pieces: list[bytes] = []
     size = 0
-    while size <= _MAX_BODY:
+    while limit is None or size <= limit:
         try:
             piece: bytes = yield Read(settings.timeouts.answer)
         except TransportFailed as error:
@@ -103,8 +103,9 @@ def read_body(settings: Settings, request: Request) -> Program[bytes]:
 def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
     """Send a request and read the response. Raise ``HTTPRejected`` unless it is a success."""
     head = yield from open_response(settings, request, "answer")
-    body = yield from read_body(settings, request)
-    if not 200 <= head.status < 300:
+    is_success = 200 <= head.status < 300
+    body = yield from read_body(settings, request, None if is_success else _MAX_REFUSAL)
+    if not is_success:
         raise rejection(head, body, settings.now())
     return head, body
 

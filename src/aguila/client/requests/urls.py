@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from aguila.errors import EncodeError, TransportFailed
 
@@ -23,6 +23,13 @@ def join_url(url: str, segments: tuple[str, ...]) -> str:
     parts = urlsplit(url)
     path = "/".join([parts.path.rstrip("/"), *(quote(segment, safe="") for segment in segments)])
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def add_query(url: str, members: Mapping[str, str | None]) -> str:
+    """Return a URL with more query parameters. None as a value leaves the parameter out."""
+    parts = urlsplit(url)
+    query = urlencode({name: value for name, value in members.items() if value is not None})
+    return urlunsplit(parts._replace(query="&".join(piece for piece in (parts.query, query) if piece)))
 
 
 def display_url(url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,23 +23,38 @@ from aguila.server.http.responses import BufferedResponse, Response, json_respon
 from aguila.server.http.runs import describe_run
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
-from aguila.store import ThreadSummary, ThreadUpdate
+from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
+from aguila.store.encoding import MAX_TITLE, is_title
 
 _MAX_PAGE = 500
-_MAX_TITLE = 500  # characters
-_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded as UTF-8
 _MAX_METADATA = 1 << 14  # bytes of JSON
 
 
 async def list_threads(service: Service, exchange: Exchange) -> Response:
     """``GET /threads``: summaries, last updated first. Below ``/agents/{name}``: those of that agent."""
     archived = read_flag(exchange, "archived", default=None)
-    found, more = await read_thread_page(service, exchange, cursor="before", agent=exchange.agent, archived=archived)
+    key, value = (exchange.request.query.get(name) for name in ("metadataKey", "metadataValue"))
+    if key is None and value is not None:
+        raise Rejected(422, "bad_parameter", "metadataValue needs metadataKey; send both", "/metadataValue")
+    found, more = await read_thread_page(
+        service,
+        exchange,
+        cursor="before",
+        agent=exchange.agent,
+        archived=archived,
+        metadata=None if key is None else MetadataFilter(key, value),
+    )
     return json_response({"threads": [describe_thread(one) for one in found], "next": more}, exchange.headers)
 
 
 async def read_thread_page(
-    service: Service, exchange: Exchange, *, cursor: str, agent: str | None, archived: bool | None
+    service: Service,
+    exchange: Exchange,
+    *,
+    cursor: str,
+    agent: str | None,
+    archived: bool | None,
+    metadata: MetadataFilter | None = None,
 ) -> tuple[Sequence[ThreadSummary], str | None]:
     """Read a page of thread summaries, and the cursor of the next page; None if this is the last.
 
@@ -62,6 +76,7 @@ async def read_thread_page(
         before=None if before is None else int(before),
         agent=agent,
         archived=archived,
+        metadata=metadata,
     )
     return found, str(found[-1].position) if len(found) == limit else None
 
@@ -124,13 +139,9 @@ async def update_thread(service: Service, exchange: Exchange) -> Response:
 
 def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
     """Check the title and the archived flag that a request sends. Raises ``Rejected``."""
-    if isinstance(title, str):
-        is_valid = len(title) <= _MAX_TITLE and _SURROGATE.search(title) is None
-    else:
-        is_valid = title is UNSET or title is None
-    if not is_valid:
+    if not (title is UNSET or title is None or is_title(title)):
         raise Rejected(
-            422, "bad_title", f"the title is not a string of up to {_MAX_TITLE} characters, or null", title_at
+            422, "bad_title", f"the title is not a string of up to {MAX_TITLE} characters, or null", title_at
         )
     if not (archived is UNSET or isinstance(archived, bool)):
         raise Rejected(422, "bad_archived", "archived is neither true nor false", "/archived")

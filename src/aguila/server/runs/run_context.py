@@ -64,8 +64,10 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
         if plan.is_abandoned:
             live.cancel()
         # Read after the run has begun: until then the previous run may have been writing its session.
+        title: str | None = None
         if self.has_history:
             live.session = await store.session(scope, thread_id)
+            title = (await store.thread(scope, thread_id)).title
         session = live.session
         recorded: Mapping[str, bytes] = {}
         if plan.root_run_id != run_id:
@@ -82,6 +84,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             replay=plan.replay,
             recorded=recorded,
             session=None if session is None else msgspec.json.decode(session),
+            title=title,
             principal=self.principal,
             headers=self.headers,
             client_state=state,

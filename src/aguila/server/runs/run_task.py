@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
@@ -23,7 +25,7 @@ from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
-from aguila.store import Lease, RunEnd, Store
+from aguila.store import Lease, RunEnd, Store, ThreadUpdate
 
 _log = logging.getLogger("aguila.server")
 
@@ -191,6 +193,7 @@ class LiveRun:
             interrupts=interrupts,
             session=session if is_changed else None,
             settles=self._claims if ending.outcome in ("success", "interrupt") else (),
+            update=None if ending.title is UNSET else ThreadUpdate(title=ending.title),
         )
 
     def _log_event(self, message: str, level: int = logging.INFO, **fields: Any) -> None:

@@ -25,6 +25,7 @@ from aguila.store.base import (
     CancelRequest,
     InterruptRecord,
     Lease,
+    MetadataFilter,
     Retention,
     RunEnd,
     RunRecord,
@@ -338,6 +339,7 @@ class MemoryStore(Store):
         before: int | None = None,
         agent: str | None = None,
         archived: bool | None = None,
+        metadata: MetadataFilter | None = None,
     ) -> Sequence[ThreadSummary]:
         self._opened()
         found: list[ThreadSummary] = []
@@ -345,6 +347,8 @@ class MemoryStore(Store):
             if before is not None and thread.position >= before:
                 continue
             if agent not in (None, thread.agent) or archived not in (None, thread.archived):
+                continue
+            if metadata is not None and not metadata.matches(thread.metadata):
                 continue
             if len(found) >= limit:
                 break

@@ -105,6 +105,8 @@ class Threads:
         if end.session is not None:
             self.grow(thread, len(end.session) - len(thread.session or b""))
             thread.session = end.session
+        if end.update is not None:
+            self.grow(thread, thread.update(end.update))
 
     def remove(self, thread: Thread) -> None:
         """Remove a thread and remember its last sequence number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from aguila.store import refusals
@@ -14,6 +15,7 @@ from aguila.store.base import (
     CancelRequest,
     InterruptRecord,
     Lease,
+    MetadataFilter,
     RunRecord,
     ThreadSummary,
 )
@@ -215,18 +217,27 @@ def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSum
 
 
 def list_threads(
-    db: sqlite3.Connection, scope: str, limit: int, before: int | None, agent: str | None, archived: bool | None
+    db: sqlite3.Connection,
+    scope: str,
+    limit: int,
+    before: int | None,
+    agent: str | None,
+    archived: bool | None,
+    metadata: MetadataFilter | None,
 ) -> Sequence[ThreadSummary]:
     """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
     below = 2**62 if before is None else before
     rows = db.execute(
         f"""
         {_SUMMARY} WHERE t.scope = ?1 AND t.touched < ?2 AND (?3 IS NULL OR t.agent = ?3)
-          AND (?4 IS NULL OR t.archived = ?4) ORDER BY t.touched DESC LIMIT ?5
+          AND (?4 IS NULL OR t.archived = ?4) AND (?5 OR d.metadata IS NOT NULL) ORDER BY t.touched DESC LIMIT ?6
         """,
-        (scope, below, agent, archived, limit),
+        (scope, below, agent, archived, metadata is None, limit if metadata is None else -1),
     )
-    return [_summary(row) for row in rows]
+    found = map(_summary, rows)
+    if metadata is not None:
+        found = islice((one for one in found if metadata.matches(one.metadata)), limit)
+    return list(found)
 
 
 def list_interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[InterruptRecord]:

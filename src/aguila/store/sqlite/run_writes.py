@@ -18,6 +18,7 @@ from aguila.store.run_inputs import CutInput
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.inputs import write_input
 from aguila.store.sqlite.large_values import insert, row_id
+from aguila.store.sqlite.thread_writes import change_details
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +144,8 @@ def append(
         old = db.execute("SELECT length(body) FROM sessions WHERE thread = ?", (thread,)).fetchone()
         db.execute("INSERT OR REPLACE INTO sessions (thread, body) VALUES (?, ?)", (thread, end.session))
         size += len(end.session) - (0 if old is None else old[0])
+    if end.update is not None:
+        change_details(db, thread, end.update)
     return _append_events(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
 
 

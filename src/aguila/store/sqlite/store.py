@@ -28,6 +28,7 @@ from aguila.store.base import (
     CancelRequest,
     InterruptRecord,
     Lease,
+    MetadataFilter,
     Retention,
     RunEnd,
     RunRecord,
@@ -313,8 +314,9 @@ class SQLiteStore(Store):
         before: int | None = None,
         agent: str | None = None,
         archived: bool | None = None,
+        metadata: MetadataFilter | None = None,
     ) -> Sequence[ThreadSummary]:
-        return await self._opened().read(queries.list_threads, scope, limit, before, agent, archived)
+        return await self._opened().read(queries.list_threads, scope, limit, before, agent, archived, metadata)
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         return await self._opened().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))

@@ -21,16 +21,21 @@ from aguila.store.sqlite.large_values import insert
 def update_thread(db: sqlite3.Connection, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
     """Change the title, the archived flag or the metadata of a thread. Raises ``NotFound``."""
     key, _ = queries.find_thread(db, scope, thread_id)
-    old = queries.read_thread(db, scope, thread_id)
-    title = old.title if update.title is UNSET else update.title
-    metadata = old.metadata if update.metadata is UNSET else update.metadata
-    if (title, metadata) != (old.title, old.metadata):
+    change_details(db, key, update)
+    return queries.read_thread(db, scope, thread_id)
+
+
+def change_details(db: sqlite3.Connection, key: int, update: ThreadUpdate) -> None:
+    """Change the title, the archived flag or the metadata of the thread with this key."""
+    old = db.execute("SELECT title, metadata FROM details WHERE thread = ?", (key,)).fetchone() or (None, None)
+    title = old[0] if update.title is UNSET else update.title
+    metadata = old[1] if update.metadata is UNSET else update.metadata
+    if (title, metadata) != old:
         db.execute("INSERT OR REPLACE INTO details (thread, title, metadata) VALUES (?, ?, ?)", (key, title, metadata))
-        grown = size_of_details(title, metadata) - size_of_details(old.title, old.metadata)
+        grown = size_of_details(title, metadata) - size_of_details(*old)
         db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (grown, key))
     if update.archived is not UNSET:
         db.execute("UPDATE threads SET archived = ? WHERE key = ?", (update.archived, key))
-    return queries.read_thread(db, scope, thread_id)
 
 
 def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
