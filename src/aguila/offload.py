@@ -44,7 +44,7 @@ _fields_of: dict[type[Any], tuple[str, ...]] = {}
 
 
 async def offload(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in the worker thread; gives what it returns and raises what it raises."""
+    """Call a function in the worker thread. Return what it returns, and raise what it raises."""
     call = partial(contextvars.copy_context().run, partial(function, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(_worker, _with_short_switches, call)
 
@@ -73,7 +73,7 @@ def is_large(value: Any) -> bool:
     if isinstance(value, _ARRAY) and any(isinstance(one, msgspec.Struct) for one in islice(value, _MAX_VISITED)):
         return any(map(is_large, cast("Sequence[Any]", value)))
     found: list[Any] = [value]
-    for one in islice(found, _MAX_VISITED):  # which goes on to what is added
+    for one in islice(found, _MAX_VISITED):  # the loop also visits what is added
         if isinstance(one, str):
             if len(one) > LARGE:
                 return True

@@ -177,7 +177,7 @@ def test_a_message_typed_while_a_question_is_open_shows_the_question_again(demo:
         screen.type("an interrupt, please")
         screen.expect("colour (string): ")
         screen.press(b"\x03")
-        screen.expect("left open")
+        screen.expect("the question stays open")
         screen.expect("> ")
         screen.type("Hello?")
         screen.expect("not sent: the agent waits for an answer to its question")
@@ -200,7 +200,7 @@ def test_a_question_stays_answerable_when_the_agent_fails_after_the_answer(tmp_p
         screen.expect("? Your name?")
         screen.expect("answer: ")
         screen.press(b"\x04")
-        screen.expect("left open")
+        screen.expect("the question stays open")
         assert "Traceback" not in screen.plain
 
 

@@ -344,7 +344,7 @@ def test_it_prints_only_commands_that_will_be_answered(options: Any, host: str, 
     text = serve.welcome(what, App(print, **options), 80)
     commands = [line.removeprefix("  curl ") for line in text.splitlines() if line.startswith("  curl ")]
     assert [command.partition(" -H")[0] for command in commands] == printed
-    assert ("Anybody who reaches" in text) is (host in ("0.0.0.0", "::"))
+    assert ("Every client that reaches" in text) is (host in ("0.0.0.0", "::"))
 
 
 def test_the_server_in_the_readme_is_served_as_it_says(tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_beyond_this_machine_listing_needs_an_app_with_authentication(folder: Pa
     with aguila_serve(folder, "mine:agent", "--host", "0.0.0.0") as server:
         assert types(server.events())[-1] == "RUN_FINISHED"
         assert server.get("/threads").json()["error"]["code"] == "anonymous_not_allowed"
-        assert "Anybody who reaches this address can use it" in server.log
+        assert "Every client that reaches this address can use it" in server.log
 
 
 @pytest.mark.parametrize(

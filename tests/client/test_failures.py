@@ -106,9 +106,9 @@ def test_the_error_names_the_limit_and_its_value(twin, over):
 
     with ScriptedServer(begins, silent, silent) as server:
         client = client_over(twin, over, server.url, Timeouts(first_event=30, idle=0.0625))
-        with pytest.raises(StreamTruncated, match=r"nothing came for 0\.0625 seconds \(Timeouts\.idle\)"):
+        with pytest.raises(StreamTruncated, match=r"no data for 0\.0625 seconds \(Timeouts\.idle\)"):
             twin.result(client.thread().run("x"))
-        with pytest.raises(StreamTruncated, match=r"nothing came for 0\.0625 seconds \(Timeouts\.idle\)"):
+        with pytest.raises(StreamTruncated, match=r"no data for 0\.0625 seconds \(Timeouts\.idle\)"):
             twin.result(client.thread().run("x"))
         client = client_over(twin, over, server.url, Timeouts(first_event=0.0625, idle=30))
         with pytest.raises(StreamTruncated, match=r"no event within 0\.0625 seconds \(Timeouts\.first_event\)"):

@@ -44,7 +44,7 @@ def is_delta(value: Any) -> bool:
     return bool(contents) and all(isinstance(content, (TextContent, ReasoningContent)) for content in contents)
 
 
-def is_account(value: Any) -> bool:
+def is_usage(value: Any) -> bool:
     """Whether a value has only usage, which models report after their last text."""
     contents = _contents(value)
     return bool(contents) and all(isinstance(content, UsageContent) for content in contents)
@@ -55,7 +55,7 @@ def _contents(value: Any) -> Sequence[Content]:
 
 
 def with_parts(value: Any) -> Any:
-    """Give a chat value with the files in its results encoded. Slow for large files: offload it."""
+    """Return a chat value with the files in its results encoded. Slow for large files: offload it."""
     if isinstance(value, FunctionResultContent):
         if not isinstance(value.result, _ARRAY):
             return value
@@ -87,7 +87,7 @@ async def _resolved(message: ChatMessage, services: Services, warn: Warn) -> Cha
 
 
 async def _resolve(contents: Sequence[Any], services: Services, warn: Warn) -> list[Content] | None:
-    """Give the contents with bytes in place of uploads, or None if nothing changes."""
+    """Return the contents with bytes in place of uploads, or None if nothing changes."""
     resolved = list[Content](contents)
     is_changed = False
     for index, content in enumerate(contents):

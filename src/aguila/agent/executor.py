@@ -113,7 +113,7 @@ async def execute(
 
 
 async def _outcome_of(driving: Callable[[], Coroutine[Any, Any, None]], output: OutputMapper) -> BaseException | None:
-    """Drive the agent and give what it raises. A task that raised SystemExit would end the event loop."""
+    """Drive the agent and return what it raises. A task that raised SystemExit would end the event loop."""
     output.branches.begin()
     try:
         await driving()
@@ -152,7 +152,7 @@ def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
 
 
 async def _wait(task: asyncio.Task[BaseException | None], output: OutputMapper, grace: float) -> bool:
-    """Wait for the agent. Gives whether the run was cancelled before the agent ended."""
+    """Wait for the agent. Return whether the run was cancelled before the agent ended."""
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
     try:
@@ -225,7 +225,7 @@ class _End:
             if output.replaying is not None and not output.replaying.has_progressed:
                 self._warn("the agent ended without reaching the question that was answered; its output was suppressed")
             if output.ending is not None:
-                return self._end_as_told()
+                return self._end_with_own_event()
             return self._interrupt(output.interrupts) if output.interrupts else self._finish()
         except Exception as failure:  # noqa: BLE001 - the run must end in any case
             return self._fail(failure)
@@ -280,19 +280,19 @@ class _End:
         events = self._output.writer.interrupt(interrupts, usage=self._usage())
         return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, asked=asked, session=session))
 
-    def _end_as_told(self) -> Ending:
-        told = self._output.ending
-        assert told is not None  # noqa: S101
-        told = replace(told, usage=self._usage(told.usage))
-        if isinstance(told, RunFinishedEvent) and told.outcome is None and self._output.interrupts:
-            told = replace(told, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
-        decode(encode(told), Event, strict=True)
+    def _end_with_own_event(self) -> Ending:
+        event = self._output.ending
+        assert event is not None  # noqa: S101
+        event = replace(event, usage=self._usage(event.usage))
+        if isinstance(event, RunFinishedEvent) and event.outcome is None and self._output.interrupts:
+            event = replace(event, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
+        decode(encode(event), Event, strict=True)
         session = copy_json(self._run.session)
         self._output.send_last_state()
-        events = self._output.writer.emit(told)
-        if isinstance(told, RunErrorEvent):
+        events = self._output.writer.emit(event)
+        if isinstance(event, RunErrorEvent):
             return self._put(events, Ending(outcome="error", session=self._context.session))
-        return self._put(events, _told(told, session))
+        return self._put(events, _ending_of(event, session))
 
     def _fail(self, error: BaseException) -> Ending:
         """End the run with RUN_ERROR, which is legal in every state."""
@@ -372,9 +372,9 @@ class _End:
                 Notice(rule="limits", message=f"the state is larger than the {most} bytes that a client may send")
             )
 
-    def _usage(self, told: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
+    def _usage(self, given: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
         # Usage in the agent's own terminal event includes that of its chat contents.
-        usage = aggregate_token_usage([*(self._output.usage if told is None else told), *self._run.usage])
+        usage = aggregate_token_usage([*(self._output.usage if given is None else given), *self._run.usage])
         return usage if usage else None
 
     def _log(self, what: str, error: BaseException, **more: Any) -> None:
@@ -396,7 +396,7 @@ class _End:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """Give the exception that made an agent fail."""
+    """Return the exception that made an agent fail."""
     return error.__cause__ if isinstance(error, BadOutput) and error.__cause__ is not None else error
 
 
@@ -408,9 +408,9 @@ def _is_stopped(error: BaseException | None) -> bool:
     return isinstance(error, (InterruptCancelled, ToolRoundsExceeded))
 
 
-def _told(told: RunFinishedEvent, session: Any) -> Ending:
-    if isinstance(told.outcome, RunFinishedInterruptOutcome):
-        return Ending(outcome="interrupt", interrupts=told.outcome.interrupts, session=session)
-    if isinstance(told.outcome, RunFinishedCancelledOutcome):
+def _ending_of(event: RunFinishedEvent, session: Any) -> Ending:
+    if isinstance(event.outcome, RunFinishedInterruptOutcome):
+        return Ending(outcome="interrupt", interrupts=event.outcome.interrupts, session=session)
+    if isinstance(event.outcome, RunFinishedCancelledOutcome):
         return Ending(outcome="cancelled", session=session)
     return Ending(outcome="success", session=session)

@@ -400,7 +400,7 @@ class ActivityHandle:
 
 
 def status_of(error: BaseException | None) -> Ended:
-    """Give the status of an item that ended with this exception, or without one."""
+    """Return the status of an item that ended with this exception, or without one."""
     if error is None:
         return "success"
     if interrupts_in(error):
@@ -430,7 +430,7 @@ def _object(content: Any) -> dict[str, Any]:
 
 
 def encode_arguments(args: dict[str, Any] | str | None, absent: str) -> str:
-    """Give arguments as JSON text. A string is given unchanged. Raises ``EncodeError`` if they are not JSON."""
+    """Return arguments as JSON text. A string is returned unchanged. Raises ``EncodeError`` if they are not JSON."""
     if args is None:
         return absent
     return args if isinstance(args, str) else encode(copy_json(args)).decode()

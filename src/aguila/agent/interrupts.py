@@ -26,7 +26,7 @@ class RunInterrupt(BaseException):
 
 
 def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
-    """Give the interrupts of an exception in order, also from nested groups."""
+    """Return the interrupts of an exception in order, also from nested groups."""
     if isinstance(error, RunInterrupt):
         return error.interrupts
     if isinstance(error, BaseExceptionGroup):
@@ -36,7 +36,7 @@ def interrupts_in(error: BaseException | None) -> list[protocol.Interrupt]:
 
 
 def others_in(error: BaseException | None) -> list[BaseException]:
-    """Give the other exceptions of a group: failures of branches beside a question, to be logged."""
+    """Return the other exceptions of a group: failures of branches beside a question, to be logged."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return [one for each in group.exceptions for one in others_in(each)]

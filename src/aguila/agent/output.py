@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
-from aguila.agent.chat_values import CHAT, is_account, is_delta, with_parts
+from aguila.agent.chat_values import CHAT, is_delta, is_usage, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.replay.branches import Branches
 from aguila.agent.replay.filter import ReplayFilter
@@ -118,7 +118,7 @@ class OutputMapper:
         return [interrupt for chat in self._chats for interrupt in chat.interrupts]
 
     def claim_call_id(self, given: str) -> str:
-        """Give an id for a new call: the given one, unless it is empty or another call of the thread has it."""
+        """Return an id for a new call: the given one, unless it is empty or another call of the thread has it."""
         return self.ids.claim(given, self._is_called)
 
     def _is_called(self, call_id: str) -> bool:
@@ -215,7 +215,7 @@ class OutputMapper:
             self._send_state()
 
     def sample_state(self) -> bool:
-        """Send the changes of the state while the agent awaits something. Gives whether there were any."""
+        """Send the changes of the state while the agent awaits something. Return whether there were any."""
         replaying = self.replaying
         if self.sink.is_full or (
             replaying is not None and not (replaying.has_progressed and self.branches.is_caught_up)
@@ -307,7 +307,7 @@ class OutputMapper:
             raise EncodeError(f"the agent yielded {type(value).__name__}; {allowed}")
 
     def accept_return(self, value: Any) -> Any:
-        """Send the value that the agent returned if it could have been yielded; otherwise give it as the run's result.
+        """Send a returned value that could have been yielded. Return any other value: it is the run's result.
 
         A list is always a result. Raises ``EncodeError`` if the result is not JSON.
         """
@@ -385,11 +385,11 @@ class OutputMapper:
         if self._chat is None:
             self._end_text()
             self._chat = self.new_chat(self._context.input.messages)
-            self._chat.retired = self._retired  # a thought may go on that was started before
+            self._chat.retired = self._retired  # it may continue reasoning that was started before
         self._accept_update(self._chat, value)
 
     def _accept_update(self, chat: UpdateWriter, value: Any) -> None:
-        if self.ending is not None and not is_account(value):
+        if self.ending is not None and not is_usage(value):
             self._refuse_more(type(value).__name__)
         is_replayed = self.agent_writer is not self.writer
         if value.__class__ is not str and not is_delta(value):

@@ -201,9 +201,9 @@ class Questions:
             raise RunNotStored(what)
 
     async def take_answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
-        """Give the answers to these questions. Raises ``RunInterrupt`` for those that have none yet.
+        """Return the answers to these questions. Raises ``RunInterrupt`` for those that have none yet.
 
-        Answers that came with this run are settled before they are given.
+        Answers that came with this run are settled before they are returned.
         """
         self._check_stored("ask a question")
         ids = [interrupt.id for interrupt in asked]
@@ -235,7 +235,7 @@ class Questions:
         return not self._current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
-        """Give the payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` if the user gave up."""
+        """Return the payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` after a give-up."""
         asked = [self.make_interrupt(question, subagent=subagent) for question in questions]
         entries = await self.take_answers(asked)
         payloads = [copy_json(entry.payload) for entry in entries]
@@ -245,7 +245,7 @@ class Questions:
         return payloads
 
     async def _read_effect(self, key: str) -> tuple[bool, Any]:
-        """Give whether the result of an effect is recorded, and that result."""
+        """Return whether the result of an effect is recorded, and that result."""
         data = self._recorded.get(key)
         if data is None:
             return False, None
@@ -253,7 +253,7 @@ class Questions:
         return True, await offload(read) if len(data) > LARGE else read()
 
     async def record_effect(self, key: str, value: Any) -> Any:
-        """Record the result of an effect. Gives it as a replay will. Raises ``EncodeError`` if it is not JSON."""
+        """Record the result of an effect. Return it as a replay will. Raises ``EncodeError`` if it is not JSON."""
         own = copy_json(value)
         data = await offload(encode, own) if is_large(own) else encode(own)
         await self._services.record(key, data)
@@ -261,7 +261,7 @@ class Questions:
         return (await self._read_effect(key))[1]
 
     async def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Give the recorded result of an effect. If there is none, call the effect and record its result.
+        """Return the recorded result of an effect. If there is none, call the effect and record its result.
 
         Raises ``RuntimeError`` within the effect of the same key.
         """
@@ -282,7 +282,7 @@ class Questions:
             return await self.record_effect(key, value)
 
     async def find_effect(self, key: str) -> tuple[bool, Any]:
-        """Do the same as ``once`` up to the call: give whether a result is recorded, and that result."""
+        """Do the same as ``once`` up to the call: return whether a result is recorded, and that result."""
         self._check_stored("record an effect with once")
         self._output.branches.here()
         return await self._read_effect(key)

@@ -205,7 +205,7 @@ class Run(RunAPI):
             self._usage.append(counted)
 
     async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:
-        """Call an effect only once, however often the agent is replayed. Gives the recorded result if there is one.
+        """Call an effect only once, however often the agent is replayed. Return the recorded result if there is one.
 
         ``effect`` takes no arguments and may be async. Its result must be JSON and is recorded under ``key`` before
         this returns. If it raises, nothing is recorded. Set ``uses_run`` if the effect sends, asks or changes the
@@ -233,7 +233,7 @@ class Run(RunAPI):
         return self._questions.new_key(kind)
 
     async def file(self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str) -> bytes | None:
-        """Load the bytes of an uploaded file or of inline data. Gives None, with a notice, if they cannot be loaded.
+        """Load the bytes of an uploaded file or of inline data. Return None, with a notice, if they cannot be loaded.
 
         A URL is never fetched. A file of another provider is never loaded.
         """

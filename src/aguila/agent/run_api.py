@@ -81,7 +81,7 @@ class RunAPI:
         message_id: str | None = None,
         metadata: Metadata | None = None,
     ) -> str:
-        """Send a whole text message. Gives its id."""
+        """Send a whole text message. Return its id."""
         async with self.text(role, name, message_id, metadata) as message:
             await message.write(text)
         return message.message_id
@@ -206,8 +206,8 @@ class RunAPI:
     ) -> Any:
         """Name a part of the agent that runs beside others, so that a replay finds it again.
 
-        With a function, give a coroutine that calls it in the branch, for a task:
-        ``group.create_task(run.branch("flight", book, "flight"))``. Without one, give a scope:
+        With a function, return a coroutine that calls it in the branch, for a task:
+        ``group.create_task(run.branch("flight", book, "flight"))``. Without one, return a scope:
         ``async with run.branch("flight"):``. Names are relative to the enclosing branch. A name may be used again after
         the branch has ended.
 
@@ -235,7 +235,7 @@ class RunAPI:
         expires_at: str | None = None,
         metadata: Metadata | None = None,
     ) -> Any:
-        """Ask the user. Gives the payload of the answer.
+        """Ask the user. Return the payload of the answer.
 
         The first time, this ends the run. The run that brings the answer invokes the agent again from its beginning and
         returns the answer here; earlier output is not sent again. A question is identified by its text, its schema, and
@@ -250,7 +250,7 @@ class RunAPI:
         return (await self._questions.ask([asked], self._owner))[0]
 
     async def ask_all(self, questions: Sequence[Question | str]) -> list[Any]:
-        """Ask several questions at once. Gives the payloads in order.
+        """Ask several questions at once. Return the payloads in order.
 
         Raises ``InterruptCancelled``, which has the other answers, if the user gave up any of them.
         """
@@ -280,7 +280,7 @@ class RunAPI:
         return (await self.approve_all([proposed]))[0]
 
     async def approve_all(self, calls: Sequence[ProposedCall[ToolCallHandle]]) -> list[Approval[ToolCallHandle]]:
-        """Send several tool calls and ask the user about all of them at once. Gives the approvals in order.
+        """Send several tool calls and ask the user about all of them at once. Return the approvals in order.
 
         See ``approve``. Raises ``ValueError`` if two of them are the same: give them keys.
         """
@@ -322,7 +322,7 @@ class RunAPI:
         return self._output.ids.mint(kind)
 
     def new_call_id(self, given: str) -> str:
-        """Make an id for a call from a model's: the same, unless it is empty or the thread has a call with it (P21)."""
+        """Return a model's call id, or a new id if that is empty or the thread has a call with it."""
         return self._output.claim_call_id(given)
 
 

@@ -40,7 +40,7 @@ Agent = Callable[[Any], Any]
 
 
 class BadOutput(Exception):
-    """A yielded or returned value cannot be sent. The cause tells why."""
+    """A yielded or returned value cannot be sent. The reason is in ``__cause__``."""
 
 
 def check_agent(agent: Agent) -> None:
@@ -203,7 +203,7 @@ def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: OutputMa
 
 
 def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
-    """Iterate a generator in its thread; gives its return value."""
+    """Iterate a generator in its thread; return its result."""
     try:
         while True:
             try:

@@ -75,7 +75,7 @@ class SharedState:
         return self._value is not _UNREAD
 
     def seen(self) -> Any:
-        """Give the current state, to compare with later: the same object while it cannot have changed."""
+        """Return the current state, to compare with later: the same object while it cannot have changed."""
         return self._origin.state if self._value is _UNREAD else copy_json(self._value)
 
     def is_due(self) -> bool:
@@ -83,11 +83,11 @@ class SharedState:
         return self._value is not _UNREAD and self.due_in() <= 0
 
     def due_in(self) -> float:
-        """Give the seconds until the state should be compared again."""
+        """Return the seconds until the state should be compared again."""
         return self._compared + self.pause - time.monotonic()
 
     def changes(self, writer: EventWriter) -> Events:
-        """Give the event that brings the client up to date, or none if nothing changed.
+        """Return the event that brings the client up to date, or none if nothing changed.
 
         Raises ``EncodeError``, with a pointer into the state, if the state is no longer JSON.
         """

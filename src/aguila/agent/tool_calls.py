@@ -55,7 +55,7 @@ class ToolResult(msgspec.Struct, frozen=True):
         return cls("The user did not allow this call." + ("" if reason is None else f" Reason: {reason}"))
 
     def as_content(self, call_id: str) -> FunctionResultContent:
-        """Give the result as a chat content."""
+        """Return the result as a chat content."""
         return FunctionResultContent(call_id, self.content, self.error)
 
 
@@ -64,7 +64,7 @@ async def begin_call(
 ) -> tuple[ToolCallHandle, dict[str, Any], ToolResult | None]:
     """Send a call and ask for approval if the tool needs it.
 
-    Gives the call, the arguments as the user left them, and the result if the function must not be called.
+    Return the call, the arguments as the user left them, and the result if the function must not be called.
     """
     result: ToolResult | None = None
     try:
@@ -107,7 +107,7 @@ async def call_function(tool: FunctionTool[..., Any], arguments: dict[str, Any],
 
 
 def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResult:
-    """Log what a function raised, and give the result for it."""
+    """Log what a function raised, and return the result for it."""
     if isinstance(error, ToolError):
         return ToolResult.failed(str(error))
     _log.warning("the tool %r failed", tool.name, exc_info=error, extra=log_fields())

@@ -4,13 +4,14 @@ Histories arrive in any order: a front end answers late, a user interrupts, a re
 accept only one order. The provider gets a repaired copy and a list of the repairs. The stored history is not changed:
 it keeps calls that still wait for their result.
 
-1. A result belongs to the last unanswered call with its id before it, else to the first after it. 2. A call without a
-result is dropped, or closed with a result that says so (``unanswered="close"``). 3. A result without a call is dropped.
-A call id that is used again gets a new name, together with its result. 4. Consecutive assistant messages with calls
-become one message: the calls were parallel (#2699). 5. Results come directly after the message with the calls, in call
-order, one message each. 6. Contents that are not for models are dropped, and then messages without contents. 7.
-Messages and calls of subagents are dropped, because the agent's model did not make them. It knows the result of the
-call that started the subagent, in the run of the call and in every later one.
+1. A result belongs to the last unanswered call with its id before it, else to the first after it.
+2. A call without a result is dropped, or closed with a result that says so (``unanswered="close"``).
+3. A result without a call is dropped. A call id that is used again gets a new name, together with its result.
+4. Consecutive assistant messages with calls become one message: the calls were parallel (#2699).
+5. Results come directly after the message with the calls, in call order, one message each.
+6. Contents that are not for models are dropped, and then messages without contents.
+7. Messages and calls of subagents are dropped, because the agent's model did not make them. It sees the result of the
+   call that started the subagent instead.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class _HistoryRepair:
         return (call.result is not None or self._closes) and not self._is_from_subagent(call.index)
 
     def _is_from_subagent(self, index: int) -> bool:
-        """Return whether a subagent wrote the message. A result goes with its call, whoever wrote it."""
+        """Return whether a subagent wrote the message. A result counts as written by the author of its call."""
         message = self._history[index]
         return message.role != "tool" and message.additional_properties.get(SUBAGENT_RUN_ID) is not None
 

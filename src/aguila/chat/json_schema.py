@@ -25,7 +25,7 @@ class Problem(NamedTuple):
 
 
 def find_problem(value: Any, schema: Any) -> Problem | None:
-    """Give the first problem of a value, or None. Raises ``ValueError`` for a schema that is not usable."""
+    """Return the first problem of a value, or None. Raises ``ValueError`` for a schema that is not usable."""
     validator = _validator_for(schema)
     found = next(iter(validator.iter_errors(replace_surrogates(value))), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Read what the user said last."""
+"""Read the text of the last user message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aguila.protocol import Message, TextPart, UserMessage
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """Give the text of the last user message: its text parts joined, without images and files; "" if there is none."""
+    """Return the text of the last user message, its text parts joined; "" if there is none."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             if isinstance(message.content, str):

@@ -32,7 +32,7 @@ ASKED: Final = 3
 
 _HELP = """/state   show the state shared with the agent
 /thread  show the id of this thread; aguila chat URL --thread ID opens it again
-/quit    leave (so does Ctrl-D); Ctrl-C cancels the run
+/quit    exit, as Ctrl-D does; Ctrl-C cancels the run
 //text   send a message that begins with a slash: /text
 Anything else is sent to the agent."""
 
@@ -145,7 +145,7 @@ class _Conversation:
         return self._settle() if status == OK and self._thread.interrupts else status
 
     def attach(self) -> int:
-        """Join the run in progress, or show the thread as it stands. Return the exit status."""
+        """Join the run in progress, or show the thread. Return the exit status."""
         status = self.follow(self._thread.attach())
         if status == OK and self._transcript.is_empty:
             # The server answers for a thread that it does not know as for an empty one.
@@ -213,7 +213,7 @@ class _Conversation:
             try:
                 answers = {interrupt.id: self._ask(interrupt) for interrupt in self._thread.interrupts}
             except (EOFError, KeyboardInterrupt):
-                self._transcript.line("\nleft open", style="yellow")
+                self._transcript.line("\nthe question stays open", style="yellow")
                 return FAILED
             try:
                 status = self.follow(self._thread.resume(answers))

@@ -26,11 +26,11 @@ A2UI_CATALOG = "https://a2ui.org/specification/v0_9/basic_catalog.json"
 """The catalog of components that A2UI renderers bring along."""
 
 FEATURES: dict[str, Callable[[Run], Awaitable[None]]] = {}
-"""What the demo shows, by keyword; the first that is found is shown."""
+"""The features by keyword. The first one that the message mentions is shown."""
 
 
 async def agent(run: Run) -> None:
-    """Answer the last message by what it mentions, and a front end's answer to a tool call by repeating it."""
+    """Show the feature that the last message mentions. Repeat a front end's answer to a tool call."""
     last = run.messages[-1] if run.messages else None
     if isinstance(last, ToolMessage):
         answer = "".join(part.text for part in parts_of(last.content) if isinstance(part, TextPart))
@@ -40,13 +40,13 @@ async def agent(run: Run) -> None:
 
 
 def keyword_in(text: str) -> str:
-    """The first keyword that a text mentions, in singular or plural and any case; ``help`` if none."""
+    """Return the first keyword that a text mentions, in singular or plural and any case; ``help`` if none."""
     words = {singular(word) for word in text.lower().split()}
     return next((keyword for keyword in FEATURES if singular(keyword) in words), "help")
 
 
 def singular(word: str) -> str:
-    """A word without its plural, as far as keywords have one."""
+    """Return the singular of a word, for the plurals that keywords have."""
     word = word.strip(".,;:!?'\"()")
     return word[:-3] + "y" if word.endswith("ies") else word.removesuffix("s")
 
@@ -162,7 +162,7 @@ async def show_subagents(run: Run) -> None:
 
 @feature("interrupt")
 async def show_interrupt(run: Run) -> None:
-    """A question to you; the run ends and goes on when you answer."""
+    """A question to you; the run ends and continues when you answer."""
     await say(run, "Let me ask you something.")
     schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
     try:
@@ -230,15 +230,15 @@ async def show_error(run: Run) -> None:
 
 @feature("slow")
 async def show_slow(run: Run) -> None:
-    """A long answer: hang up and come back, or cancel it."""
+    """A long answer: disconnect and return, or cancel it."""
     await say(run, " ".join(str(number) for number in range(1, 301)), pace=0.1)
 
 
-# What they share
+# Functions that the features share
 
 
 def question_of(run: Run) -> str:
-    """The text of the user's last message."""
+    """Return the text of the last user message."""
     for message in reversed(run.messages):
         if isinstance(message, UserMessage):
             return " ".join(part.text for part in parts_of(message.content) if isinstance(part, TextPart))
@@ -246,27 +246,27 @@ def question_of(run: Run) -> str:
 
 
 def images_of(run: Run) -> list[ImagePart]:
-    """The images of the last message."""
+    """Return the images of the last message."""
     last = run.messages[-1]
     content = last.content if isinstance(last, UserMessage) else ""
     return [part for part in parts_of(content) if isinstance(part, ImagePart)]
 
 
 async def say(writer: RunAPI, words: str, pace: float = PACE) -> None:
-    """A message, word by word."""
+    """Send a message word by word."""
     async with writer.text() as text:
         await write(text, words, pace)
 
 
 async def write(handle: TextHandle | ReasoningHandle, words: str, pace: float = PACE) -> None:
-    """Words into a message that is open."""
+    """Write words to an open message."""
     for place, word in enumerate(words.split(" ")):
         await handle.write(word if place == 0 else f" {word}")
         await asyncio.sleep(pace)
 
 
 def example_of(schema: Any) -> Any:
-    """A value that fits a simple JSON Schema."""
+    """Return a value that matches a simple JSON Schema."""
     if not is_object(schema):
         return {}
     if "enum" in schema:
@@ -278,7 +278,7 @@ def example_of(schema: Any) -> Any:
 
 
 def describe_image(data: bytes) -> str:
-    """What an image is, by its first bytes."""
+    """Describe an image by its first bytes."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         return f"a PNG image, {width} by {height}, of {len(data)} bytes"
@@ -289,7 +289,7 @@ def describe_image(data: bytes) -> str:
 
 
 def png(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
-    """A picture in one colour."""
+    """Return a PNG image in one colour."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

@@ -22,7 +22,7 @@ from aguila.protocol import PROTOCOL_VERSION
 
 
 class CannotRun(AguilaError):
-    """The agent could not be run, or the file not be read; the message says why."""
+    """The agent could not be run, or the file could not be read; the message has the reason."""
 
 
 def is_url(target: str) -> bool:
@@ -120,7 +120,7 @@ class StreamResponse:
 
 def _reason(error: TransportFailed, timeout: float | None) -> str:
     is_known = error.is_timeout and timeout is not None
-    return f"nothing came for {timeout:g} seconds (--timeout)" if is_known else error.message
+    return f"no data for {timeout:g} seconds (--timeout)" if is_known else error.message
 
 
 class HTTPCaller:

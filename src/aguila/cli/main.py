@@ -31,6 +31,5 @@ def about() -> str:
     """Describe the version and the installed layers."""
     present = [name for name in _LAYERS if find_spec(f"aguila.{name}") is not None]
     return (
-        f"aguila {__version__}, speaking AG-UI {PROTOCOL_VERSION} ({len(EventType)} event types)\n"
-        f"layers: {', '.join(present)}"
+        f"aguila {__version__}, AG-UI {PROTOCOL_VERSION} ({len(EventType)} event types)\nlayers: {', '.join(present)}"
     )

@@ -211,7 +211,7 @@ def welcome(serving: Serving, app: App, port: int) -> str:
     accepts_runs, lists_threads = app.is_open_to(local_name), app.is_open_to(local_name, as_owner=True)
     if accepts_runs and not serving.is_local:
         others = "" if lists_threads else "; listing, deleting and files need App(authenticate=...)"
-        lines.append(f"Anybody who reaches this address can use it{others}.")
+        lines.append(f"Every client that reaches this address can use it{others}.")
     if accepts_runs:
         lines += ["", "Chat with it from another terminal:", f"  {_this_command()} chat {url}"]
         lines += ["Or over plain HTTP; each call starts a new thread:"]

@@ -34,7 +34,7 @@ from aguila.protocol.parts import MediaPart
 
 _WRONG_CLIENT = {
     True: "{} is for Client, and would block the event loop",
-    False: "{} is for AsyncClient; ThreadedTransport in aguila.client.transports makes one for Client of it",
+    False: "{} is for AsyncClient; wrap it for Client with ThreadedTransport of aguila.client.transports",
 }
 
 

@@ -1,4 +1,4 @@
-"""What one client is configured with, and what its threads, runs and drivers share."""
+"""The configuration of a client, and the objects that its threads, runs and drivers share."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def request(
 
 
 def _sign_current_turn(turns: list[tuple[str, list[Block]]]) -> None:
-    """Mark unsigned calls: the first call of each step since the user last spoke must be signed."""
+    """Mark unsigned calls: the first call of each step since the last user message must be signed."""
     for role, parts in reversed(turns):
         if role == "user" and not _is_result(parts[0]):
             return

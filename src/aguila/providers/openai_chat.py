@@ -180,7 +180,7 @@ class _Thoughts:
         return None if found is None or found.get("origin") != self.describe_origin else read_json(found.get(member))
 
     def forget(self) -> None:
-        """Forget pending reasoning, because another role speaks."""
+        """Forget pending reasoning, because a message of another role follows."""
         self._pending = ""
         self._chunks = []
         self._details = []

@@ -2,7 +2,7 @@
 
 ``request`` makes the arguments of ``client.responses.create``, ``updates`` reads its stream. The SDK is not imported.
 
-Nothing is stored at the provider: reasoning comes encrypted, travels with the thread, and is sent back (P18). So are
+Nothing is stored at the provider: reasoning comes encrypted, travels with the thread, and is sent back. So are
 the phase of a message (commentary or final answer) and items of the provider's own tools, such as a web search:
 reasoning is refused without the item after it. Skipped with a notice: audio, video, images and files of unsupported
 types.

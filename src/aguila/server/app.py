@@ -33,7 +33,7 @@ from aguila.store import MemoryStore, Retention, SQLiteStore, Store
 _log = logging.getLogger("aguila.server")
 
 _MIN_CLOSE_TIMEOUT = 2.0
-"""Seconds that a store has to close at least. A failing store has no more."""
+"""Minimum seconds for a store to close. A failing store gets only these."""
 
 
 class App:
@@ -48,7 +48,7 @@ class App:
     ``history``: which side keeps the messages. ``busy``: how a second run on a thread is handled.
     ``on_disconnect``: with ``"cancel"`` a run is cancelled ``disconnect_grace`` after its last viewer left.
     ``heartbeat``: how long a stream may be idle before it sends a comment.
-    ``lease``: how long a run survives without a sign of life from its process.
+    ``lease``: how long a run survives if its process does not renew the lease.
     ``drain``: how long runs may continue during shutdown. ``cancel_grace``: how long a cancelled agent may clean up.
     ``coalesce``: how long events may be buffered. ``store_patience``: how long they may wait for a failing store.
     ``allowed_hosts``: the host names that requests may use. ``cors_origins``: the other origins that may use the app.

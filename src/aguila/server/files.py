@@ -3,7 +3,7 @@
 No URL is ever fetched: a reference names an upload of the same scope, or it is not resolved.
 
 The media type of a file comes from its uploader, so a download does not trust it. A browser must neither guess another
-type (``nosniff``) nor run the file in our origin (``sandbox``). Types that may contain scripts are saved, not shown.
+type (``nosniff``) nor run the file in our origin (``sandbox``). Types that may contain scripts are sent as attachments.
 """
 
 from __future__ import annotations

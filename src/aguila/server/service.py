@@ -1,4 +1,4 @@
-"""What the handlers of an app reservation: the runs, the store, the limits, and how a response streams."""
+"""What the handlers of an app share: the runs, the store, the limits, and how a response streams."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Drain the apps of a process when it receives SIGTERM or SIGINT, then pass the signal to the previous handler.
 
-An HTTP server tells an application about the shutdown only after its last response, and a mounted application without a
+An HTTP server notifies an application of the shutdown only after its last response, and a mounted application without a
 lifespan not at all. But a stream ends with its run, and a run may have no response at all. So the app handles the
 signals itself, in front of the handler of the server:
 

@@ -261,7 +261,7 @@ class Store(ABC):
     def wrote_at(self) -> float:
         """The ``time.monotonic`` of the latest write, or of the latest part of a large one.
 
-        It tells a slow store from a stuck one. A store that does not track it returns ``-inf``.
+        It distinguishes a slow store from a stuck one. A store that does not track it returns ``-inf``.
         """
         return -inf
 

@@ -32,11 +32,11 @@ class TextSequencer:
     is the input with the deltas of some texts moved to the front: it is legal if the input is, and leads to the same
     messages and state.
 
-    ``max_held`` bounds the bytes that are held; ``measure`` gives the size of an event and may raise for one that
+    ``max_held`` bounds the bytes that are held; ``measure`` returns the size of an event and may raise for one that
     cannot be sent. When more would be held, the open text is closed and the held events are released, text by text. A
     text that is not complete by then is opened again by its next delta. So nothing waits for anything but the bound,
     nothing is lost, and the deltas of a message stay in order. A MESSAGES_SNAPSHOT and the end of the run release
-    everything too: a snapshot speaks of texts as they are when it is made.
+    everything too: a snapshot contains the texts as they are when it is made.
 
     Chunk events have to be expanded before.
     """
@@ -55,7 +55,7 @@ class TextSequencer:
         return self._size
 
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Take in events and give those that are to be sent now. If ``measure`` raises, none is taken in."""
+        """Apply events and return those to send now. If ``measure`` raises, none is applied."""
         if not self._held:
             event: Any = events[0]
             if len(events) == 1 and (event.__class__ not in _TEXTS or event.message_id == self._open):

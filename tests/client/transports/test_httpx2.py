@@ -48,7 +48,7 @@ def test_a_single_read_has_its_own_limit(idle):
         transport = HTTPX2Transport(timeouts=Timeouts(idle=idle))
         response = transport.send(post(server.url), 60.0)
         assert response.read(60.0) == PIECE
-        with pytest.raises(TransportFailed, match=r"nothing came for 0\.05 seconds") as failure:
+        with pytest.raises(TransportFailed, match=r"no data for 0\.05 seconds") as failure:
             response.read(0.05)
         assert failure.value.is_timeout
         transport.close()

@@ -74,10 +74,10 @@ def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return call
 
 
-def giving(
+def wrap_result(
     method: Callable[Concatenate[Any, P], T], wrap: Callable[[T, ThreadPortal], B]
 ) -> Callable[Concatenate[Any, P], B]:
-    """Wrap the handle that a blocking method gives: ``giving(blocking(RunAPI.activity), BlockingActivity)``."""
+    """Wrap the handle that a blocking method returns: ``wrap_result(blocking(RunAPI.activity), BlockingActivity)``."""
 
     @wraps(method)
     def call(self: PortalHandle[Any], *args: P.args, **kwargs: P.kwargs) -> B:

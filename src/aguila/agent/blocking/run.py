@@ -22,8 +22,8 @@ from aguila.agent.blocking.handles import (
     BlockingToolCall,
     PortalHandle,
     blocking,
-    giving,
     on_loop,
+    wrap_result,
 )
 from aguila.agent.handles import ToolCallHandle
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall
@@ -45,12 +45,12 @@ class BlockingRunAPI(PortalHandle[A]):
 
     __slots__ = ()
 
-    text = giving(on_loop(RunAPI.text), BlockingText)
+    text = wrap_result(on_loop(RunAPI.text), BlockingText)
     say = blocking(RunAPI.say)
-    reasoning = giving(on_loop(RunAPI.reasoning), BlockingReasoning)
-    tool_call = giving(blocking(RunAPI.tool_call), BlockingToolCall)
-    stream_tool_call = giving(on_loop(RunAPI.stream_tool_call), BlockingToolCall)
-    activity = giving(blocking(RunAPI.activity), BlockingActivity)
+    reasoning = wrap_result(on_loop(RunAPI.reasoning), BlockingReasoning)
+    tool_call = wrap_result(blocking(RunAPI.tool_call), BlockingToolCall)
+    stream_tool_call = wrap_result(on_loop(RunAPI.stream_tool_call), BlockingToolCall)
+    activity = wrap_result(blocking(RunAPI.activity), BlockingActivity)
     custom = blocking(RunAPI.custom)
     raw = blocking(RunAPI.raw)
     ask = blocking(RunAPI.ask)
@@ -115,7 +115,7 @@ class BlockingRunAPI(PortalHandle[A]):
         """Name a part of the agent that runs beside others, so that a replay finds it again.
 
         With a function, call it in the branch, in this thread: ``pool.submit(run.branch, "flight", book, "flight")``.
-        Without one, give a scope: ``with run.branch("flight"):``.
+        Without one, return a scope: ``with run.branch("flight"):``.
         """
         scope = BlockingBranch(self.wrapped.branch(name), self.portal)
         if function is None:
@@ -197,7 +197,7 @@ class BlockingRun(BlockingRunAPI[Run]):
     usage = Attribute[list[TokenUsage]]()
     hooks = Attribute[Hooks]()
 
-    chat = giving(on_loop(Run.chat), BlockingChat)
+    chat = wrap_result(on_loop(Run.chat), BlockingChat)
     chat_messages = blocking(Run.chat_messages)
     emit = blocking(Run.emit)
     patch_state = blocking(Run.patch_state)
@@ -214,7 +214,7 @@ class BlockingRun(BlockingRunAPI[Run]):
         return self.portal.call_function(lambda: self.wrapped.resume_messages)
 
     def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Give the recorded result of an effect. If there is none, call it in this thread and record its result."""
+        """Return the recorded result of an effect. If there is none, call it in this thread and record its result."""
         return self.portal.once(key, effect)
 
     @contextmanager

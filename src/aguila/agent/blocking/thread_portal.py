@@ -121,7 +121,7 @@ class ThreadPortal:
         return self.call_function(self._questions.new_key, kind)
 
     def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Give the recorded result of an effect. If there is none, call it in this thread and record its result."""
+        """Return the recorded result of an effect. If there is none, call it in this thread and record its result."""
         active = (threading.get_ident(), key)
         if active in self._active_effects:
             raise nested_effect_error(key)

@@ -71,7 +71,7 @@ class Branches:
         self._error: BaseException | None = None
         self.is_over = False
         self.refusal: ValueError | None = None
-        """Why answers could not be told apart. The run fails with it, even if the agent catches it."""
+        """Why an answer cannot be assigned to its question. The run fails with it, even if the agent catches it."""
         self.root = Branch(None, "", None, is_named=True)
         self._known = {"": self.root}
         self._top = Place(self, self.root, "")
@@ -106,7 +106,7 @@ class Branches:
         _here.set(self._top)
 
     def here(self) -> Branch:
-        """Give the branch of the caller. Begins an unnamed one if the caller has none yet."""
+        """Return the branch of the caller. Begins an unnamed one if the caller has none yet."""
         # Called for every event that is not a delta: check the common case first.
         place = _here.get()
         caller = self._caller()
@@ -121,7 +121,7 @@ class Branches:
         return branch
 
     def _begun(self) -> Branch:
-        """Give the branch of the caller without beginning one.
+        """Return the branch of the caller without beginning one.
 
         More characters for an open item begin no branch: in a first run they are not attributed to a caller.
         """
@@ -155,7 +155,7 @@ class Branches:
         return branch
 
     def enter(self, name: str) -> tuple[Branch, Place]:
-        """Begin a named branch in the current context. Gives it, and the place to return to, for ``leave``.
+        """Begin a named branch in the current context. Return it, and the place to return to, for ``leave``.
 
         Raises ``ValueError`` if a branch of that name is active in the same parent.
         """
@@ -231,9 +231,9 @@ class Branches:
     # The position of a branch
 
     def count_event(self, event: Any) -> Any:
-        """Count an event that the caller sends. Gives the event, its new part if it continues an item, or None.
+        """Count an event that the caller sends. Return the event, its new part if it continues an item, or None.
 
-        State events are not counted. The end of an item with characters may come from any branch. Both are given
+        State events are not counted. The end of an item with characters may come from any branch. Both are returned
         unchanged.
         """
         cls = event.__class__
@@ -265,7 +265,7 @@ class Branches:
         return event if is_new else None
 
     def count(self) -> bool:
-        """Count one thing that the caller sends; gives whether it is new."""
+        """Count one thing that the caller sends; return whether it is new."""
         branch = self.here()
         if branch.is_quiet:
             return False
@@ -365,7 +365,7 @@ class Branches:
 
     def _check_left(self, branch: Branch) -> None:
         """Find out whether a branch is on its way out of a question, its own or that of a branch that it awaited."""
-        # A cancelled task is no proof: wait_for of Python 3.11 may go on in spite of that.
+        # A cancelled task is no proof: wait_for of Python 3.11 may continue anyway.
         error = sys.exception() if self._error is None else self._error
         if (
             interrupts_in(error)
@@ -377,7 +377,7 @@ class Branches:
     # The record
 
     def position(self) -> dict[str, Any]:
-        """Give the counts of the caller's branch as JSON, for an effect that a replay skips."""
+        """Return the counts of the caller's branch as JSON, for an effect that a replay skips."""
         branch = self.here()
         return {
             "passed": branch.passed,
@@ -388,7 +388,7 @@ class Branches:
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Continue the caller's branch from recorded counts; the branches that the effect started will not come."""
+        """Continue the caller's branch from recorded counts. Branches that the effect started do not start again."""
         branch = self.here()
         if position["passed"] != branch.passed and branch.left is None:
             self.passed(branch, position["passed"], is_current=False)

@@ -54,7 +54,7 @@ class ReplayFilter:
         """Whether an answer was used, a new question was asked, or a new event was sent."""
 
     def pass_on(self, events: Events) -> Events:
-        """Give the events to send for events of the agent's writer."""
+        """Return the events to send for events of the agent's writer."""
         sent: Events = []
         for event in events:
             new = self._branches.count_event(event)
@@ -67,7 +67,7 @@ class ReplayFilter:
         return sent
 
     def reopened(self) -> Events:
-        """Give the starts of the muted steps and subagents around the caller, unless they were sent."""
+        """Return the starts of the muted steps and subagents around the caller, unless they were sent."""
         around = self._branches.place.around
         if not around:
             return []

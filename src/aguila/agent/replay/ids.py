@@ -5,8 +5,8 @@ message. So ids are not random. They are derived from the root run, the branch, 
 answer the count starts anew in a namespace named after the question, so that new items never get an id that an earlier
 run used for something else.
 
-A provider names its tool calls itself, some of them the same in every response. Such an id is claimed once in a thread
-(P21).
+A provider names its tool calls itself, some of them the same in every response. Such an id is claimed once in a
+thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def short_hash(*parts: str) -> str:
-    """Give a short digest of strings. The boundaries between them count."""
+    """Return a short digest of strings. The boundaries between them count."""
     joined = "".join([f"{len(part)}:{part}" for part in parts])
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
@@ -42,14 +42,14 @@ class Ids:
         return f"{kind}_{self.derive(branch.name, *key, str(number))}"
 
     def claim(self, given: str, is_taken: Callable[[str], bool]) -> str:
-        """Give an id for a new call: the given one, unless it is empty, claimed or taken."""
+        """Return an id for a new call: the given one, unless it is empty, claimed or taken."""
         if given == "" or given in self._claimed or is_taken(given):
             return self.mint("call")
         self._claimed[given] = None
         return given
 
     def derive(self, *parts: str) -> str:
-        """Give a digest that is specific to this chain of runs."""
+        """Return a digest that is specific to this chain of runs."""
         return short_hash(self._thread_id, self._root_run_id, *parts)
 
     @property

@@ -4,7 +4,7 @@
   already. Reasoning and calls end the text. It may continue under its id after them, but not after a result.
 * Reasoning is a message with its own id, also if the provider uses one id for both (#2619).
 * A call has a parent only if the provider named the message (#2637, #6015). Results do not share an id (#3962).
-* A call that the thread already has is not sent again (P21). A call id that was answered before gets a new one.
+* A call that the thread already has is not sent again. A call id that was answered before gets a new one.
 * An encrypted value belongs to the item that it came with, whenever it comes (ENC-1): a call, or the message of a text,
   a result or the update. If it comes before its message, it is sent with an empty reasoning message.
 * The agent and each subagent have their own lane. An item in one lane ends nothing in another (SUB-12).
@@ -84,7 +84,7 @@ class ContentWriter:
     # Text
 
     def _write_text(self, content: TextContent, update: ChatUpdate | ChatMessage) -> None:
-        if content.text == "":  # providers send empty pieces (P21), which may have an encrypted value
+        if content.text == "":  # providers send empty pieces, which may have an encrypted value
             self._send_encrypted_value(content.additional_properties, update)
             return
         subagent = update.additional_properties.get(SUBAGENT_RUN_ID)

@@ -28,10 +28,10 @@ RUN = "run"
 """The parameter that receives the run of an agent. It is not declared to the model."""
 
 Confirm = Callable[[str, dict[str, Any]], Any]
-"""Called with a tool's name and arguments. Gives whether the call may be made, or an awaitable of that."""
+"""A function of a tool's name and arguments. It returns whether the call may be made, or an awaitable of that."""
 
 NeedsApproval = bool | Callable[[dict[str, Any]], bool]
-"""Whether the user has to approve a call, or a function of the arguments that tells."""
+"""Whether the user has to approve a call, or a function of the arguments that returns it."""
 
 _PARTS = get_args(ContentPart)
 _ARRAY: Any = (list, tuple)
@@ -238,7 +238,7 @@ class Toolbox:
         return any(one.may_ask for one in self.functions.values())
 
     def get(self, name: str) -> FunctionTool[..., Any] | None:
-        """Give the function of this name, if there is one."""
+        """Return the function of this name, if there is one."""
         return self.functions.get(name)
 
     def is_manual(self, name: str) -> bool:
@@ -250,7 +250,7 @@ Toolbox.EMPTY = Toolbox()
 
 
 def content_of(value: Any) -> str | list[ContentPart]:
-    """Give what a function returned as the content of a result.
+    """Convert the return value of a function to the content of a result.
 
     Text, parts, chat contents and lists of these stay as they are. Anything else becomes its JSON, pydantic models
     included. Raises ``EncodeError`` for a value that has no JSON form.

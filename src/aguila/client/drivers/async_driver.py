@@ -129,7 +129,7 @@ class WaitTimer:
                 raise
             if reason:
                 raise TransportFailed(reason) from None
-            raise TransportFailed(f"nothing came for {seconds:g} seconds", is_timeout=True) from None
+            raise TransportFailed(f"no data for {seconds:g} seconds", is_timeout=True) from None
         finally:
             self._task = None
 

@@ -31,7 +31,7 @@ _MAX_DETAIL = 500
 Limit = Literal["first_event", "idle", "answer"]
 _TIMED_OUT: Final[dict[Limit, str]] = {
     "first_event": "no event within",
-    "idle": "nothing came for",
+    "idle": "no data for",
     "answer": "no answer within",
 }
 

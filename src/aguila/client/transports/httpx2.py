@@ -34,7 +34,7 @@ class AsyncHTTPX2Transport:
         timeouts = timeouts or Timeouts()
         self._owns_client = client is None
         self._connect = timeouts.connect if client is None and "timeout" not in options else None
-        # The caller bounds the wait for the response; only here can connecting be told apart from it.
+        # The caller bounds the wait for the response; only the transport can distinguish connecting from it.
         timeout = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
         options = {"timeout": timeout, "limits": _LIMITS, **options}
         self._client = client or httpx2.AsyncClient(**_check_http2(options))
@@ -216,7 +216,7 @@ class _Response:
             if timer is not None:
                 timer.cancel()
         if self._has_expired:
-            raise TransportFailed(f"nothing came for {timeout or 0:g} seconds", is_timeout=True)
+            raise TransportFailed(f"no data for {timeout or 0:g} seconds", is_timeout=True)
         return b""
 
     def _expire(self) -> None:

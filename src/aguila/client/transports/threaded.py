@@ -66,7 +66,7 @@ class ThreadedTransport:
             return future.result(timeout)
         except TimeoutError:
             future.cancel()
-            raise TransportFailed(f"nothing came for {timeout:g} seconds", is_timeout=True) from None
+            raise TransportFailed(f"no data for {timeout:g} seconds", is_timeout=True) from None
         except CancelledError:
             raise TransportFailed("the transport was closed") from None
         except BaseException:

@@ -1,4 +1,4 @@
-"""What a compatibility rule is, the context it runs in, and functions that rules share."""
+"""A compatibility rule, the context it runs in, and functions that rules share."""
 
 from __future__ import annotations
 

@@ -5,14 +5,14 @@ downgrade changes no id and no order (VER-12) and makes nothing up; at most it s
 schema requires (VER-13). What is lost is reported under the rule VER-16.
 
 ====== ========================================================== ====================================================
-server loses, with a notice                                       is spared, silently
+server loses, with a notice                                       changes, silently
 ====== ========================================================== ====================================================
 1.0    ``encryptedValueType``
 0.x                                                               ``protocolVersion``
 0.0.57 parts with a ``file`` source, and parts of tool messages   ``subagentRunId``
        that are not text
 0.0.47 metadata (but ``filename``) and id of a media part, a      media parts and their sources: they are ``binary``
-       kind that its MIME type does not tell
+       kind that its MIME type does not imply
 0.0.39 parts that are not text, ``parentRunId``                   absent content: it is the empty string
 ====== ========================================================== ====================================================
 

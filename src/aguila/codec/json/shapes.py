@@ -1,7 +1,7 @@
 """The shape of every protocol type, derived from the types, so that there is no second copy of the schema.
 
-A shape tells which parts of a raw value the protocol does not describe. It does not check described values; msgspec
-does that afterwards.
+A shape determines which parts of a raw value the protocol does not describe. It does not check described values;
+msgspec does that afterwards.
 """
 
 from __future__ import annotations

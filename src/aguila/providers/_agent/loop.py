@@ -3,11 +3,11 @@
 One round is one answer of the model and its calls, in this order:
 
 1. Calls of the agent's own tools are executed concurrently, and answered as they finish. A call of an unknown tool or
-with wrong arguments is answered with an error, from which the model may learn. 2. Calls that need approval are asked
-about, all in one interrupt. The run with the answers is replayed: the model's answers and the results of tools are
-recorded, and are not requested again. 3. Calls of the front end's tools end the run, and the client continues with
-their results (FT-2). If any tool may ask, they are sent only now: a run that ends with a question must not leave such a
-call open.
+   with wrong arguments is answered with an error, and the model may try again.
+2. Calls that need approval are asked about, all in one interrupt. The run with the answers is replayed: the model's
+   answers and the results of tools are recorded, and are not requested again.
+3. Calls of the front end's tools end the run, and the client continues with their results (FT-2). If any tool may ask,
+   they are sent only now: a run that ends with a question must not leave such a call open.
 
 Calls in an answer that the model refused, or that the provider's filter stopped, are not executed.
 """
@@ -81,13 +81,13 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
     async def agent(run: Run) -> None:
         """Answer with a model and its tools."""
         key = run.new_key("aguila.providers")  # before the first await: agents may start concurrently
-        told = instructions(run) if callable(instructions) else instructions
-        if inspect.isawaitable(told):
-            told = await told
+        text = instructions(run) if callable(instructions) else instructions
+        if inspect.isawaitable(text):
+            text = await text
         # Effects that a replay would repeat are recorded. An agent that is alone in its run knows whether a tool may
         # ask.
         remembers = run.is_stored and (toolbox.may_ask or run.agent is not agent)
-        await _AgentLoop(run, key, model, toolbox, told, remembers=remembers).run_rounds(max_rounds)
+        await _AgentLoop(run, key, model, toolbox, text, remembers=remembers).run_rounds(max_rounds)
 
     agent.__dict__["capabilities"] = _capabilities(model, toolbox)
     return agent
@@ -333,7 +333,7 @@ class _AgentLoop:
         ]
         try:
             approvals = await self._run.approve_all(proposed)
-        except InterruptCancelled as given_up:  # the model is told that these calls were refused
+        except InterruptCancelled as given_up:  # these calls are answered as refused
             approvals = given_up.answers
         jobs: list[Awaitable[None]] = []
         for (call, tool, _), approval in zip(needing_approval, approvals, strict=True):

@@ -28,7 +28,7 @@ def is_async_client(client: Any) -> bool:
 def make_client(
     client: Any, name: str, *, extra: str, package: str, is_valid: Callable[[Any], bool] = is_async_client
 ) -> Any:
-    """Give the client of a user, or make one of this class (``"openai.AsyncOpenAI"``) from the environment.
+    """Return the client of a user, or make one of this class (``"openai.AsyncOpenAI"``) from the environment.
 
     Raises ``MissingExtra`` if the SDK is not installed, ``TypeError`` for a client that is not valid.
     """

@@ -4,8 +4,8 @@ OpenAI accepts any order, but the templates of compatible servers refuse two mes
 have such: two user messages before an answer, an answer split by reasoning, instructions before a system message.
 Within a run an answer is one message, so joining also makes this run and later runs send the same.
 
-Nothing is lost: texts are join_turns by line breaks, parts and reasoning details are concatenated, and if names differ
-each text starts with its name. A message with ``extra_content`` is not join_turns: it is the signature of that text
+Nothing is lost: texts are joined by line breaks, parts and reasoning details are concatenated, and if names differ
+each text starts with its name. A message with ``extra_content`` is not joined: it is the signature of that text
 alone, and Gemini's endpoint, which sends it, accepts messages of one role in a row.
 """
 

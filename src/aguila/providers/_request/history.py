@@ -32,16 +32,16 @@ def restore_message(message: ChatMessage, warn: Warn) -> ChatMessage:
 
 def _restore_calls(message: ChatMessage) -> ChatMessage:
     """Restore the order of calls. A call of the front end may have been sent after later ones."""
-    told: set[str] = set()
+    seen: set[str] = set()
     late: dict[str, list[Content]] = {}  # by the id of the call that they come before
     others: list[Content] = []
     for content in message.contents:
         if isinstance(content, FunctionCallContent):
             before = read_own_metadata(content.additional_properties.get(METADATA)).get("before")
-            if isinstance(before, str) and before in told:
+            if isinstance(before, str) and before in seen:
                 late.setdefault(before, []).append(content)
                 continue
-            told.add(content.call_id)
+            seen.add(content.call_id)
         others.append(content)
     if not late:
         return message
@@ -77,15 +77,15 @@ def _restore_answer(message: ChatMessage, own: dict[str, Any]) -> ChatMessage:
     if len(calls) != len(others):
         return message
     citations = read_citations(own.get("citations"))
-    told: list[Content] = []
+    restored: list[Content] = []
     start = 0
     for one in _read_order(own.get("order"), len(text.text), calls):
         if isinstance(one, str):
-            told.append(calls.pop(one))
+            restored.append(calls.pop(one))
         else:
-            told.append(_cut_text(text, start, start + one, citations))
+            restored.append(_cut_text(text, start, start + one, citations))
             start += one
-    return replace(message, contents=[*told, *calls.values()])
+    return replace(message, contents=[*restored, *calls.values()])
 
 
 def _read_order(order: Any, length: int, calls: Mapping[str, FunctionCallContent]) -> list[int | str]:

@@ -1,7 +1,7 @@
 """The input of a model in neutral form: messages, tools, instructions, context.
 
 Instructions and context are part of the prompt only. They are sent to the model each time, and never become a message
-that is stored or sent to a client (P22).
+that is stored or sent to a client.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BEGIN = "(The user has not said anything yet.)"
-"""Text for the user if a provider requires that the user speaks first."""
+"""User text for a provider that requires a user message first."""
 GO_ON = "(Please go on.)"
-"""Text for the user if a provider requires that the user speaks last."""
+"""User text for a provider that requires a user message last."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,8 @@ class ProviderView:
         history = provider_history(said if prepare is None else map(prepare, said))
         subagents = sum(repair.kind == "dropped_subagent" for repair in history.repairs)
         if subagents:
-            warn(Notice(rule="history", message=f"dropped {subagents} message(s) of subagents, as the run itself does"))
+            message = f"dropped {subagents} message(s) of subagents: the model sees only their results"
+            warn(Notice(rule="history", message=message))
         for repair in history.repairs:
             if repair.kind == "dropped_subagent":
                 continue

@@ -401,8 +401,8 @@ def _of_values(values: list[Any]) -> list[Schema]:
 
 def _any_of(choices: list[Schema], beside: Schema) -> Schema:
     """Make an ``anyOf`` without siblings. The description goes to the choices that have none."""
-    told = {name: beside[name] for name in ("title", "description") if name in beside}
-    choices = [one if "$ref" in one else {**told, **one} for one in choices]
+    described = {name: beside[name] for name in ("title", "description") if name in beside}
+    choices = [one if "$ref" in one else {**described, **one} for one in choices]
     return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
 

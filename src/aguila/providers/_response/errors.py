@@ -89,13 +89,13 @@ def make_stream_failure(error: Exception) -> RunFailed | None:
     return read_stream_error(body) if body is not None else _failed(_TRUNCATED)
 
 
-def read_stream_error(told: Any) -> RunFailed:
+def read_stream_error(reported: Any) -> RunFailed:
     """Return the failure for an error in a stream: an object, or the SDK's model of one."""
-    inner = told.get("error") if is_object(told) else None
+    inner = reported.get("error") if is_object(reported) else None
     if is_object(inner):
-        told = inner
+        reported = inner
     for member in ("code", "type"):
-        name: Any = told.get(member) if is_object(told) else getattr(told, member, None)
+        name: Any = reported.get(member) if is_object(reported) else getattr(reported, member, None)
         words = _BY_TYPE.get(name) if isinstance(name, str) else None
         if words is None and member == "code":
             words = _BY_STATUS.get(_number(name))

@@ -26,8 +26,8 @@ def read_grounding(found: Any, text: str, provider: str) -> list[Citation]:
             known = texts(url=member(its, "uri"), title=member(its, "title"), text=member(its, "text"))
             place = _place(member(support, "segment"), text)
             citations.append(Citation(source=source, provider=provider, **place, **known))
-    told = ("grounding_chunks", "grounding_supports") if citations else ()
-    rest = {name: value for name, value in plain(found).items() if name not in told}
+    read = ("grounding_chunks", "grounding_supports") if citations else ()
+    rest = {name: value for name, value in plain(found).items() if name not in read}
     return [*citations, Citation(source=rest, provider=provider)] if rest else citations
 
 

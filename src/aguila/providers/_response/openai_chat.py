@@ -189,7 +189,7 @@ class _Reader(Reader):
         return ReasoningContent(text, artefact, additional_properties={ENCRYPTED_VALUE_TYPE: kind})
 
     def _add_details(self, given: Any) -> None:
-        """Collect details. Their text comes in pieces and is join_turns, so that they are sent back complete."""
+        """Collect details. Their text comes in pieces and is joined, so that they are sent back complete."""
         for piece in given if is_array(given) else ():
             if not is_object(piece):
                 continue

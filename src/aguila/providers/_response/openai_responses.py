@@ -175,8 +175,8 @@ class _Reader(Reader):
         text = "" if shown != "" else SUMMARY_SEPARATOR.join(parts)
         if not isinstance(encrypted, str) or encrypted == "":
             return [self._thought(item.id, text)] if text != "" else []
-        told = {"parts": encode([len(part) for part in parts]).decode()} if len(parts) > 1 else {}
-        artefact = pack(REASONING, id=item.id, encrypted_content=encrypted, **told)
+        lengths = {"parts": encode([len(part) for part in parts]).decode()} if len(parts) > 1 else {}
+        artefact = pack(REASONING, id=item.id, encrypted_content=encrypted, **lengths)
         properties = {CONTENT_ID: item.id, ENCRYPTED_VALUE_TYPE: REASONING}
         return [ReasoningContent(text, artefact, additional_properties=properties)]
 

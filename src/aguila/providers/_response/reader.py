@@ -1,6 +1,6 @@
 """Read an SDK's stream to its end, whatever the end is.
 
-Reported tokens are paid for, also if the stream breaks off (USE-1, P27). A caller that reads to the end gets the usage
+Reported tokens are paid for, also if the stream breaks off (USE-1). A caller that reads to the end gets the usage
 with the last update or with the error. A caller that stops earlier has the usage so far, as a property of the updates.
 """
 

@@ -203,7 +203,7 @@ def _choose_state(input: RunAgentInput, view: Projection | None, history: Histor
     """Return the state that the agent starts with: the client's or the thread's."""
     if view is None or not (history == "server" or input.resume):
         return input.state
-    # The protocol does not tell absent from {} (IN-11). Only a client that knows the thread can mean {}.
+    # An absent state and {} are the same in the protocol (IN-11). Only a client that knows the thread can mean {}.
     if input.state is None:
         return view.conversation.state
     if history == "server" and json_equal(input.state, {}):

@@ -48,7 +48,7 @@ class WatchedRun(Protocol):
 
     @property
     def update_task(self) -> asyncio.Task[None] | None:
-        """The task that tells other processes about the viewers; None if there is nothing to tell."""
+        """The task that reports the viewers to other processes; None if there is nothing to report."""
         ...
 
     def join(self, viewer: EventStream) -> None:

@@ -1,8 +1,9 @@
 """Derived runs: answers that are sent under the run id of the run that asked.
 
-The protocol has a resuming run use a new run id (INT-11). CopilotKit resumes under the id of the run that asked, and a
-chain of questions is answered under that one id. Such a request starts a run with a computed id, the stored id. The log
-and every other viewer show the stored id. Only the stream of the answering request shows the sent id (IN-3).
+The protocol requires a resuming run to use a new run id (INT-11). CopilotKit resumes under the id of the run that
+asked, and a chain of questions is answered under that one id. Such a request starts a run with a computed id, the
+stored id. The log and every other viewer show the stored id. Only the stream of the answering request shows the sent id
+(IN-3).
 
 The sent id is stored with the run, so it survives a restart and is known to every process.
 """

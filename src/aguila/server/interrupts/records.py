@@ -1,4 +1,4 @@
-"""Tell interrupts of ``run.ask``, whose answers replay the agent, from those that an agent passes on.
+"""Distinguish interrupts of ``run.ask``, whose answers replay the agent, from those that an agent passes on.
 
 Both may have ids with the prefix of ``run.ask``: another Aguila server behind this one asks with such ids. So the
 stored body of one that is passed on has a mark. The event does not.

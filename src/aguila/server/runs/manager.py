@@ -152,7 +152,7 @@ class Runs:
     async def check_capacity(self, scope: str, thread_id: str, run_id: str) -> None:
         """Raise ``Rejected`` if a request for this run will be refused for capacity, whatever its body.
 
-        A run that is stored or beginning can always be returned to.
+        A request can always attach to a run that is stored or beginning.
         """
         refusal = self.capacity.refusal(scope)
         if refusal is None or (scope, thread_id, run_id) in self._beginning:
@@ -167,10 +167,10 @@ class Runs:
         """Start a run, or find the run that this request has started before.
 
         Of several requests for one run, one begins it, and the others wait for that without needing capacity.
-        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has hung up.
+        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
         key, scope, capacity = request.key, request.scope, self.capacity
-        # With a queue, an equal request keeps a place of its own: the client of the first may have hung up.
+        # With a queue, an equal request keeps a place of its own: the client of the first may have disconnected.
         while key in self._beginning and (not self.has_queue or capacity.refusal(scope) is not None):
             earlier = self._beginning[key]
             await asyncio.wait([earlier])
@@ -181,7 +181,7 @@ class Runs:
                 return found
         refusal = capacity.refusal(scope)
         if refusal is not None or (self.has_queue and self._queues.is_busy(scope, request.input.thread_id)):
-            found = await self._starter.find_started(request)  # returning to a run needs neither capacity nor a turn
+            found = await self._starter.find_started(request)  # attaching to a run needs neither capacity nor a turn
             if found is not None:
                 return found
             refusal = capacity.refusal(scope)

@@ -282,7 +282,7 @@ class LiveRun:
             self.cancel()
 
     async def is_unwatched(self) -> bool:
-        """Return whether the run has no viewers in any process. Waits for hang-ups that are on their way.
+        """Return whether the run has no viewers in any process. Waits for disconnects that are on their way.
 
         Raises ``StoreUnavailable``.
         """

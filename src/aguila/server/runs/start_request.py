@@ -18,7 +18,7 @@ from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to start a run, or to return to it."""
+    """A request to start a run, or to attach to it again."""
 
     input: RunAgentInput
     body: bytes
@@ -30,7 +30,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The run id that was sent, if the run has another one."""
 
     is_disconnected: Callable[[], bool] = bool
-    """Returns whether the client has hung up. A queued request is dropped then."""
+    """Returns whether the client has disconnected. A queued request is dropped then."""
     cursor: int | None = None
     """The last event that the client has received, if it reconnects."""
     digest: str | None = None

@@ -64,7 +64,7 @@ class RunStarter:
         """Start a run, or find the run that this request has started before.
 
         If the caller is cancelled while the run begins in the store, the task of that is passed to ``on_abandoned``.
-        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has hung up.
+        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
         # A request without answers needs no plan, unless its thread has open interrupts, which ``begin`` checks. So
         # the first attempt reads nothing from the store. Only if it fails, everything is looked at.

@@ -1,4 +1,4 @@
-"""Who watches a run, in this process and in others.
+"""Track the viewers of a run, in this process and in others.
 
 The owner of a run knows its viewers in its own process. A process with viewers of a run that it does not own registers
 itself in the store, once for all of them, and renews that; the registration of a dead process expires. Such a process
@@ -23,7 +23,7 @@ Key = tuple[str, str, str]
 """Scope, thread id, run id."""
 
 DISCONNECT_DELAY = 0.25
-"""Seconds that a hang-up may take to arrive. A client that stops and continues at once uses two connections."""
+"""Seconds that a disconnect may take to arrive. A client that stops and continues at once uses two connections."""
 
 _OWNER_TIMEOUT = 2.0
 """Seconds in which the owner of a run must report whether the run has viewers."""
@@ -57,7 +57,7 @@ class Viewers:
         self._all[viewer] = None
 
     def discard(self, viewer: Viewer) -> None:
-        """Remove a viewer and wake those who wait for the last one to leave."""
+        """Remove a viewer and wake the tasks that wait for the last one to leave."""
         self._all.pop(viewer, None)
         if self._all:
             return
@@ -69,7 +69,7 @@ class Viewers:
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no viewer is left; return False if that takes longer than ``seconds``.
 
-        The hang-up of a browser may arrive after its next request.
+        The disconnect of a browser may arrive after its next request.
         """
         if not self._all:
             return True

@@ -2,7 +2,7 @@
 
 The file is ``<database>-lock``; it is empty. The offset of the byte is a hash of the owner's name. The lock is shared,
 so that several stores can use the same name. It belongs to the open file, so that the stores of one process keep their
-locks apart. A process that is suspended keeps its locks; its runs are taken over when their leases expire.
+locks separate. A process that is suspended keeps its locks; its runs are taken over when their leases expire.
 
 Each run stores the inode of the lock file if its owner held its lock. If the platform or the file system has no such
 locks, or the lock file was replaced (deleted, or the database was copied), only the lease decides. The lock file is
