@@ -11,6 +11,7 @@ from stored_threads import SCOPE, THREAD, agent_input, make_interrupt, resume_en
 from aguila.protocol import (
     ActivityMessage,
     ActivitySnapshotEvent,
+    AssistantMessage,
     DeveloperMessage,
     Event,
     Message,
@@ -156,6 +157,47 @@ async def test_a_parent_run_says_from_where_to_go_on(open_store: Store) -> None:
     await two_turns(open_store)
     prepared = await seen(open_store, agent_input("r3", user("u3"), parent_run_id="r1"))
     assert ids(prepared) == ["u1", "a1", "u3"]
+
+
+async def test_messages_of_another_branch_do_not_join(open_store: Store) -> None:
+    await two_turns(open_store)
+    everything = [
+        user("u1", "one"),
+        AssistantMessage(id="a1", content="two"),
+        user("u2", "three"),
+        AssistantMessage(id="a2", content="four"),
+        user("u3"),
+    ]
+    prepared = await seen(open_store, agent_input("r3", *everything, parent_run_id="r1"))
+    assert ids(prepared) == ["u1", "a1", "u3"]
+    assert rules(prepared) == ["server-history"]
+    assert [message.id for message in prepared.sent.messages] == ["u1", "a1", "u3"]
+
+
+async def test_a_question_of_another_branch_joins_if_it_is_asked_again(open_store: Store) -> None:
+    await two_turns(open_store)
+    prepared = await seen(
+        open_store,
+        agent_input(
+            "r3", user("u1", "one"), AssistantMessage(id="a1", content="two"), user("u2", "three"), parent_run_id="r1"
+        ),
+    )
+    assert ids(prepared) == ["u1", "a1", "u2"]
+    assert rules(prepared) == []
+
+
+async def test_a_result_of_another_branch_joins_if_its_call_is_pending(open_store: Store) -> None:
+    call: list[Event] = [
+        ToolCallStartEvent(tool_call_id="c1", tool_call_name="f", parent_message_id="a1"),
+        ToolCallEndEvent(tool_call_id="c1"),
+    ]
+    result = ToolMessage(id="t1", content="red", tool_call_id="c1")
+    await write_run(open_store, agent_input("r1", user("u1", "one")), call)
+    await write_run(open_store, agent_input("r2", result), text_message("a2", "y"))
+    sent = agent_input(
+        "r3", user("u1", "one"), result, AssistantMessage(id="a2", content="four"), user("u3"), parent_run_id="r1"
+    )
+    assert ids(await seen(open_store, sent)) == ["u1", "a1", "t1", "u3"]
 
 
 @pytest.mark.parametrize("history", ["client", "server"])

@@ -36,7 +36,8 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.projection import MAX_CACHED_ENDS, Projections
+from aguila.server.history.agent_input import prepare_input
+from aguila.server.history.projection import MAX_CACHED_ENDS, HistoryMode, Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import Lineage, expand_chunks
 
@@ -279,7 +280,16 @@ def front_end(messages: list[Message]) -> list[Message]:
     return [replace(one, tool_call_id=f"front-{one.id}") if isinstance(one, ToolMessage) else one for one in messages]
 
 
-async def record(store: Store, log: list[Event], inputs: random.Random) -> list[Event]:
+async def echo_of(store: Store, given: RunAgentInput) -> RunAgentInput:
+    """What the server echoes of an input: without messages of other branches."""
+    projections = Projections(store, history="server", warn=ignore)
+    prepared = await prepare_input(
+        given, history="server", projections=projections, scope=SCOPE, allow_system_messages=True
+    )
+    return prepared.sent
+
+
+async def record(store: Store, log: list[Event], inputs: random.Random, history: HistoryMode = "client") -> list[Event]:
     """Write a stream to a store as the runs of a thread; gives the log that a reducer has to be shown for the same."""
     shown: list[Event] = []
     lease = None
@@ -288,9 +298,10 @@ async def record(store: Store, log: list[Event], inputs: random.Random) -> list[
             given = agent_input(event.run_id) if event.input is None else replace(event.input, protocol_version="1.1")
             state: Any = inputs.choice((None, {}, {"list": [1], "a": 1}, {"a": {"b": 2}}))
             given = replace(given, state=state, parent_run_id=event.parent_run_id, messages=front_end(given.messages))
-            lease = await begin_run(store, given, started=replace(event, input=None))
             given = decode(encode(given), RunAgentInput)  # a lone text part has become a string
-            shown += [replace(event, input=given), StateSnapshotEvent(snapshot={} if state is None else state)]
+            echoed = await echo_of(store, given) if history == "server" else given
+            lease = await begin_run(store, given, started=replace(event, input=None))
+            shown += [replace(event, input=echoed), StateSnapshotEvent(snapshot={} if state is None else state)]
         elif lease is not None:
             is_end = isinstance(event, RunFinishedEvent | RunErrorEvent)
             await store.append(lease, [encode_event(event)], end=run_end(event) if is_end else None)
@@ -330,7 +341,7 @@ async def test_every_branch_is_what_the_reducer_makes_of_its_runs(seed: int, siz
     cuts = sorted({*rng.sample(starts, min(views, len(starts))), len(log)} - {0})
     before = 0
     for cut in cuts:
-        shown += await record(store, log[before:cut], rng)
+        shown += await record(store, log[before:cut], rng, "server")
         before = cut
         lineage = Lineage(shown, warn=ignore)
         for reader in (projections, Projections(store, history="server", warn=ignore)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from builders import user_json
 from serving import Held, check_valid, run_input, serving, text_of, types
 
 from aguila import App
+from aguila.codec import decode, encode
 from aguila.store import MemoryStore, SQLiteStore
+from aguila.stream import Lineage
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -185,6 +188,46 @@ def test_a_branch_goes_on_from_the_run_it_names(store: Any) -> None:
         assert [message["content"] for message in view["messages"]] == ["Hello", "1: Hello", "Instead", "3: Instead"]
         other = server.get("/threads/thread?run=2").json()
         assert [message["content"] for message in other["messages"]] == ["Hello", "1: Hello", "Again", "3: Again"]
+
+
+@pytest.mark.parametrize("sends", ["branch", "everything", "new message"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_agent_the_routes_and_the_lineage_see_one_branch(store: Any, sends: str, seed: int) -> None:
+    rng = random.Random(seed)
+    inputs: list[list[str]] = []
+
+    async def agent(run: Any) -> Any:
+        inputs.append([message.id for message in run.messages])
+        run.state = {"last": run.run_id}
+        await run.say(f"answer of {run.run_id}")
+
+    history = "client" if sends == "branch" else "server"
+    with serving(App(agent, store=store, history=history, echo_input=True)) as server:
+        branches: dict[str, list[dict[str, Any]]] = {}
+        everything: list[dict[str, Any]] = []
+        for number in range(8):
+            run_id, new = f"r{number}", user_json(f"u{number}", f"question {number}")
+            parent = rng.choice([None, *branches]) if branches else None
+            before = [] if not branches else branches[parent or f"r{number - 1}"]
+            sent = {"branch": before, "everything": everything, "new message": []}[sends]
+            more = {} if parent is None else {"parentRunId": parent}
+            events = server.events(run_id=run_id, messages=[*sent, new], **more)
+            answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
+            added = [new, {"id": answer, "role": "assistant", "content": f"answer of {run_id}"}]
+            branches[run_id] = [*before, *added]
+            everything += added
+            assert inputs[-1] == [message["id"] for message in [*before, new]]
+        with server.stream("GET", "/threads/thread/events") as stream:
+            lineage = Lineage([decode(encode(event)) for event in stream.rest()])
+        for run_id, expected in branches.items():
+            wanted = [message["id"] for message in expected]
+            found = server.get(f"/threads/thread?run={run_id}").json()
+            assert [message["id"] for message in found["messages"]] == wanted
+            assert (found["state"], found["tip"]) == ({"last": run_id}, run_id)
+            assert [message.id for message in lineage.reduce_along(run_id).messages] == wanted
+            joined = server.events(path="/connect", run_id="joins", parentRunId=run_id, messages=[])
+            snapshot = next(event for event in joined if event["type"] == "MESSAGES_SNAPSHOT")
+            assert [message["id"] for message in snapshot["messages"]] == wanted
 
 
 @pytest.mark.parametrize("history", ["client", "server"])

@@ -10,6 +10,8 @@ state                     the client's, or ``{}`` (IN-11);     the client's; the
                           thread's (INT-11)                    thread, as stock clients start
 no messages, no resume    the agent runs                       hydration: the agent is not called
 ``parentRunId``           names the branch in the log          also selects the messages and the state to continue
+messages of another       as sent                              removed (``other_branches``)
+branch
 activities                as sent                              removed (IN-7)
 ========================  ===================================  ========================================================
 
@@ -34,6 +36,7 @@ from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotE
 from aguila.server.errors import Rejected
 from aguila.server.history.merge import INSTRUCTING_ROLES
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
+from aguila.server.history.other_branches import select_messages
 from aguila.server.history.projection import HistoryMode, Projection, Projections
 from aguila.server.history.tool_results import NO_CALLS, restore_server_results
 from aguila.store import Store
@@ -157,7 +160,10 @@ def build_agent_input(
     notices: list[Notice] = []
     known = [] if view is None else view.conversation.messages
     by_id = {message.id: message for message in known}
+    is_hydration = history == "server" and not input.resume and not input.messages
     input = assign_ids(input, known)  # noqa: A001
+    if history == "server" and view is not None:
+        input = _leave_out_others(input, view, by_id, notices)  # noqa: A001
     restored = restore_server_results(input.messages, NO_CALLS if view is None else view.server_calls)
     if restored.ignored:
         notices.append(_ignored_results_notice(restored.ignored))
@@ -177,10 +183,32 @@ def build_agent_input(
         input=input if is_same else replace(input, messages=list(messages), state=state),
         sent=input,
         notices=notices,
-        is_hydration=history == "server" and not input.resume and not input.messages,
+        is_hydration=is_hydration,
         prelude=_state_prelude(state, input.state),
         ignored_results=restored.ignored,
     )
+
+
+def _leave_out_others(
+    input: RunAgentInput,  # noqa: A002
+    view: Projection,
+    known: dict[str, Message],
+    notices: list[Notice],
+) -> RunAgentInput:
+    """Remove messages that the thread knows from another branch."""
+    conversation = view.conversation
+    selected = select_messages(
+        input.messages,
+        known.__contains__,
+        view.first_runs,
+        {input.run_id, *(str(run.run_id) for run in conversation.runs)},
+        lambda: {call.id for call in conversation.pending_tool_calls},
+    )
+    if not selected.left_out:
+        return input
+    text = f"messages of another branch of the thread are left out: {list_ids(selected.left_out)}"
+    notices.append(Notice(rule="server-history", message=text, path="/messages"))
+    return replace(input, messages=list(selected.messages))
 
 
 def _undo_translation(

@@ -29,6 +29,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
 from aguila.server.history.message_ids import assign_ids
+from aguila.server.history.other_branches import FirstRuns, select_messages
 from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, restore_server_results
 from aguila.stream import Conversation, Reducer
 from aguila.stream.json_values import json_equal
@@ -63,12 +64,14 @@ class MessageCreators:
     """Which run created which message, for all runs of a thread."""
 
     def __init__(self) -> None:
+        self.first_runs = FirstRuns()
         # Dicts as ordered sets: a run that is read twice creates the same messages again.
         self._creators: dict[str, dict[str, None]] = {}
         self._created: dict[str, dict[str, None]] = {}
 
     def record(self, run_id: str, message_id: str, role: str) -> None:
         """Record that a run created a message."""
+        self.first_runs.record(run_id, message_id)
         if role in UNSENT_ROLES:
             self._creators.setdefault(message_id, {})[run_id] = None
         else:
@@ -152,8 +155,10 @@ class BranchReducer:
         """
         reducer = self._reducer
         sent = assign_ids(sent, reducer.messages)
+        self._path.add(event.run_id)
+        messages = sent.messages if mode == "client" else self._select(sent.messages, event.run_id)
         reducer.feed(replace(event, input=None))
-        messages = restore_server_results(sent.messages, self._server_calls.calls()).messages
+        messages = restore_server_results(messages, self._server_calls.calls()).messages
         if mode == "client":
             self._merge(messages)
         else:
@@ -161,8 +166,21 @@ class BranchReducer:
         reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
         self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
         self._begin(event)
-        self._path.add(event.run_id)
         self.tip, self.last = event.run_id, number
+
+    def _select(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
+        """Leave out messages of other branches, and record the run of the rest."""
+        reducer, first_runs = self._reducer, self._creators.first_runs
+        selected = select_messages(
+            messages,
+            lambda message_id: reducer.get_role(message_id) is not None,
+            first_runs,
+            self._path,
+            lambda: {call.id for call in reducer.conversation.pending_tool_calls},
+        )
+        for message in selected.messages:
+            first_runs.record(run_id, message.id)
+        return selected.messages
 
     def _add(self, messages: Sequence[Message]) -> None:
         """Add the messages that are new. A known id keeps its message."""

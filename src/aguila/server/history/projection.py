@@ -21,6 +21,7 @@ from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE, offload
 from aguila.protocol import Message, RunAgentInput, RunStartedEvent
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
+from aguila.server.history.other_branches import FirstRuns
 from aguila.server.history.stored_input import load_input
 from aguila.server.history.tool_results import NO_CALLS, ServerCalls
 from aguila.server.limits import UNLIMITED
@@ -48,6 +49,8 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     client_instructions: frozenset[str]
     has_state: bool = False
     server_calls: ServerCalls = NO_CALLS
+    first_runs: FirstRuns
+    """Of all messages of the thread."""
 
     @property
     def is_running(self) -> bool:
@@ -183,6 +186,7 @@ class _ThreadReader:
             client_instructions=branch.client_instructions,
             has_state=branch.has_state,
             server_calls=branch.server_calls,
+            first_runs=self.creators.first_runs,
         )
 
     async def _start_run(self, event: RunStartedEvent, number: int) -> None:
