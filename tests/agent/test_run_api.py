@@ -545,6 +545,7 @@ async def test_text_in_place_of_a_role_names_the_mistake() -> None:
         ([UserMessage(id="1", content="one"), AssistantMessage(id="2", content="two")], "one"),
         ([UserMessage(id="1", content="one"), UserMessage(id="2", content="two")], "two"),
         ([UserMessage(id="1", content=[TextPart(text="look "), PICTURE, TextPart(text="here")])], "look here"),
+        ([UserMessage(id="1", content=[TextPart(text="What is"), PICTURE, TextPart(text="this?")])], "What is this?"),
         ([UserMessage(id="1", content=[PICTURE])], ""),
     ],
 )

@@ -151,6 +151,12 @@ def test_a_thread_is_taken_up_where_it_was_with_the_question_that_is_open(demo: 
         screen.expect("It will be red.")
 
 
+def test_in_a_pipe_only_the_answer_is_on_standard_output(demo: Command, tmp_path: Path) -> None:
+    first = aguila("chat", demo.url, "--thread", "piped", "-m", "hello", folder=tmp_path)
+    again = aguila("chat", demo.url, "--thread", "piped", folder=tmp_path, stdin=b"hello")
+    assert first.stdout == again.stdout != b""
+
+
 def test_a_run_that_is_on_is_joined(demo: Command, tmp_path: Path) -> None:
     with demo.run(thread_id="joined", run_id="r", messages=[{"id": "m", "role": "user", "content": "slow"}]) as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")

@@ -13,5 +13,14 @@ def last_user_text(messages: Sequence[Message]) -> str:
         if isinstance(message, UserMessage):
             if isinstance(message.content, str):
                 return message.content
-            return "".join([part.text for part in message.content if isinstance(part, TextPart)])
+            return _join([part.text for part in message.content if isinstance(part, TextPart)])
     return ""
+
+
+def _join(texts: list[str]) -> str:
+    """Join texts with a space where neither has one: an image may have stood between two words."""
+    joined = ""
+    for text in texts:
+        is_apart = not joined or not text or joined[-1].isspace() or text[0].isspace()
+        joined += text if is_apart else f" {text}"
+    return joined

@@ -68,7 +68,7 @@ def chat(
         if attach is not None:
             status = conversation.attach()
         elif thread_id is not None:
-            conversation.recall()
+            conversation.recall(is_shown=answer.is_terminal)
         if message is not None:
             return conversation.say(message)
         if not sys.stdin.isatty():
@@ -154,8 +154,8 @@ class _Conversation:
             return UNREACHABLE
         return status
 
-    def recall(self) -> None:
-        """Print the earlier messages of the thread, if the server stores it."""
+    def recall(self, *, is_shown: bool) -> None:
+        """Load the thread, if the server stores it, and print its messages: in a terminal, for a pipe gets answers."""
         try:
             self._thread.refresh()
         except HTTPRejected as error:
@@ -164,8 +164,9 @@ class _Conversation:
         except AguilaError as error:
             self._transcript.line(f"cannot look up the thread: {harmless(str(error))}", style="yellow")
         else:
-            self._transcript.history(self._thread.messages)
-            self._transcript.end()
+            if is_shown:
+                self._transcript.history(self._thread.messages)
+                self._transcript.end()
 
     def follow(self, run: ClientRun) -> int:
         """Print the events of a run. Return the exit status."""

@@ -20,7 +20,7 @@ from aguila.client.middleware import Middleware
 from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.urls import add_query, merge_headers
 from aguila.client.settings import Auth, ClientCore, Settings, TransportT, auth_function
-from aguila.client.streaming.reconnect import Reconnect
+from aguila.client.streaming.reconnect_policy import Reconnect
 from aguila.client.tools import check_tools
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode

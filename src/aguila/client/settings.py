@@ -16,7 +16,7 @@ from aguila.chat.tools import Confirm, Toolbox
 from aguila.client.arguments import expect
 from aguila.client.middleware import Middleware
 from aguila.client.requests.urls import join_url, merge_headers
-from aguila.client.streaming.reconnect import Reconnect
+from aguila.client.streaming.reconnect_policy import Reconnect
 from aguila.client.transports.base import Timeouts
 from aguila.codec.compat import Level
 from aguila.codec.dialects import predates_versions
