@@ -22,6 +22,7 @@
     │   ├── RunExists            the run id is already used on this thread: .run
     │   ├── AgentMismatch        the thread belongs to another agent: .agent
     │   ├── StaleLease           the run was ended or taken over by another owner
+    │   ├── ThreadExists         the thread to restore exists: delete it, or replace it
     │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
     │   ├── InterruptTaken       another run has answered the interrupt, or is answering it: .interrupt_id
     │   ├── NotFound             no such thread, run or file in this scope
@@ -295,6 +296,10 @@ class InterruptTaken(StoreError):
     def __init__(self, message: str, *, interrupt_id: str) -> None:
         super().__init__(message)
         self.interrupt_id = interrupt_id
+
+
+class ThreadExists(StoreError):
+    """A thread cannot be restored from an archive, because the store has a thread with this id."""
 
 
 class ThreadMoved(StoreError):

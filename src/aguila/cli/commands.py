@@ -8,8 +8,8 @@ import typer
 
 from aguila import __version__
 from aguila.cli.main import about
+from aguila.cli.options import stores, streams
 from aguila.cli.options.serve import serve
-from aguila.cli.options.streams import register
 
 commands = typer.Typer(
     name="aguila", help="The AG-UI stack for Python.", add_completion=False, pretty_exceptions_enable=False
@@ -29,4 +29,5 @@ def _root(
 
 
 commands.command()(serve)
-register(commands)
+streams.register(commands)
+stores.register(commands)

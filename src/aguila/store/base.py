@@ -42,6 +42,10 @@ Interrupts
     An interrupt is open, then claimed by the run that answers it, then settled. When a run closes or is taken over, its
     claims that are not settled are open again. An interrupt id that is raised again is a new, open interrupt.
 
+Archives
+    A thread can be read as one value and written to any store, with its sequence numbers and times. A restored thread
+    keeps its numbers even if a removed thread had the same id.
+
 Values
     An event is one line of JSON. An id is text that UTF-8 can encode. Anything else raises ``ValueError``. Times are
     seconds since the Unix epoch, read from the store's ``clock``.
@@ -51,10 +55,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from math import inf
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from aguila.store.archive import Archive, Snapshot
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""
@@ -521,3 +529,20 @@ class Store(ABC):
     @abstractmethod
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         """Remove a file, even if threads hold it. Raises ``NotFound``."""
+
+    # Archives
+
+    @abstractmethod
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """Return a context with one state of all scopes of the store. Other calls go on meanwhile."""
+
+    @abstractmethod
+    async def restore(self, archive: Archive, *, replace: bool = False) -> None:
+        """Write a part of a snapshot, in one transaction.
+
+        A restored thread is the one updated last, and keeps its times. With ``replace``, an existing thread with its
+        id is removed first. A file that exists is not changed.
+
+        Raises ``ThreadExists``, or ``ThreadBusy`` if the existing thread has an open run. Raises ``ValueError`` for a
+        thread with a gap in its numbers or an open run.
+        """

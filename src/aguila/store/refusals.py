@@ -10,6 +10,7 @@ from aguila.errors import (
     StaleLease,
     StoreUnavailable,
     ThreadBusy,
+    ThreadExists,
     ThreadMoved,
     TooManyRuns,
 )
@@ -49,6 +50,11 @@ def run_exists(run: RunRecord) -> RunExists:
 def thread_busy(run: RunRecord) -> ThreadBusy:
     """The thread has an open run."""
     return ThreadBusy(f"thread {run.thread_id!r} is busy with run {run.run_id!r}; wait for its end", run=run)
+
+
+def thread_exists(thread_id: str) -> ThreadExists:
+    """The thread to restore exists."""
+    return ThreadExists(f"thread {thread_id!r} exists; delete it, or replace it")
 
 
 def too_many_runs(running: int) -> TooManyRuns:

@@ -26,6 +26,7 @@ from aguila.errors import (
     StoreUnavailable,
 )
 from aguila.store import Batch, Store
+from contract.archives import ArchivesContract
 from contract.inputs import InputsContract
 from contract.log import LogContract
 from contract.model import play
@@ -45,7 +46,7 @@ from contract.threads import ThreadsContract
 from contract.viewers import ViewersContract
 
 
-class StoreContract(RunsContract, InputsContract, LogContract, ThreadsContract, ViewersContract):
+class StoreContract(RunsContract, InputsContract, LogContract, ThreadsContract, ViewersContract, ArchivesContract):
     """All parts of the contract."""
 
     # Open and closed

@@ -38,10 +38,10 @@ def register(commands: typer.Typer) -> None:
     """Add the commands to the application."""
     functions: tuple[Callable[..., Any], ...] = (chat, check, record, replay, compact, convert)
     for function in functions:
-        commands.command(help=_unwrapped(function.__doc__ or ""))(function)
+        commands.command(help=unwrapped(function.__doc__ or ""))(function)
 
 
-def _unwrapped(text: str) -> str:
+def unwrapped(text: str) -> str:
     """Join the lines of each paragraph, so that the terminal's width alone decides where they wrap."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 

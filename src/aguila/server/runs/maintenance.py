@@ -9,12 +9,11 @@ from collections.abc import Mapping
 
 from aguila.codec.logs import log_event
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.protocol import RunErrorEvent
 from aguila.server.runs.environment import Environment
-from aguila.server.runs.event_encoding import encode_checked
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.store import Lease, RunEnd, RunRecord
+from aguila.store.archive import RUN_LOST
 
 _log = logging.getLogger("aguila.server")
 
@@ -22,10 +21,6 @@ PRUNE_INTERVAL = 60.0
 
 _PROBE_TIMEOUT = 2.0
 """Maximum seconds in which the store must answer a health check."""
-
-_LOST = encode_checked(
-    RunErrorEvent(message="The server that ran this stopped before it was finished. Try again.", code="run_lost")
-)
 
 
 class Maintenance:
@@ -107,7 +102,7 @@ class Maintenance:
         if lease is None:
             return False
         try:
-            await self._store.append(lease, [_LOST], end=RunEnd(outcome="error"))
+            await self._store.append(lease, [RUN_LOST], end=RunEnd(outcome="error"))
         except StaleLease:
             return True
         what = "the owner of the run is dead; the run was ended with run_lost"

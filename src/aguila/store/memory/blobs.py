@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from aguila.store import refusals
+from aguila.store.archive import ArchivedFile, FileArchive
 from aguila.store.base import Blob
 from aguila.store.feed import Key
 
@@ -19,6 +20,10 @@ class _File:
         self.data = data
         self.is_kept = False
         self.threads: set[Key] = set()
+
+    def archive(self) -> ArchivedFile:
+        """Return the file as an archive holds it."""
+        return ArchivedFile(blob=self.blob, data=self.data, is_kept=self.is_kept)
 
 
 class Blobs:
@@ -93,3 +98,26 @@ class Blobs:
             if not file.threads and not file.is_kept:
                 del self._files[scope, blob_id]
                 self.bytes -= len(file.data)
+
+    # Archives
+
+    def archive(self, thread: Key) -> list[ArchivedFile]:
+        """Return the files of a thread, ordered by their ids."""
+        scope = thread[0]
+        return [self._files[scope, blob_id].archive() for blob_id in sorted(self._held.get(thread, ()))]
+
+    def archive_rest(self, threads: Container[Key]) -> list[FileArchive]:
+        """Return each file that is held by a thread other than these, or by none."""
+        found: list[FileArchive] = []
+        for (scope, _), file in self._files.items():
+            holders = [key[1] for key in sorted(file.threads) if key not in threads] if file.threads else [None]
+            found += [FileArchive(scope=scope, thread_id=holder, file=file.archive()) for holder in holders]
+        return found
+
+    def restore(self, scope: str, file: ArchivedFile, thread_id: str | None) -> None:
+        """Store an archived file unless it is stored, and let the thread hold it."""
+        if not self.has(scope, file.blob.blob_id):
+            self.add(scope, file.blob, file.data)
+        self.hold(scope, file.blob.blob_id, thread_id)
+        if file.is_kept:
+            self.hold(scope, file.blob.blob_id, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -49,6 +49,16 @@ class Inputs:
     def join(self, run_id: str, file: Callable[[bytes], bytes]) -> bytes:
         """Return the request of a run. ``file`` returns an inline file."""
         return join_input(self._inputs[run_id].body, self._digests(run_id), self._messages.__getitem__, file)
+
+    def all(self) -> Iterator[tuple[str, StoredJSON, bytes | None]]:
+        """Iterate over run id, body and message digests of each request."""
+        for run_id, stored in self._inputs.items():
+            yield run_id, stored.body, self._digests(run_id)
+
+    @property
+    def messages(self) -> dict[bytes, StoredJSON]:
+        """The messages of all requests, by their digests."""
+        return dict(self._messages)
 
     def _digests(self, run_id: str) -> bytes | None:
         deltas: list[ListDelta] = []

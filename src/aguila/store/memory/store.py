@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from heapq import merge
 from itertools import islice
 from typing import TypeAlias
@@ -17,6 +18,7 @@ import msgspec
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import refusals
+from aguila.store.archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import (
     DEFAULT_AGENT,
     RECENT_THREADS,
@@ -34,7 +36,7 @@ from aguila.store.base import (
     ThreadUpdate,
 )
 from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
-from aguila.store.feed import Feed
+from aguila.store.feed import Feed, Key
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
@@ -439,6 +441,38 @@ class MemoryStore(Store):
             raise refusals.no_blob(blob_id)
         self._blobs.delete(scope, blob_id)
 
+    # Archives
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        self._opened()
+        threads = {thread.key: thread.archive(self._blobs.archive(thread.key)) for thread in self._threads}
+        rest = [*self._blobs.archive_rest(self._threads), RemovedThreads(self._threads.removed)]
+        return nullcontext(_Snapshot(threads, rest))
+
+    async def restore(self, archive: Archive, *, replace: bool = False) -> None:
+        feed = self._opened()
+        match archive:
+            case RemovedThreads():
+                for removed, last in archive.last.items():
+                    self._threads.note_removed(removed, last)
+            case FileArchive():
+                self._make_room(archive.file.blob.size)
+                self._blobs.restore(archive.scope, archive.file, archive.thread_id)
+            case ThreadArchive():
+                archive.check()
+                old = self._threads.get(archive.scope, archive.thread_id)
+                if old is not None:
+                    if not replace:
+                        raise refusals.thread_exists(archive.thread_id)
+                    if old.running is not None:
+                        raise refusals.thread_busy(old.record_of(old.running))
+                    self._remove(old)
+                self._make_room(archive.size, new_thread=True)
+                self._threads.restore(archive)
+                for file in archive.files:
+                    self._blobs.restore(archive.scope, file, archive.thread_id)
+                feed.invalidate((archive.scope, archive.thread_id))
+
     def _opened(self) -> Feed:
         if self._feed is None:
             raise refusals.not_open()
@@ -488,6 +522,27 @@ class MemoryStore(Store):
             self._opened().invalidate(entry.key)
         else:
             self._blobs.delete(entry[0], entry[1].blob_id)
+
+
+class _Snapshot(Snapshot):
+    """The archives of all threads. They share the values of the store, which never change."""
+
+    def __init__(self, threads: dict[Key, ThreadArchive], rest: Sequence[FileArchive | RemovedThreads]) -> None:
+        self._threads = threads
+        self._rest = rest
+
+    async def threads(self) -> Sequence[Key]:
+        return list(self._threads)
+
+    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
+        found = self._threads.get((scope, thread_id))
+        if found is None:
+            raise refusals.no_thread(thread_id)
+        return found
+
+    async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
+        for archive in self._rest:
+            yield archive
 
 
 def _stored_at(entry: _Entry) -> float:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from aguila.store import refusals
+from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
 from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
-from aguila.store.encoding import check_cursor, size_of_details
+from aguila.store.encoding import check_cursor, encode_rows, size_of_details, size_of_rows
 from aguila.store.feed import Key, cut
 from aguila.store.memory.inputs import Inputs
 
@@ -131,3 +132,46 @@ class Thread:
         for interrupt in list(self.interrupts.values()):
             if interrupt.status == "claimed" and interrupt.claimed_by == run_id:
                 self.interrupts[interrupt.interrupt_id] = _replace(interrupt, status="open", claimed_by=None)
+
+    # Archives
+
+    def archive(self, files: Sequence[ArchivedFile]) -> ThreadArchive:
+        """Return the thread with its files as one value."""
+        return end_open_run(
+            ThreadArchive(
+                scope=self.key[0],
+                thread_id=self.key[1],
+                agent=self.agent,
+                created_at=self.created_at,
+                updated_at=self.updated_at,
+                first=self.first,
+                title=self.title,
+                archived=self.archived,
+                metadata=self.metadata,
+                runs=[
+                    ArchivedRun(record=self.record_of(run_id), body=body, digests=digests)
+                    for run_id, body, digests in self.inputs.all()
+                ],
+                messages=self.inputs.messages,
+                batches=list(self.batches),
+                interrupts=list(self.interrupts.values()),
+                session=self.session,
+                effects={run_id: dict(results) for run_id, results in self.effects.items()},
+                files=files,
+            )
+        )
+
+    def restore(self, archive: ThreadArchive) -> int:
+        """Fill an empty thread from an archive; return its bytes, without files."""
+        self.title, self.archived, self.metadata = archive.title, archive.archived, archive.metadata
+        self.batches = list(archive.batches)
+        self.firsts = [batch.first for batch in archive.batches]
+        self.last = archive.last
+        self.interrupts = {interrupt.interrupt_id: interrupt for interrupt in archive.interrupts}
+        self.session = archive.session
+        self.effects = {run_id: dict(results) for run_id, results in archive.effects.items()}
+        size = sum(size_of_rows(encode_rows(batch.events)) for batch in archive.batches)
+        for run in archive.runs:
+            self.runs[run.record.run_id] = run.record
+            size += self.inputs.add(run.record.run_id, archive.input_of(run))
+        return size + archive.size_of_values

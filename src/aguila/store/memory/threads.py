@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from aguila.store.archive import ThreadArchive
 from aguila.store.base import Batch, InterruptRecord, RunEnd, RunRecord
 from aguila.store.encoding import hash_thread
 from aguila.store.feed import Key
@@ -94,14 +95,12 @@ class Threads:
         thread.viewers.clear()
         thread.reopen_claims(run.run_id)
         for interrupt_id, body in end.interrupts:
-            thread.interrupts.pop(interrupt_id, None)  # an interrupt that is raised again is the newest one
+            old = thread.interrupts.pop(interrupt_id, None)  # an interrupt that is raised again is the newest one
             thread.interrupts[interrupt_id] = InterruptRecord(
                 interrupt_id=interrupt_id, run_id=run.run_id, status="open", body=body
             )
-            threads = self._raised.setdefault((run.scope, interrupt_id), {})
-            threads.pop(run.thread_id, None)
-            threads[run.thread_id] = None
-            self.grow(thread, len(body))
+            self._note_raised(thread, interrupt_id)
+            self.grow(thread, len(body) - (0 if old is None else len(old.body)))
         if end.session is not None:
             self.grow(thread, len(end.session) - len(thread.session or b""))
             thread.session = end.session
@@ -114,12 +113,34 @@ class Threads:
         self.bytes -= thread.bytes
         scope, thread_id = thread.key
         removed = hash_thread(scope, thread_id)
-        self._removed.pop(removed, None)
-        self._removed[removed] = thread.last
-        if len(self._removed) > MAX_REMOVED:
-            del self._removed[next(iter(self._removed))]
+        self.note_removed(removed, thread.last)
         for interrupt_id in thread.interrupts:
             threads = self._raised[scope, interrupt_id]
             del threads[thread_id]
             if not threads:
                 del self._raised[scope, interrupt_id]
+
+    @property
+    def removed(self) -> dict[int, int]:
+        """The last sequence number of each removed thread, by its hash."""
+        return dict(self._removed)
+
+    def note_removed(self, removed: int, last: int) -> None:
+        """Remember the last sequence number of a removed thread."""
+        self._removed[removed] = max(last, self._removed.pop(removed, 0))
+        if len(self._removed) > MAX_REMOVED:
+            del self._removed[next(iter(self._removed))]
+
+    def restore(self, archive: ThreadArchive) -> None:
+        """Create a thread from an archive."""
+        thread = Thread((archive.scope, archive.thread_id), archive.created_at, archive.first, archive.agent)
+        self._threads[thread.key] = thread
+        for interrupt in archive.interrupts:
+            self._note_raised(thread, interrupt.interrupt_id)
+        self.write(thread, (), thread.restore(archive), archive.updated_at)
+
+    def _note_raised(self, thread: Thread, interrupt_id: str) -> None:
+        scope, thread_id = thread.key
+        threads = self._raised.setdefault((scope, interrupt_id), {})
+        threads.pop(thread_id, None)
+        threads[thread_id] = None

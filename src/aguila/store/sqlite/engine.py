@@ -41,7 +41,7 @@ class Engine:
         self.feed = Feed(before_wait=self._start_polling)
         self._listener = Listener(self._invalidate)
         self._is_registered = False
-        connect_to_read = partial(connect_reader, path, busy_seconds=busy_seconds)
+        connect_to_read = self.connect_reader = partial(connect_reader, path, busy_seconds=busy_seconds)
         self.writer = Writer(
             connect,
             Checkpointer(connect_to_read, path),

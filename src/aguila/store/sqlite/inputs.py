@@ -58,19 +58,30 @@ def write_input(db: sqlite3.Connection, now: float, thread: int, lease: Lease, r
 def read_input(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> bytes:
     """Return the request of a run. Raises ``NotFound``."""
     thread, run = queries.find_run(db, scope, thread_id, run_id)
-    files, body, messages = db.execute(_INPUT, (run,)).fetchone()
-    text = StoredJSON(read_value(db, body, "inputs", "body", run), () if files is None else _decode(files))
+    body, digests = read_stored(db, run)
 
     def message(digest: bytes) -> StoredJSON:
         found, files = db.execute(
             "SELECT body, files FROM messages WHERE thread = ? AND digest = ?", (thread, digest)
         ).fetchone()
-        return StoredJSON(found, () if files is None else _decode(files))
+        return StoredJSON(found, decode_files(files))
 
     def file(digest: bytes) -> bytes:
         return queries.read_blob(db, scope, inline_id(digest))[1]
 
-    return join_input(text, None if messages is None else _read_list(db, run)[0], message, file)
+    return join_input(body, digests, message, file)
+
+
+def read_stored(db: sqlite3.Connection, run: int) -> tuple[StoredJSON, bytes | None]:
+    """Return the stored body of a request, and its message digests; None if the body is the whole request."""
+    files, body, messages = db.execute(_INPUT, (run,)).fetchone()
+    text = StoredJSON(read_value(db, body, "inputs", "body", run), decode_files(files))
+    return text, None if messages is None else _read_list(db, run)[0]
+
+
+def decode_files(files: bytes | None) -> tuple[tuple[int, bytes], ...]:
+    """Return the place and digest of each inline file, from its column."""
+    return () if files is None else _decode(files)
 
 
 def _read_list(db: sqlite3.Connection, run: int) -> tuple[bytes | None, int]:

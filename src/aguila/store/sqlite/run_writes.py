@@ -111,7 +111,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    _write_log(db, thread, last, rows)
+    write_log(db, thread, last, rows)
     return batch
 
 
@@ -134,7 +134,11 @@ def append(
     size = 0
     for interrupt_id, body in end.interrupts:
         # An interrupt that is raised again is the newest one.
-        db.execute("DELETE FROM interrupts WHERE thread = ? AND interrupt_id = ?", (thread, interrupt_id))
+        for (old_size,) in db.execute(
+            "DELETE FROM interrupts WHERE thread = ? AND interrupt_id = ? RETURNING length(body)",
+            (thread, interrupt_id),
+        ).fetchall():
+            size -= old_size
         db.execute(
             "INSERT INTO interrupts (scope, thread, interrupt_id, run_id, status, body) VALUES (?, ?, ?, ?, 'open', ?)",
             (lease.scope, thread, interrupt_id, lease.run_id, body),
@@ -329,11 +333,12 @@ def _append_events(
         """,
         (running, batch.last, now, size_of_rows(rows) + size, scope, thread),
     )
-    _write_log(db, thread, last, rows)
+    write_log(db, thread, last, rows)
     return batch
 
 
-def _write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row]) -> None:
+def write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row]) -> None:
+    """Write rows to the log of a thread whose newest event is ``last``."""
     for count, lines in rows:
         if count:
             values = (queries.log_place(thread, last + count), last + 1)

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TypeVar
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store import refusals
+from aguila.store.archive import Archive, Snapshot, ThreadArchive
 from aguila.store.base import (
     DEFAULT_AGENT,
     Batch,
@@ -39,7 +41,7 @@ from aguila.store.base import (
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Key
 from aguila.store.run_inputs import cut_input, is_inline
-from aguila.store.sqlite import queries, run_writes, thread_writes
+from aguila.store.sqlite import archives, queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import read_input
@@ -383,6 +385,26 @@ class SQLiteStore(Store):
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
         await self._opened().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees_pages=True)
+
+    # Archives
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        return archives.open_snapshot(self._opened())
+
+    async def restore(self, archive: Archive, *, replace: bool = False) -> None:
+        engine = self._opened()
+        if not isinstance(archive, ThreadArchive):
+            await engine.write(lambda db: archives.restore_rest(db, archive))
+            return
+        archive.check()
+        check_ids(archive.scope, archive.thread_id, *[run.record.run_id for run in archive.runs])
+        key = (archive.scope, archive.thread_id)
+        await engine.write(
+            lambda db: archives.restore_thread(db, archive, replace),
+            [key],
+            lambda _: engine.feed.invalidate(key),
+            size=archive.size,
+        )
 
     def _opened(self) -> Engine:
         if self._engine is None:

@@ -49,7 +49,7 @@ def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
     running = db.execute("SELECT running FROM threads WHERE key = ?", (key,)).fetchone()[0]
     if running is not None:
         raise refusals.thread_busy(queries.read_run_by_key(db, running))
-    _remove_thread(db, key, scope, thread_id)
+    remove_thread(db, key, scope, thread_id)
 
 
 def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[Key]:
@@ -81,7 +81,7 @@ def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[
             if thread_id is None:
                 _remove_blob(db, key)
             else:
-                _remove_thread(db, key, scope, thread_id)
+                remove_thread(db, key, scope, thread_id)
                 removed.append((scope, thread_id))
     return removed
 
@@ -148,7 +148,8 @@ def remove_peer(db: sqlite3.Connection, token: str) -> None:
     db.execute("DELETE FROM peers WHERE token = ?", (token,))
 
 
-def _remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
+def remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
+    """Remove a thread without an open run."""
     db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
     db.execute(
         "DELETE FROM log WHERE place > ? AND place < ?", (queries.log_place(key, 0), queries.log_place(key + 1, 0))
@@ -156,7 +157,10 @@ def _remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str)
     for table in ("runs", "messages", "interrupts", "effects", "sessions", "details"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
-        "INSERT OR REPLACE INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?",
+        """
+        INSERT INTO removed (thread, last) SELECT ?, last FROM threads WHERE key = ?
+        ON CONFLICT (thread) DO UPDATE SET last = max(last, excluded.last)
+        """,
         (hash_thread(scope, thread_id), key),
     )
     db.execute("DELETE FROM threads WHERE key = ?", (key,))

@@ -1,0 +1,122 @@
+"""The options of ``aguila threads`` and ``aguila store``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aguila.cli.options.streams import unwrapped
+from aguila.testing.plurals import counted
+
+_Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="SQLite file of the store.")]
+_DEFAULT = Path("aguila.db")
+_Scope = Annotated[
+    str | None, typer.Option("--scope", metavar="SCOPE", help="Only threads of this scope. Default: all scopes.")
+]
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+_Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The id of the thread.")]
+_Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace threads that differ. Default: leave them, and exit with status 1.")
+]
+
+
+def register(commands: typer.Typer) -> None:
+    """Add the command groups to the application."""
+    threads = typer.Typer(help="List, show, export, import and delete the threads of a store.", no_args_is_help=True)
+    functions: dict[str, Callable[..., Any]] = {
+        "list": list_threads,
+        "show": show,
+        "export": export_threads,
+        "import": import_threads,
+        "delete": delete,
+    }
+    for name, function in functions.items():
+        threads.command(name, help=unwrapped(function.__doc__ or ""))(function)
+    commands.add_typer(threads, name="threads")
+
+
+def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
+    """List threads, the one updated last first in each scope.
+
+    Exit status: 0 listed; 2 the store cannot be read.
+    """
+    from aguila.cli import threads as implementation
+
+    with implementation.reports_errors("threads list"):
+        implementation.list_threads(store, scope, as_json=json)
+
+
+def show(thread: _Thread, store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
+    """Show the runs, interrupts and files of a thread. With --json, print its events.
+
+    Exit status: 0 shown; 2 there is no such thread, or the store cannot be read.
+    """
+    from aguila.cli import threads as implementation
+
+    with implementation.reports_errors("threads show"):
+        implementation.show(store, scope, thread, as_json=json)
+
+
+def export_threads(
+    thread: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Thread ids. Default: all.")] = None,
+    store: _Store = _DEFAULT,
+    scope: _Scope = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
+    ] = Path("-"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Export threads as JSON lines, with their requests, events, interrupts, sessions and files.
+
+    All threads are from one moment. A run in progress goes on, and is ended with run_lost in the export.
+
+    Exit status: 0 exported; 2 there is no such thread, or a file cannot be read or written.
+    """
+    from aguila.cli import threads as implementation
+
+    with implementation.reports_errors("threads export"):
+        count = implementation.export_threads(store, scope, thread or [], output, force=force)
+    sys.stderr.write(f"{counted(count, 'thread')} exported\n")
+
+
+def import_threads(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
+    store: _Store = _DEFAULT,
+    replace: _Replace = False,
+) -> None:
+    """Import exported threads, with their scopes, sequence numbers and times.
+
+    The store is created if it does not exist. Threads that it has already, without a difference, are skipped: an
+    import can be repeated.
+
+    Exit status: 0 imported; 1 the store has other threads with the same ids; 2 a file cannot be read or written.
+    """
+    from aguila.cli import threads as implementation
+
+    with implementation.reports_errors("threads import"):
+        outcome = implementation.import_threads(store, file, replace=replace)
+    outcome.report()
+
+
+def delete(
+    thread: Annotated[list[str], typer.Argument(metavar="THREAD...", help="Thread ids.")],
+    store: _Store = _DEFAULT,
+    scope: _Scope = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete threads with their runs and files.
+
+    Exit status: 0 deleted; 1 not confirmed; 2 there is no such thread, or it has a run in progress.
+    """
+    from aguila.cli import threads as implementation
+
+    with implementation.reports_errors("threads delete"):
+        found = implementation.find_all(store, scope, thread)
+        if not yes:
+            typer.confirm(f"Delete {counted(len(found), 'thread')} of {store}?", abort=True, err=True)
+        implementation.delete(store, found)
+    sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")

@@ -1,0 +1,263 @@
+"""``aguila threads``: list, show, export, import and delete the threads of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import typer
+
+from aguila.cli.output.transcript import harmless
+from aguila.errors import AguilaError, StoreError
+from aguila.store import SQLiteStore, Store, ThreadSummary
+from aguila.store.archive import Snapshot, ThreadArchive
+from aguila.store.archive_lines import decode_archives, encode_archive
+from aguila.store.copying import Restored, restore_thread
+from aguila.store.run_inputs import is_inline
+from aguila.testing.plurals import counted
+
+T = TypeVar("T")
+
+Key = tuple[str, str]
+"""Scope and thread id."""
+
+
+class CannotUse(AguilaError):
+    """A store or a file cannot be used as asked; the message says why."""
+
+
+class Outcome:
+    """What became of the threads of an import or a copy."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Restored, int] = {"added": 0, "unchanged": 0, "replaced": 0, "different": 0}
+        self._different: list[Key] = []
+
+    def add(self, archive: ThreadArchive, restored: Restored) -> None:
+        """Count a thread."""
+        self.counts[restored] += 1
+        if restored == "different":
+            self._different.append((archive.scope, archive.thread_id))
+
+    def report(self) -> None:
+        """Print the counts. Exit with status 1 if threads were left because they differ."""
+        found = [f"{count} {name}" for name, count in self.counts.items() if count]
+        sys.stderr.write(f"threads: {', '.join(found) or 'none'}\n")
+        for scope, thread_id in self._different:
+            sys.stderr.write(f"  {harmless(thread_id)} (scope {scope!r}) differs; --replace replaces it\n")
+        if self._different:
+            raise typer.Exit(1)
+
+
+@contextmanager
+def reports_errors(command: str) -> Generator[None]:
+    """Print what failed, and exit with status 2."""
+    try:
+        yield
+    except (CannotUse, StoreError) as error:
+        sys.stderr.write(f"aguila {command}: {error}\n")
+        raise typer.Exit(2) from None
+    except OSError as error:
+        sys.stderr.write(f"aguila {command}: {error.filename or 'a file'}: {error.strerror}\n")
+        raise typer.Exit(2) from None
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command."""
+    return asyncio.run(main)
+
+
+def check_exists(path: Path) -> None:
+    """Raise ``CannotUse`` if there is no store: opening one would create it."""
+    if not path.is_file():
+        raise CannotUse(f"there is no store {path}; name the SQLite file of a server")
+
+
+@asynccontextmanager
+async def opened(path: Path, *, create: bool = False) -> AsyncGenerator[Store]:
+    """Open a store. Raise ``CannotUse`` if there is none, unless ``create``."""
+    if not create:
+        check_exists(path)
+    store = SQLiteStore(path)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _snapshot_of(path: Path) -> AsyncGenerator[Snapshot]:
+    async with opened(path) as store, store.snapshot() as snapshot:
+        yield snapshot
+
+
+async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) -> list[Key]:
+    """Return the wanted threads in the order of the snapshot; without any, all of the scope."""
+    keys = [key for key in await snapshot.threads() if scope in (None, key[0])]
+    if not wanted:
+        return keys
+    for thread_id in wanted:
+        scopes = [key[0] for key in keys if key[1] == thread_id]
+        if not scopes:
+            raise CannotUse(f"no thread {thread_id!r}" + ("" if scope is None else f" in scope {scope!r}"))
+        if len(scopes) > 1:
+            raise CannotUse(
+                f"thread {thread_id!r} is in the scopes {', '.join(map(repr, scopes))}; give one as --scope"
+            )
+    return [key for key in keys if key[1] in set(wanted)]
+
+
+def find_all(path: Path, scope: str | None, wanted: Sequence[str]) -> list[Key]:
+    """Return the wanted threads. Raise ``CannotUse`` if one does not exist."""
+
+    async def find() -> list[Key]:
+        async with _snapshot_of(path) as snapshot:
+            return await _select(snapshot, scope, wanted)
+
+    return run(find())
+
+
+def list_threads(path: Path, scope: str | None, *, as_json: bool) -> None:
+    """Print a line for each thread."""
+
+    async def print_all() -> None:
+        async with opened(path) as store:
+            async with store.snapshot() as snapshot:
+                scopes = sorted({key[0] for key in await snapshot.threads() if scope in (None, key[0])})
+            for one in scopes:
+                async for summary in _summaries(store, one):
+                    sys.stdout.write((_summary_json if as_json else _summary_line)(one, summary) + "\n")
+
+    run(print_all())
+
+
+async def _summaries(store: Store, scope: str) -> AsyncIterator[ThreadSummary]:
+    before: int | None = None
+    while page := await store.threads(scope, before=before, limit=500):
+        for summary in page:
+            yield summary
+        before = page[-1].position
+
+
+def _summary_line(scope: str, summary: ThreadSummary) -> str:
+    notes = [f"agent {summary.agent}"] if summary.agent != "default" else []
+    notes += ["running"] if summary.is_running else []
+    notes += ["archived"] if summary.archived else []
+    parts = [_time(summary.updated_at), summary.thread_id, counted(summary.runs, "run"), counted(summary.last, "event")]
+    parts += [f"scope {scope!r}", *notes, *([] if summary.title is None else [summary.title])]
+    return harmless("  ".join(parts))
+
+
+def _summary_json(scope: str, summary: ThreadSummary) -> str:
+    fields = {name: getattr(summary, name) for name in summary.__struct_fields__ if name != "metadata"}
+    metadata = None if summary.metadata is None else msgspec.Raw(summary.metadata)
+    return msgspec.json.encode({"scope": scope, **fields, "metadata": metadata}).decode()
+
+
+def show(path: Path, scope: str | None, thread_id: str, *, as_json: bool) -> None:
+    """Print a thread: a summary, or its events."""
+
+    async def read() -> ThreadArchive:
+        async with _snapshot_of(path) as snapshot:
+            ((found, _),) = await _select(snapshot, scope, [thread_id])
+            return await snapshot.thread(found, thread_id)
+
+    archive = run(read())
+    if as_json:
+        for batch in archive.batches:
+            for event in batch.events:
+                sys.stdout.buffer.write(event + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    for line in _describe(archive):
+        sys.stdout.write(harmless(line) + "\n")
+
+
+def _describe(archive: ThreadArchive) -> Iterator[str]:
+    yield f"thread {archive.thread_id}  scope {archive.scope!r}  agent {archive.agent}"
+    if archive.title is not None:
+        yield f"title {archive.title}"
+    yield f"created {_time(archive.created_at)}  updated {_time(archive.updated_at)}" + (
+        "  archived" if archive.archived else ""
+    )
+    yield f"events {archive.first} to {archive.last}"
+    for run_ in archive.runs:
+        record = run_.record
+        parent = "" if record.parent_run_id is None else f"  after {record.parent_run_id}"
+        events = f"events {record.first} to {record.last}"
+        yield f"run {record.run_id}  {record.outcome}  {_time(record.started_at)}  {events}{parent}"
+    for interrupt in archive.interrupts:
+        claimed = "" if interrupt.claimed_by is None else f" by {interrupt.claimed_by}"
+        yield f"interrupt {interrupt.interrupt_id}  {interrupt.status}{claimed}  raised by {interrupt.run_id}"
+    for file in archive.files:
+        if not is_inline(file.blob.blob_id):
+            name = file.blob.filename or "unnamed"
+            yield f"file {file.blob.blob_id}  {name}  {file.blob.media_type}  {counted(file.blob.size, 'byte')}"
+
+
+def export_threads(path: Path, scope: str | None, wanted: Sequence[str], output: Path, *, force: bool) -> int:
+    """Write threads to a file; return how many."""
+
+    async def export(write: Callable[[bytes], object]) -> int:
+        async with _snapshot_of(path) as snapshot:
+            keys = await _select(snapshot, scope, wanted)
+            for found, thread_id in keys:
+                for line in encode_archive(await snapshot.thread(found, thread_id)):
+                    write(line)
+            return len(keys)
+
+    if output == Path("-"):
+        count = run(export(sys.stdout.buffer.write))
+        sys.stdout.buffer.flush()
+        return count
+    if output.exists() and not force:
+        raise CannotUse(f"{output} exists; --force replaces it")
+    part = output.with_name(output.name + ".part")  # an export that fails leaves no file that looks complete
+    try:
+        with part.open("wb") as file:
+            count = run(export(file.write))
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def import_threads(path: Path, source: Path, *, replace: bool) -> Outcome:
+    """Restore the threads of an export in a store."""
+    outcome = Outcome()
+
+    async def restore(lines: BinaryIO) -> None:
+        async with opened(path, create=True) as store:
+            for archive in decode_archives(lines):
+                outcome.add(archive, await restore_thread(store, archive, replace=replace))
+
+    with ExitStack() as stack:
+        lines = sys.stdin.buffer if source == Path("-") else stack.enter_context(source.open("rb"))
+        try:
+            run(restore(lines))
+        except ValueError as error:
+            done = outcome.counts["added"] + outcome.counts["replaced"]
+            raise CannotUse(f"{source}: {error}; {counted(done, 'thread')} before it imported") from error
+    return outcome
+
+
+def delete(path: Path, keys: Sequence[Key]) -> None:
+    """Delete threads."""
+
+    async def delete_all() -> None:
+        async with opened(path) as store:
+            for scope, thread_id in keys:
+                await store.delete_thread(scope, thread_id)
+
+    run(delete_all())
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
