@@ -20,7 +20,7 @@ from terminal import Terminal
 from waiting import wait_until
 
 from aguila.cli.chat import ask_for
-from aguila.cli.output.transcript import Transcript, harmless, short
+from aguila.cli.output.transcript import Transcript, escape_controls, short
 from aguila.client import GIVE_UP
 from aguila.protocol import (
     StateDeltaEvent,
@@ -336,9 +336,9 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:
     evil = "\x1b]0;owned\x07 \x1b[2J \x9b31m \r over \x08 ok\ttab\nline"
-    assert harmless(evil) == r"\x1b]0;owned\x07 \x1b[2J \x9b31m \x0d over \x08 ok" + "\ttab\nline"
-    assert harmless("\u202etxt.exe\u2066 \u200f\u2028") == r"\u202etxt.exe\u2066 \u200f\u2028"
-    assert harmless("\u200d\N{HEBREW LETTER ALEF}") == "\u200d\N{HEBREW LETTER ALEF}"
+    assert escape_controls(evil) == r"\x1b]0;owned\x07 \x1b[2J \x9b31m \x0d over \x08 ok" + "\ttab\nline"
+    assert escape_controls("\u202etxt.exe\u2066 \u200f\u2028") == r"\u202etxt.exe\u2066 \u200f\u2028"
+    assert escape_controls("\u200d\N{HEBREW LETTER ALEF}") == "\u200d\N{HEBREW LETTER ALEF}"
     assert "\x1b" not in rendered(TextMessageStartEvent(message_id="m"), delta("m", evil))
     patch = [{"op": "add", "path": "/\x1b[2J", "value": {"\x1b": "\x1b"}}]
     assert "\x1b" not in rendered(StateDeltaEvent(delta=patch))

@@ -37,7 +37,7 @@ def pay():
         ({"timeouts": 5}, TypeError, r"timeouts: expected Timeouts\(...\), got a int"),
         ({"reconnect": 5}, TypeError, r"reconnect: expected Reconnect\(...\) or None, got a int"),
         ({"headers": "x"}, TypeError, "headers: expected a mapping of names to values, got a str"),
-        ({"auth": 5}, TypeError, "auth: expected a token, headers, or a function that gives either, got a int"),
+        ({"auth": 5}, TypeError, "auth: expected a token, headers, or a function that returns either, got a int"),
         ({"tools": pay}, TypeError, "tools: expected a list of functions and Tools, got a function"),
         ({"tools": [5]}, TypeError, "tools: expected each to be a function or a Tool, got a int"),
         ({"tools": [pay, Tool(name="pay", description="")]}, ValueError, "tools: two are called 'pay'"),
@@ -61,7 +61,9 @@ def test_an_option_that_cannot_be_is_refused_at_once(twin, options, error, messa
 
 
 def test_a_transport_of_the_other_twin_is_refused():
-    with pytest.raises(TypeError, match=r"transport: AiohttpTransport is for AsyncClient; ThreadedTransport"):
+    with pytest.raises(
+        TypeError, match=r"transport: AiohttpTransport is for AsyncClient; wrap it for Client with ThreadedTransport"
+    ):
         Client(URL, transport=AiohttpTransport())
     with pytest.raises(TypeError, match=r"transport: HTTPX2Transport is for Client"):
         AsyncClient(URL, transport=HTTPX2Transport(verify=False))

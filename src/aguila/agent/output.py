@@ -105,7 +105,7 @@ class OutputMapper:
     def is_muted(self) -> bool:
         """Whether the caller's output was sent by an earlier run."""
         branch = self.branches.place.branch  # here() would begin a branch, and reading this must not
-        return branch.goal is not None or branch.is_quiet
+        return branch.goal is not None or branch.repeats_effect
 
     @property
     def usage(self) -> list[TokenUsage]:

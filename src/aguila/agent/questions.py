@@ -235,7 +235,7 @@ class Questions:
         return not self._current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
-        """Return the payloads of the answers. Raises ``RunInterrupt``, or ``InterruptCancelled`` after a give-up."""
+        """Return the payloads of the answers. Raises ``RunInterrupt`` or ``InterruptCancelled``."""
         asked = [self.make_interrupt(question, subagent=subagent) for question in questions]
         entries = await self.take_answers(asked)
         payloads = [copy_json(entry.payload) for entry in entries]

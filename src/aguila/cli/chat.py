@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 
 from aguila.cli.http_caller import CannotRun, headers_of
-from aguila.cli.output.transcript import Transcript, harmless, short
+from aguila.cli.output.transcript import Transcript, escape_controls, short
 from aguila.cli.record import refuse_existing
 from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny
 from aguila.codec.json.values import is_array, is_object
@@ -58,7 +58,7 @@ def chat(
     transcript = Transcript(answer, aside)
 
     def warn(notice: Notice) -> None:
-        transcript.line(f"! {harmless(str(notice))}", style="yellow")
+        transcript.line(f"! {escape_controls(str(notice))}", style="yellow")
 
     middleware = [] if recording is None else [_record(recording, append=append, force=force)]
     with Client(url, headers=headers_of(headers), protobuf=protobuf, middleware=middleware, warn=warn) as client:
@@ -122,11 +122,12 @@ class _Conversation:
         if text == "/help":
             self._transcript.line(_HELP)
         elif text == "/state":
-            self._transcript.line(harmless(msgspec.json.encode(self._thread.state).decode()))
+            self._transcript.line(escape_controls(msgspec.json.encode(self._thread.state).decode()))
         elif text == "/thread":
             self._transcript.line(self._thread.id)
         else:
-            problem = f"unknown command {harmless(text)}; /help lists the commands, /{harmless(text)} sends it as text"
+            shown = escape_controls(text)
+            problem = f"unknown command {shown}; /help lists the commands, /{shown} sends it as text"
             self._transcript.line(problem, style="yellow")
 
     def say(self, text: str) -> int:
@@ -140,7 +141,7 @@ class _Conversation:
         try:
             status = self.follow(self._thread.run(text))
         except IllegalStep as error:
-            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            self._transcript.line(f"error: {escape_controls(str(error))}", style="red")
             return FAILED
         return self._settle() if status == OK and self._thread.interrupts else status
 
@@ -149,7 +150,7 @@ class _Conversation:
         status = self.follow(self._thread.attach())
         if status == OK and self._transcript.is_empty:
             # The server answers for a thread that it does not know as for an empty one.
-            problem = f"thread {harmless(self._thread.id)!r} does not exist on this server, or is empty"
+            problem = f"thread {escape_controls(self._thread.id)!r} does not exist on this server, or is empty"
             self._transcript.line(f"error: {problem}", style="red")
             return UNREACHABLE
         return status
@@ -160,9 +161,9 @@ class _Conversation:
             self._thread.refresh()
         except HTTPRejected as error:
             if error.status != 404:
-                self._transcript.line(f"cannot look up the thread: {harmless(str(error))}", style="yellow")
+                self._transcript.line(f"cannot look up the thread: {escape_controls(str(error))}", style="yellow")
         except AguilaError as error:
-            self._transcript.line(f"cannot look up the thread: {harmless(str(error))}", style="yellow")
+            self._transcript.line(f"cannot look up the thread: {escape_controls(str(error))}", style="yellow")
         else:
             if is_shown:
                 self._transcript.history(self._thread.messages)
@@ -184,10 +185,10 @@ class _Conversation:
         except IllegalStep:
             raise
         except (TransportFailed, HTTPRejected) as error:
-            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            self._transcript.line(f"error: {escape_controls(str(error))}", style="red")
             return UNREACHABLE
         except AguilaError as error:
-            self._transcript.line(f"error: {harmless(str(error))}", style="red")
+            self._transcript.line(f"error: {escape_controls(str(error))}", style="red")
             return FAILED
         finally:
             self._transcript.end()
@@ -198,7 +199,7 @@ class _Conversation:
             was_on = self._thread.cancel()
         except AguilaError as error:
             self._transcript.line(
-                f"disconnected; the run could not be cancelled: {harmless(str(error))}", style="yellow"
+                f"disconnected; the run could not be cancelled: {escape_controls(str(error))}", style="yellow"
             )
         else:
             self._transcript.line("cancelled" if was_on else "the run had already ended", style="yellow")
@@ -219,7 +220,7 @@ class _Conversation:
             try:
                 status = self.follow(self._thread.resume(answers))
             except IllegalStep as error:
-                self._transcript.line(harmless(str(error)), style="red")
+                self._transcript.line(escape_controls(str(error)), style="red")
                 continue
             if status != OK:
                 return status
@@ -244,7 +245,7 @@ class _Conversation:
             if chosen in ("g", "give up"):
                 return GIVE_UP
             if chosen in ("e", "edit"):
-                self._transcript.line(f"  now: {harmless(arguments)}")
+                self._transcript.line(f"  now: {escape_controls(arguments)}")
                 try:
                     return approve(msgspec.json.decode(input("  JSON: "), type=dict[str, Any]))
                 except msgspec.DecodeError as error:
@@ -276,7 +277,9 @@ def ask_for(schema: Any, indent: str, read: Callable[[str], str]) -> Any:
     given: dict[str, Any] = {}
     for name, member in members.items():
         is_required = is_array(required) and name in required
-        text = read(f"{indent}{harmless(name)}{_hint(member)}{'' if is_required else ', may be empty'}: ").strip()
+        text = read(
+            f"{indent}{escape_controls(name)}{_hint(member)}{'' if is_required else ', may be empty'}: "
+        ).strip()
         if text:
             given[name] = _value(text, member)
         elif is_required:

@@ -120,5 +120,5 @@ def auth_headers(given: Any) -> dict[str, str]:
         return {}
     if isinstance(given, str):
         return {"Authorization": f"Bearer {given}"}
-    expect("auth", given, Mapping, "a token, headers, or a function that gives either")
+    expect("auth", given, Mapping, "a token, headers, or a function that returns either")
     return dict(given)

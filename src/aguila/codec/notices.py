@@ -18,7 +18,7 @@ _log = logging.getLogger("aguila")
 _MAX_LISTED_IDS = 5
 
 MAX_NOTICES = 20
-"""How many notices of one document are passed on. One more gives the number of the rest."""
+"""How many notices of one document are passed on. One more notice has the number of the rest."""
 
 MAX_LENGTH = 500
 """Characters of a message or path that are logged or sent back. A peer could send any number."""

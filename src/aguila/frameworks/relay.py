@@ -208,7 +208,7 @@ class Relay:
         return (replace(event, messages=messages),)
 
     def _first_ids(self, messages: Sequence[Message]) -> dict[str, str]:
-        """Return the first ids of messages that a snapshot gives other ids, by those."""
+        """Map each id that a snapshot gives to a known message to the first id of that message."""
         taken = {message.id for message in messages}
         found: dict[str, str] = {}
         for message in messages:

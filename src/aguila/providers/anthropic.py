@@ -141,7 +141,7 @@ def request(
     made: dict[str, Any] = {
         "model": model,
         "max_tokens": MAX_TOKENS,
-        "messages": [{"role": role, "content": blocks} for role, blocks in _taking_turns(turns, _is_paused(view))],
+        "messages": [{"role": role, "content": blocks} for role, blocks in _trim_turns(turns, _is_paused(view))],
         "stream": True,
     }
     texts = [text for text in system if text.strip() != ""]
@@ -179,12 +179,12 @@ def _is_paused(view: ProviderView) -> bool:
     return bool(view.messages) and view.messages[-1].additional_properties.get(FINISH_REASON) == "pause"
 
 
-def _taking_turns(turns: list[tuple[str, list[Block]]], is_paused: bool) -> list[tuple[str, list[Block]]]:
+def _trim_turns(turns: list[tuple[str, list[Block]]], is_paused: bool) -> list[tuple[str, list[Block]]]:
     """Return the turns from the user's first to the user's last, without reasoning that nothing follows."""
     taken: list[tuple[str, list[Block]]] = []
     for index, (role, blocks) in enumerate(turns):
         if not (is_paused and index == len(turns) - 1):
-            blocks = _without_loose_ends(blocks)
+            blocks = _drop_unpaired_blocks(blocks)
         if not blocks:
             continue
         if taken and taken[-1][0] == role:
@@ -202,7 +202,7 @@ def _taking_turns(turns: list[tuple[str, list[Block]]], is_paused: bool) -> list
     return taken
 
 
-def _without_loose_ends(blocks: list[Block]) -> list[Block]:
+def _drop_unpaired_blocks(blocks: list[Block]) -> list[Block]:
     """Drop reasoning at the end of a turn, and unpaired calls and results of the provider's own tools."""
     made = {block.get("id") for block in blocks if block["type"] in OWN_CALLS}
     answered = {block.get("tool_use_id") for block in blocks if is_own_result(block)}

@@ -74,7 +74,7 @@ def request(
     items: list[Block] = []
     for message in view.messages:
         items += _items(message, view, warn)
-    items = _without_lonely_thoughts(_without_loose_items(items))
+    items = _drop_unfollowed_reasoning(_replace_unpaired_items(items))
     if not any(item.get("role") != "system" for item in items):
         items.append({"role": "user", "content": [{"type": "input_text", "text": BEGIN}]})
     made: dict[str, Any] = {
@@ -175,7 +175,7 @@ def _own_item(content: ReasoningContent) -> Block | None:
     return item if is_object(item) and item.get("type") in OWN_ITEMS and isinstance(item.get("id"), str) else _GAP
 
 
-def _without_loose_items(items: list[Block]) -> list[Block]:
+def _replace_unpaired_items(items: list[Block]) -> list[Block]:
     """Replace items of the provider's own tools by gaps if they come twice, or without their counterpart."""
     made = {(kind, item.get("call_id")) for item in items if (kind := item.get("type")) in OWN_ITEMS}
     other = {**ITEM_PAIRS, **{output: call for call, output in ITEM_PAIRS.items()}}
@@ -206,7 +206,7 @@ def _summary(text: str, thought: dict[str, str]) -> list[str]:
     return [text] if text != "" else []
 
 
-def _without_lonely_thoughts(items: list[Block]) -> list[Block]:
+def _drop_unfollowed_reasoning(items: list[Block]) -> list[Block]:
     """Drop reasoning without an item after it, and reasoning with a repeated id: the API refuses both."""
     kept: list[Block] = []
     seen: set[str] = set()

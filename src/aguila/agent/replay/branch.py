@@ -31,16 +31,16 @@ class Branch:
         "children",
         "counts",
         "goal",
-        "has_rivals",
+        "is_ambiguous",
         "is_closed",
         "is_named",
-        "is_quiet",
         "left",
         "name",
         "named",
         "owner",
         "parent",
         "passed",
+        "repeats_effect",
         "sent",
         "unnamed",
     )
@@ -54,7 +54,7 @@ class Branch:
         self.is_named = is_named
         self.is_closed = False
         """Whether the scope of a named branch was left."""
-        self.has_rivals = False
+        self.is_ambiguous = False
         """Whether it is one of several unnamed branches that were active at once."""
         self.passed = ""
         """The last question that it passed."""
@@ -64,7 +64,7 @@ class Branch:
         """Its position in an earlier run. The branch is muted until it is there."""
         self.left: Position | None = None
         """Its position when it asked, or when it left because of a question."""
-        self.is_quiet = False
+        self.repeats_effect = False
         """Whether it only repeats what a recorded effect sent."""
         self.counts: dict[tuple[str, str], int] = {}
         self.children: dict[str, int] = {}

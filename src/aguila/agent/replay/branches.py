@@ -150,7 +150,7 @@ class Branches:
         # A sibling that ended with a question may have been active too: its parent has not necessarily waited for it.
         siblings[:] = [one for one in siblings if not one.has_ended or self._has_asked(one)]
         for one in siblings:
-            one.has_rivals = branch.has_rivals = True
+            one.is_ambiguous = branch.is_ambiguous = True
         siblings.append(branch)
         return branch
 
@@ -190,7 +190,7 @@ class Branches:
         """Raise ``ValueError`` if a replay could take the branch for another one."""
         each: Branch | None = branch
         while each is not None:
-            if each.has_rivals:
+            if each.is_ambiguous:
                 self.refusal = ValueError(_UNNAMED_QUESTION)
                 raise self.refusal
             each = each.parent
@@ -258,7 +258,7 @@ class Branches:
             return event
         is_new = self.count()
         branch = self.here()
-        if not branch.is_quiet:
+        if not branch.repeats_effect:
             self._written[id_] = [branch, 0]
             if not is_new:
                 self._unsent.setdefault(id_, sys.maxsize)  # an earlier run sent all of it
@@ -267,7 +267,7 @@ class Branches:
     def count(self) -> bool:
         """Count one thing that the caller sends; return whether it is new."""
         branch = self.here()
-        if branch.is_quiet:
+        if branch.repeats_effect:
             return False
         is_new = branch.goal is None
         if branch.left is None:
@@ -286,7 +286,7 @@ class Branches:
         if not self._is_replay:
             return event
         branch = self._begun()
-        if branch.is_quiet:
+        if branch.repeats_effect:
             return None
         unsent = self._unsent.get(id_, 0)
         self._unsent[id_] = max(0, unsent - length)
@@ -304,11 +304,11 @@ class Branches:
     def muted(self) -> Generator[None]:
         """Suppress what the caller sends meanwhile: a recorded effect sent it."""
         branch = self.here()
-        held, branch.is_quiet = branch.is_quiet, True
+        held, branch.repeats_effect = branch.repeats_effect, True
         try:
             yield
         finally:
-            branch.is_quiet = held
+            branch.repeats_effect = held
 
     def passed(self, branch: Branch, interrupt_id: str, *, is_current: bool) -> None:
         """Note that a question is answered. ``is_current`` if no earlier run had the answer."""

@@ -287,15 +287,15 @@ class UpdateWriter(ContentWriter):
     def _write_answer(self, answer: Answer, asked: Content, update: ChatUpdate | ChatMessage) -> None:
         items: Any = answer if isinstance(answer, (list, tuple)) else (answer,)
         # In a tool message only results have the role of the tool. Other contents are sent as the assistant's.
-        speaker = update
+        sender = update
         if update.role == "tool":
-            speaker = ChatUpdate("assistant", additional_properties=update.additional_properties)
+            sender = ChatUpdate("assistant", additional_properties=update.additional_properties)
         for item in items:
             event = self._as_event(item)
             if event is not None:
                 self._write_event(event)
             elif isinstance(item, Content):
-                self._write_content(item, update if isinstance(item, FunctionResultContent) else speaker)
+                self._write_content(item, update if isinstance(item, FunctionResultContent) else sender)
             else:
                 raise EncodeError(
                     f"a hook returned {type(item).__name__}; return an event, a content or a list of these"

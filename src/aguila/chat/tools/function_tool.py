@@ -168,10 +168,10 @@ def tool(
     agent.
 
     In a client, ``confirm`` is called before every call, with the tool's name and arguments. The function is called
-    only if it gives something true, or an awaitable of that (SEC-1). True stands for the client's own ``confirm``,
+    only if it returns a true value, or an awaitable of one (SEC-1). True stands for the client's own ``confirm``,
     False for none. Without it a tool is confirmed if the client has a ``confirm``.
 
-    In an agent, ``needs_approval`` asks the user before each call, or before those for whose arguments it gives True.
+    In an agent, ``needs_approval`` asks the user before each call, or before those for whose arguments it returns True.
 
     A tool that needs consent on one side needs it on the other. In an agent, a tool with ``confirm`` needs approval
     unless ``needs_approval`` says otherwise. In a client, a call that ``needs_approval`` counts as ``confirm=True``.

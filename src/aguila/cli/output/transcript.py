@@ -58,7 +58,7 @@ _WIDTH = 160
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def harmless(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return text with its control characters as escapes."""
     return _CONTROL.sub(lambda found: _spelled(ord(found[0])), text)
 
@@ -70,7 +70,7 @@ def _spelled(code: int) -> str:
 def short(value: Any) -> str:
     """Format a value on one line, cut to a maximum length."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = harmless(text.replace("\n", " "))
+    text = escape_controls(text.replace("\n", " "))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
@@ -144,7 +144,7 @@ class Transcript:
             if isinstance(message, UserMessage):
                 parts = parts_of(message.content)
                 said = " ".join(part.text if isinstance(part, TextPart) else f"[{part.type}]" for part in parts)
-                self.line(f"> {harmless(said)}", style="bold")
+                self.line(f"> {escape_controls(said)}", style="bold")
             elif isinstance(message, AssistantMessage):
                 if message.content:
                     self._grow(message.id, message.content, message.subagent_run_id, None)
@@ -173,10 +173,12 @@ class Transcript:
             self.end()
             self._growing = message_id
             if owner is not None:
-                console.out(f"[{harmless(self._subagents.get(owner, owner))}] ", style="dim", end="", highlight=False)
+                console.out(
+                    f"[{escape_controls(self._subagents.get(owner, owner))}] ", style="dim", end="", highlight=False
+                )
         self._line_open = console
         self.is_empty = False
-        console.out(harmless(text), style=style, end="", highlight=False)
+        console.out(escape_controls(text), style=style, end="", highlight=False)
         console.file.flush()
 
     def _begun(self, event: TextMessageStartEvent | ReasoningMessageStartEvent) -> None:

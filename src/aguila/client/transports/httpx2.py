@@ -241,7 +241,7 @@ def _shut_down(stream: httpcore2.NetworkStream) -> None:
 
 
 def _undecodable(problem: str, status: int) -> Iterator[bytes]:
-    """Replace a body that cannot be decoded: raise, or, for an error status, give the reason as its text."""
+    """Replace a body that cannot be decoded: raise, or, for an error status, return the reason as its text."""
     if 200 <= status < 300:
         raise TransportFailed(problem, is_lasting=True)
     yield problem.encode()

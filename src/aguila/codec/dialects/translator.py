@@ -64,7 +64,7 @@ ApplyPatch = Callable[[Any, Any], Any]
 class Translator:
     """Rewrites the events of one stream, in order.
 
-    ``link`` gives the address of a file that the reader may download. ``apply_patch`` applies a JSON Patch and raises
+    ``link`` returns the address of a file that the reader may download. ``apply_patch`` applies a JSON Patch and raises
     ``PatchError``; without it, deltas are never replaced by snapshots. ``warn`` receives the losses.
     """
 

@@ -344,7 +344,7 @@ def decode(
 
     Older shapes are upgraded as ``compat`` allows, unknown members are stripped with notices, and malformed values
     raise ``DecodeError`` with rule and path. ``strict`` accepts exactly the schema. A single event of an unknown type
-    gives None, as with ``decode_event``; any other unknown document raises.
+    returns None, as with ``decode_event``; any other unknown document raises.
     """
     if type is Event:
         return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)

@@ -110,8 +110,8 @@ class _Reader(Reader):
         extra = getattr(delta, "extra_content", None)
         if is_object(extra) and is_object(google := extra.get("google")) and "thought_signature" in google:
             contents.append(TextContent("", additional_properties=self._artefact(EXTRA, extra=extra)))
-        contents += self._sound(getattr(delta, "audio", None))
-        contents += self._pictures(getattr(delta, "images", None))
+        contents += self._read_audio(getattr(delta, "audio", None))
+        contents += self._read_images(getattr(delta, "images", None))
         refusal = getattr(delta, "refusal", None)
         if isinstance(refusal, str) and refusal != "":
             self._refused = True
@@ -134,14 +134,14 @@ class _Reader(Reader):
                 citations.append(Citation(source=source, provider=self._provider, **read_position(its), **known))
         return self._cite(*citations)
 
-    def _sound(self, audio: Any) -> list[Content]:
+    def _read_audio(self, audio: Any) -> list[Content]:
         """Return the transcript of spoken output."""
         if getattr(audio, "data", None):
             self._warn_dropped("audio", "its sound is dropped, and its transcript shown")
         words = getattr(audio, "transcript", None)
         return [self._text(words)] if isinstance(words, str) and words != "" else []
 
-    def _pictures(self, images: Any) -> list[Content]:
+    def _read_images(self, images: Any) -> list[Content]:
         """Read images in OpenRouter's format."""
         made: list[Content] = []
         for image in images if is_array(images) else ():
@@ -194,7 +194,7 @@ class _Reader(Reader):
             if not is_object(piece):
                 continue
             last: dict[str, Any] = self._details[-1] if self._details else {}
-            if not _goes_on(last, piece):
+            if not _continues(last, piece):
                 self._details.append(dict(piece))
                 continue
             for name, value in piece.items():
@@ -289,7 +289,7 @@ class _Reader(Reader):
 updates = make_updates(_Reader, "openai")
 
 
-def _goes_on(detail: dict[str, Any], piece: dict[str, Any]) -> bool:
+def _continues(detail: dict[str, Any], piece: dict[str, Any]) -> bool:
     """Return whether a piece continues the detail before it. Some streams give every detail the index 0."""
     if isinstance(piece.get("data"), str) or detail.get("type") != piece.get("type"):
         return False  # encrypted details come complete
