@@ -294,6 +294,20 @@ def test_uploads_reach_the_endpoint_as_data(behind: Place) -> None:
             assert result["result"] == ["data", "image/png", png.decode("latin-1")]
 
 
+@pytest.mark.parametrize(("mime_type", "kind"), [("image/png", "image"), ("text/csv", "document")])
+def test_a_binary_part_without_a_type_reaches_the_endpoint_with_that_of_its_file(
+    behind: Place, mime_type: str, kind: str
+) -> None:
+    async def agent(run: Any) -> Any:
+        part = run.messages[-1].content[0]
+        return [part.type, part.source.type, part.source.mime_type]
+
+    with serving(App(upstream(behind(App(agent))), allow_anonymous=True)) as front:
+        uploaded = front.post("/files", content=b"a,b", headers={"content-type": mime_type}).json()
+        message = user_json("u1", [{"type": "binary", "id": uploaded["id"]}])
+        assert front.events(messages=[message])[-1]["result"] == [kind, "data", mime_type]
+
+
 # Endpoints that are not ours
 
 

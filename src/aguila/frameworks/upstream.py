@@ -17,11 +17,13 @@ from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from aguila.agent.chat_values import FILE_PROVIDER
-from aguila.agent.run import Run, read_state
+from aguila.agent.run import Run, load_file, read_state
+from aguila.chat.own_metadata import read_own_metadata
 from aguila.client import AsyncClient
-from aguila.client.files import mime_type_of
+from aguila.client.files import part_for
 from aguila.client.settings import Auth
 from aguila.client.transports.asgi import ASGIApp, ASGITransport
+from aguila.codec.compat.context import SPELLING
 from aguila.codec.logs import log_event
 from aguila.errors import AguilaError, HTTPRejected, RunFailed
 from aguila.frameworks.relay import Errors, Raw, Relay, RelayOptions
@@ -212,12 +214,18 @@ async def _with_data(message: Message, run: Run) -> Message:
 
 
 async def _part_with_data(part: Any, run: Run) -> Any:
-    data = await run.file(part)
-    if data is None:  # which ``file`` has reported
+    loaded = await load_file(run, part)
+    if loaded is None:  # which ``load_file`` has reported
         return part
+    data, own_type = loaded
     value = (await offload(base64.b64encode, data) if len(data) > LARGE else base64.b64encode(data)).decode()
-    mime_type = mime_type_of(data) if part.source.mime_type is None else part.source.mime_type
-    return replace(part, source=DataSource(value=value, mime_type=mime_type))
+    mime_type = part.source.mime_type or own_type or "application/octet-stream"
+    source = DataSource(value=value, mime_type=mime_type)
+    if part.source.mime_type is None and read_own_metadata(part.metadata).get(SPELLING) == "binary":
+        # Without a type, a binary part was read as a document: the file's type decides the kind.
+        kind: Any = type(part_for(source, mime_type))
+        return kind(source=source, id=part.id, metadata=part.metadata)
+    return replace(part, source=source)
 
 
 def _is_own_file(part: Any) -> bool:
