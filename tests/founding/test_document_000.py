@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from agent_threads import Thread
@@ -24,6 +24,7 @@ from aguila.codec.dialects.content import translate_message
 from aguila.errors import DecodeError
 from aguila.protocol import (
     AssistantMessage,
+    ContentPart,
     DocumentPart,
     FileSource,
     ImagePart,
@@ -220,6 +221,48 @@ def test_a_binary_part_has_its_members() -> None:
     assert json.loads(encode(part)) == raw
     assert decode(json.dumps(raw), BinaryInputContent) == part
     assert (BinaryInputContent.type, TextPart.type) == ("binary", "text")
+
+
+KINDS = {
+    "image": ["image/jpeg", "image/png", "image/gif", "image/webp"],
+    "audio": ["audio/wav", "audio/mpeg", "audio/flac"],
+    "video": ["video/mp4"],
+    "document": ["application/pdf", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"],
+}
+
+
+@pytest.mark.parametrize(("kind", "mime"), [(kind, mime) for kind in KINDS for mime in KINDS[kind]])
+def test_a_binary_part_is_of_the_kind_of_its_mime_type_and_goes_both_ways(kind: str, mime: str) -> None:
+    message = read_user([{"type": "binary", "mimeType": mime, "data": BASE64}])
+    (part,) = message.content
+    assert (part.type, part.source.mime_type) == (kind, mime)  # type: ignore[union-attr]
+    (chat,) = as_chat_messages([message])
+    assert chat.contents == [DataContent(PNG, mime)]
+    assert as_agui_messages([chat]) == [message]
+
+
+@pytest.mark.parametrize("cls", [*get_args(ContentPart), BinaryInputContent])
+def test_every_part_is_identified_by_its_type(cls: Any) -> None:
+    assert (cls.__struct_config__.tag_field, cls.__struct_config__.tag) == ("type", cls.type)
+    raw: dict[str, Any] = {"type": cls.type, "text": "hi"}
+    if cls is not TextPart:
+        raw = {"type": cls.type, "source": {"type": "url", "value": "x:y"}}
+    if cls is BinaryInputContent:
+        raw = {"type": "binary", "id": "up-1"}
+    assert type(decode(json.dumps(raw), cls, strict=True)) is cls
+    (part,) = read_user([raw]).content
+    assert type(part) is (DocumentPart if cls is BinaryInputContent else cls)
+
+
+def test_a_name_is_optional_and_is_omitted_when_absent() -> None:
+    assert json.loads(encode(UserMessage(id="u", content="hi"))) == {"id": "u", "role": "user", "content": "hi"}
+    assert json.loads(encode(UserMessage(id="u", content="hi", name="Ada")))["name"] == "Ada"
+    assert decode(b'{"id":"u","role":"user","content":"hi"}', UserMessage, strict=True).name is None
+
+
+def test_a_chat_message_that_is_given_text_has_that_content() -> None:
+    (message,) = as_agui_messages([ChatMessage("user", "hi", message_id="u")])
+    assert message == UserMessage(id="u", content="hi")
 
 
 def test_the_discriminator_may_stand_anywhere() -> None:

@@ -7,12 +7,19 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from every_event import every_event
+from serving import serving
 
+from aguila import App
 from aguila.codec import EventDecoder, Notice, decode, decode_event, encode
+from aguila.codec.jsonl import JSONLDecoder, encode_lines
+from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder
 from aguila.codec.sse import SSEDecoder, SSEEncoder
-from aguila.errors import DecodeError, SequenceError
+from aguila.errors import DecodeError, SequenceError, StreamTruncated
 from aguila.protocol import (
+    AssistantMessage,
     Event,
+    FunctionCall,
     RawEvent,
     ReasoningMessageStartEvent,
     RunAgentInput,
@@ -22,9 +29,12 @@ from aguila.protocol import (
     TextMessageEndEvent,
     TextMessageStartEvent,
     Tool,
+    ToolCall,
+    ToolMessage,
     UserMessage,
 )
 from aguila.stream import consume
+from aguila.stream.chunks import expand_chunks
 
 REASONING_START = {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "assistant"}
 
@@ -67,8 +77,98 @@ def test_each_run_of_a_stream_declares_its_own_version() -> None:
 
 def test_every_event_has_the_common_members() -> None:
     for cls in get_args(Event):
-        names = {field.encode_name for field in msgspec.structs.fields(cls)}
-        assert {"timestamp", "rawEvent"} <= names, cls
+        required = {field.encode_name: field.required for field in msgspec.structs.fields(cls)}
+        assert (required["timestamp"], required["rawEvent"]) == (False, False), cls
+
+
+@pytest.mark.parametrize("event", {event.type: event for event in every_event()}.values(), ids=lambda e: e.type)
+def test_an_event_is_decoded_to_the_class_of_its_type(event: Event) -> None:
+    read = decode_event(encode(event), strict=True)
+    assert type(read) is type(event)
+    assert read == event
+
+
+def test_the_same_events_go_over_every_transport() -> None:
+    events = [
+        RunStartedEvent(thread_id="t", run_id="r"),
+        TextMessageStartEvent(message_id="m", role="assistant"),
+        TextMessageContentEvent(message_id="m", delta="Hello"),
+        TextMessageEndEvent(message_id="m"),
+        RunFinishedEvent(thread_id="t", run_id="r"),
+    ]
+    assert SSEDecoder().feed(b"".join(map(SSEEncoder().encode, events))) == events
+    assert ProtobufDecoder().feed(b"".join(map(ProtobufEncoder().encode, events))) == events
+    assert JSONLDecoder().feed(b"".join(encode_lines(events))) == events
+
+
+def test_a_run_may_name_its_parent_and_repeat_its_input() -> None:
+    given = RunAgentInput(thread_id="thread_abc", run_id="run_002", messages=[UserMessage(id="u", content="Hi")])
+    event = RunStartedEvent(thread_id="thread_abc", run_id="run_002", parent_run_id="run_001", input=given)
+    assert json.loads(encode(event)) == {
+        "type": "RUN_STARTED",
+        "threadId": "thread_abc",
+        "runId": "run_002",
+        "parentRunId": "run_001",
+        "input": {
+            "threadId": "thread_abc",
+            "runId": "run_002",
+            "messages": [{"id": "u", "role": "user", "content": "Hi"}],
+        },
+    }
+    assert decode_event(encode(event), strict=True) == event
+
+
+CHUNKS = {
+    "TEXT_MESSAGE": ({"messageId": "m"}, "CONTENT"),
+    "TOOL_CALL": ({"toolCallId": "c", "toolCallName": "count", "parentMessageId": "p"}, "ARGS"),
+    "REASONING_MESSAGE": ({"messageId": "m"}, "CONTENT"),
+}
+
+
+@pytest.mark.parametrize("family", CHUNKS)
+def test_chunks_become_a_start_deltas_and_an_end(family: str) -> None:
+    ids, delta = CHUNKS[family]
+    chunks = [{"type": f"{family}_CHUNK", **ids, "delta": "{"}, {"type": f"{family}_CHUNK", "delta": "}"}]
+    events = [decode_event(json.dumps(raw), strict=True) for raw in [*RUN, *chunks, *END]]
+    expanded = [json.loads(encode(event)) for event in expand_chunks(event for event in events if event is not None)]
+    assert [raw["type"] for raw in expanded[1:-1]] == [f"{family}_{name}" for name in ("START", delta, delta, "END")]
+    assert [raw["delta"] for raw in expanded[2:4]] == ["{", "}"]
+    assert ids.items() <= expanded[1].items()
+
+
+@pytest.mark.parametrize("role", ["developer", "system", "assistant", "user", None])
+def test_a_text_chunk_has_one_of_four_roles_and_is_the_assistants_by_default(role: str | None) -> None:
+    chunk = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "Hi"} | ({} if role is None else {"role": role})
+    (message,) = consume([*RUN, chunk, *END]).messages
+    assert (message.role, message.content) == (role or "assistant", "Hi")
+
+
+def test_a_tool_call_is_a_start_arguments_an_end_and_a_result() -> None:
+    result = {"type": "TOOL_CALL_RESULT", "messageId": "t", "toolCallId": "c", "content": "2"}
+    asked, answered = consume([*RUN, *item("tool call", 0, 1, 2), result, *END]).messages
+    assert isinstance(asked, AssistantMessage)
+    assert asked.tool_calls == [ToolCall(id="c", function=FunctionCall(name="look", arguments="{}"))]
+    assert answered == ToolMessage(id="t", tool_call_id="c", content="2")
+
+
+def test_a_run_input_is_the_body_of_a_post() -> None:
+    async def agent(run: Any) -> Any:
+        return json.loads(encode(run.input))
+
+    body = {
+        "threadId": "thread_123",
+        "runId": "run_456",
+        "state": {"birds": 2},
+        "messages": [{"id": "msg_1", "role": "user", "content": "Hello"}],
+        "tools": [{"name": "get_weather", "description": "Get weather info", "parameters": {"type": "object"}}],
+        "context": [{"description": "The place", "value": "pond"}],
+        "forwardedProps": {"theme": "dark"},
+    }
+    with serving(App(agent)) as server:
+        sent = server.post("/", json=body).text
+    finished = json.loads(sent.strip().splitlines()[-1].removeprefix("data: "))
+    assert finished["type"] == "RUN_FINISHED"
+    assert body.items() <= finished["result"].items()
 
 
 def test_the_source_of_a_raw_event_is_optional() -> None:
@@ -132,6 +232,11 @@ def test_a_run_ends_with_finished_or_error(end: list[Any]) -> None:
     step = [{"type": "STEP_STARTED", "stepName": "s"}, {"type": "STEP_FINISHED", "stepName": "s"}]
     (run,) = consume([*RUN, *step, *end]).runs
     assert run.outcome == ("success" if end is END else "error")
+
+
+def test_a_run_without_its_end_was_cut_off() -> None:
+    with pytest.raises(StreamTruncated):
+        consume([*RUN, *item("text", 0, 1, 2)])
 
 
 def test_the_patch_operations_of_the_document() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -23,13 +25,19 @@ from aguila.protocol import (
     MessagesSnapshotEvent,
     Role,
     RunAgentInput,
+    RunFinishedEvent,
     RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
     SystemMessage,
     Tool,
     ToolCall,
     UserMessage,
 )
 from aguila.providers import anthropic, gemini, openai
+from aguila.stream import consume
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 INPUT: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": []}
 
@@ -73,10 +81,38 @@ def test_a_type_has_the_members_of_its_table(name: str) -> None:
         assert fields[member.rstrip("?")] == member.endswith("?"), member
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_the_reference_lists_the_members_of_the_table(name: str) -> None:
+    pages = [page.read_text() for page in REFERENCE.glob("*.md")]
+    (section,) = [part for page in pages for part in page.split("\n## ") if part.startswith(f"{name}\n")]
+    listed = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert {member.rstrip("?") for member in TABLES[name].split()} <= listed
+    if name.endswith("Message"):
+        assert f"| `role` | `role` | `{getattr(protocol, name).role}` |" in section
+
+
+@pytest.mark.parametrize("value", [{"draft": "hello"}, [1], "text", 5, True])
+def test_the_state_is_any_json(value: Any) -> None:
+    given = RunAgentInput(thread_id="t", run_id="r", messages=[], state=value)
+    assert json.loads(encode(given))["state"] == value
+    assert decode(encode(given), RunAgentInput, strict=True) == given
+    snapshot = StateSnapshotEvent(snapshot=value)
+    delta = StateDeltaEvent(delta=[{"op": "replace", "path": "", "value": value}])
+    start, end = RunStartedEvent(thread_id="t", run_id="r"), RunFinishedEvent(thread_id="t", run_id="r")
+    for event in (snapshot, delta):
+        assert decode_event(encode(event), strict=True) == event
+        assert consume([start, event, end], state={"old": 1}).state == value
+
+
 def test_the_constants_of_the_tables() -> None:
     assert get_args(Role) == ("developer", "system", "assistant", "user", "tool", "activity", "reasoning")
-    call = ToolCall(id="call-1", function=FunctionCall(name="get_weather", arguments="{}"))
-    assert json.loads(encode(call))["type"] == "function"
+    call = ToolCall(id="call-1", function=FunctionCall(name="get_weather", arguments="{}"), encrypted_value="eA==")
+    assert json.loads(encode(call)) == {
+        "id": "call-1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": "{}"},
+        "encryptedValue": "eA==",
+    }
 
 
 def test_the_example_of_an_input() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from aguila.protocol import BaseEvent, BaseMessage
+
 PACKAGES = (
     "aguila",
     "aguila.agent",
@@ -29,3 +31,16 @@ def meanings(name: str) -> set[int]:
 @pytest.mark.parametrize("name", ["Run", "Interrupt", "RunRecord", "RunInterrupt", "ClientRun", "AsyncClientRun"])
 def test_a_public_name_has_one_meaning(name: str) -> None:
     assert len(meanings(name)) == 1
+
+
+def all_subclasses(cls: type[Any]) -> set[type[Any]]:
+    return {sub for direct in cls.__subclasses__() for sub in (direct, *all_subclasses(direct))}
+
+
+def test_events_and_messages_are_defined_in_the_protocol_package_alone() -> None:
+    for package in PACKAGES:
+        importlib.import_module(package)
+    kinds = [*all_subclasses(BaseEvent), *all_subclasses(BaseMessage)]
+    ours = [kind for kind in kinds if kind.__module__.startswith("aguila.")]
+    assert len(ours) > 30
+    assert {kind.__module__.split(".")[1] for kind in ours} == {"protocol"}

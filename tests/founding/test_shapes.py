@@ -419,6 +419,7 @@ MESSAGES: list[dict[str, Any]] = [
         ],
         "name": "Ada",
     },
+    {"id": "w", "role": "user", "content": "And this?", "encryptedValue": "dw=="},
     {"id": "t", "role": "tool", "content": '{"count":2}', "toolCallId": "call_9", "error": "late"},
     {"id": "v", "role": "activity", "activityType": "WATCH", "content": {"seen": 1}},
     {"id": "r", "role": "reasoning", "content": "Grey wings...", "encryptedValue": "eg=="},
@@ -570,9 +571,19 @@ def test_the_other_types_of_documents_003_and_004(type_: Any, raw: dict[str, Any
 
 def test_sub_agents_of_document_004() -> None:
     # Document 004, AgentCapabilities.MultiAgent ("sub-agent information"); the .NET member is SubAgents.
-    raw = {"multiAgent": {"supported": True, "subAgents": [{"name": "counter", "description": "Counts"}]}}
+    raw = {
+        "multiAgent": {
+            "delegation": True,
+            "handoffs": False,
+            "subAgents": [{"name": "counter", "description": "Counts"}],
+        }
+    }
     assert read_document(raw, AgentCapabilities, "standard") == {
-        "multiAgent": {"supported": True, "subagents": [{"name": "counter", "description": "Counts"}]}
+        "multiAgent": {
+            "delegation": True,
+            "handoffs": False,
+            "subagents": [{"name": "counter", "description": "Counts"}],
+        }
     }
 
 

@@ -195,6 +195,7 @@ def test_every_public_type_says_what_it_is_for(module: Any) -> None:
 
 def test_retired_shapes_are_constructible_and_no_part_of_the_protocol() -> None:
     assert legacy.ThinkingStartEvent(title="t").type == "THINKING_START"
+    assert legacy.ThinkingEndEvent().type == "THINKING_END"
     assert legacy.MetaEvent(meta_type="feedback", payload=0).payload == 0
     assert legacy.BinaryInputContent(type="binary", mime_type="image/png", url="x").url == "x"
     assert not set(get_args(legacy.LegacyEvent)) & set(get_args(Event))
