@@ -89,6 +89,9 @@ def test_the_reference_lists_the_members_of_the_table(name: str) -> None:
     assert {member.rstrip("?") for member in TABLES[name].split()} <= listed
     if name.endswith("Message"):
         assert f"| `role` | `role` | `{getattr(protocol, name).role}` |" in section
+    # Optional in the document: our constructors and inputs may omit it, the wire may not.
+    if name.endswith("Message") or name == "Tool":
+        assert "if a constructor or a run input omits it" in section
 
 
 @pytest.mark.parametrize("value", [{"draft": "hello"}, [1], "text", 5, True])
