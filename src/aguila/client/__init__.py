@@ -9,6 +9,7 @@ from aguila.client.chat import ChatClient, ChatOptions, ChatResponse, ChatStream
 from aguila.client.files import part
 from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
+from aguila.client.requests.branches import ThreadRun, ThreadTree
 from aguila.client.requests.threads import ThreadInfo
 from aguila.client.run import RunResult
 from aguila.client.streaming.reconnect_policy import Reconnect
@@ -34,6 +35,8 @@ __all__ = [
     "Stage",
     "Thread",
     "ThreadInfo",
+    "ThreadRun",
+    "ThreadTree",
     "Timeouts",
     "ToolError",
     "approve",

@@ -14,6 +14,7 @@ from aguila.client.base import ClientBase
 from aguila.client.drivers.async_driver import AsyncDriver
 from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, read_file
+from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
 from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
@@ -211,3 +212,26 @@ class AsyncThread(ThreadBase[AsyncTransport, AsyncClientRun]):
     async def rename(self, title: str | None) -> ThreadInfo:
         """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
         return await AsyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))
+
+    async def branch(self, run_id: str) -> AsyncThread:
+        """Return a view of this thread that continues from a run: it has and sends only that branch's messages.
+
+        Raise as ``refresh`` does; ``HTTPRejected`` with 404 if the thread has no such run.
+        """
+        conversation = await AsyncDriver(self._core).finish(fetch_branch(self._settings, self.id, run_id))
+        return self._open_branch(run_id, conversation)
+
+    async def fork(self, message_id: str) -> AsyncThread:
+        """Return a view that ends before a user message, or after the question that another message answers.
+
+        ``view.run("...")`` sends an edited message; after an answer's question, ``view.run()`` asks for another answer.
+        Raise as ``refresh`` does; ``IllegalStep`` if this branch has no such message, or no run before its turn.
+        """
+        tip = self.branch_run_id
+        return self._open_branch(
+            *(await AsyncDriver(self._core).finish(fetch_fork(self._settings, self.id, message_id, tip)))
+        )
+
+    async def branches(self) -> ThreadTree:
+        """Return the tree of the thread's runs on the server. Raise as ``refresh`` does."""
+        return await AsyncDriver(self._core).finish(fetch_tree(self._settings, self.id))

@@ -13,6 +13,7 @@ from aguila.client.base import ClientBase
 from aguila.client.drivers.effects import Program
 from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
+from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
 from aguila.client.run import RunBase, RunResult, RunSlot
 from aguila.client.settings import ClientCore
@@ -204,3 +205,24 @@ class Thread(ThreadBase[Transport, ClientRun]):
     def rename(self, title: str | None) -> ThreadInfo:
         """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
         return SyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))
+
+    def branch(self, run_id: str) -> Thread:
+        """Return a view of this thread that continues from a run: it has and sends only that branch's messages.
+
+        Raise as ``refresh`` does; ``HTTPRejected`` with 404 if the thread has no such run.
+        """
+        conversation = SyncDriver(self._core).finish(fetch_branch(self._settings, self.id, run_id))
+        return self._open_branch(run_id, conversation)
+
+    def fork(self, message_id: str) -> Thread:
+        """Return a view that ends before a user message, or after the question that another message answers.
+
+        ``view.run("...")`` sends an edited message; after an answer's question, ``view.run()`` asks for another answer.
+        Raise as ``refresh`` does; ``IllegalStep`` if this branch has no such message, or no run before its turn.
+        """
+        tip = self.branch_run_id
+        return self._open_branch(*SyncDriver(self._core).finish(fetch_fork(self._settings, self.id, message_id, tip)))
+
+    def branches(self) -> ThreadTree:
+        """Return the tree of the thread's runs on the server. Raise as ``refresh`` does."""
+        return SyncDriver(self._core).finish(fetch_tree(self._settings, self.id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from aguila.client.requests.request_builder import (
     is_large,
     messages_of,
 )
-from aguila.client.requests.urls import merge_headers
+from aguila.client.requests.urls import add_query, merge_headers
 from aguila.client.run import RunBase, RunResult, changed_since
 from aguila.client.settings import ClientCore, TransportT
 from aguila.client.streaming.run_stream import RunStream
@@ -80,6 +80,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
     ) -> None:
         super().__init__(core.settings, id, messages=messages, state=state, tools=tools)
         self._core = core
+        self._branch_tip: str | None = None
 
     @abstractmethod
     def _new_run(self, program: Program[RunResult], description: str) -> RunT:
@@ -156,6 +157,19 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         This needs a server with ``POST /connect``. It ends as a run does.
         """
         return self._new_run(self._attach_program(headers), "thread.attach()")
+
+    @property
+    def branch_run_id(self) -> str | None:
+        """The run that the next run continues, in a view that ``branch`` or ``fork`` made; None in other threads."""
+        return self._branch_tip
+
+    def _open_branch(self, run_id: str, conversation: Conversation) -> Self:
+        """Return a view of this thread that continues from a run."""
+        view = type(self)(self._core, self.id)
+        view.restore(conversation)
+        view._tools, view._advertised = self._tools, self._advertised
+        view._branch_tip = view._run_id = run_id
+        return view
 
     def send_input(self, input: RunAgentInput, headers: Mapping[str, str] | None) -> RunT:  # noqa: A002
         """Send an input as it is; see ``client.send``."""
@@ -254,7 +268,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
             thread_id=self.id,
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
-            parent_run_id=request.parent_run_id,
+            parent_run_id=self._branch_tip if request.parent_run_id is None else request.parent_run_id,
             messages=[*reducer.conversation.messages, *(one for one in request.messages if one.id not in held)],
             # Older parsers require these, and empty means the same as absent (IN-9, IN-11).
             state={} if state is None else state,
@@ -264,7 +278,16 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
             resume=resume,
         )
         advertised, new = frozenset(request.tools.declared), request.messages
-        return (yield from self._send(wanted, request.headers, advertised, lambda: reducer.add_messages(new)))
+
+        def accept() -> None:
+            reducer.add_messages(new)
+            if self._branch_tip is not None:  # also if the run fails, as the next one continues it
+                self._branch_tip = run_id
+
+        ran = yield from self._send(wanted, request.headers, advertised, accept)
+        if self._branch_tip is not None:
+            self._branch_tip = ran
+        return ran
 
     def _send(
         self,
@@ -413,6 +436,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
             thread_id=self.id,
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
+            parent_run_id=self._branch_tip,
             messages=before.messages,
             state={} if before.state is None else before.state,
             tools=[],
@@ -467,9 +491,12 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
     def _fetch_thread(self) -> Program[Conversation]:
         """Replace the conversation by the server's."""
         settings = self._settings
-        request = Request(method="GET", url=settings.route("threads", self.id), headers=settings.json_headers())
-        _, body = yield from fetch(settings, request)
-        conversation = hydrate(body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn)
+        tip = self._branch_tip
+        url = add_query(settings.route("threads", self.id), {"run": tip})
+        _, body = yield from fetch(settings, Request(method="GET", url=url, headers=settings.json_headers()))
+        conversation = hydrate(
+            body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn, run_id=tip
+        )
         self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
         self._is_stale = False
         return self.conversation

@@ -15,7 +15,9 @@ from aguila.protocol import Interrupt, Message
 from aguila.stream.conversation import Conversation, ConversationRun, RunOutcome, find_unanswered_calls
 
 
-class _Run(msgspec.Struct, rename="camel"):
+class StoredRun(msgspec.Struct, rename="camel"):
+    """A run in the response of the route."""
+
     run_id: str
     parent_run_id: str | None = None
     status: str = ""
@@ -29,25 +31,45 @@ class _Thread(msgspec.Struct, rename="camel"):
     state: Any = msgspec.field(default_factory=dict[str, Any])
     interrupts: msgspec.Raw = msgspec.Raw(b"[]")
     tip: str | None = None
-    runs: list[_Run] = []
+    runs: list[StoredRun] = []
     pending_tool_call_ids: list[str] | None = None
 
 
-def hydrate(body: bytes, thread_id: str, seen: list[ConversationRun], *, compat: Level, warn: Warn) -> Conversation:
+def hydrate(
+    body: bytes,
+    thread_id: str,
+    seen: list[ConversationRun],
+    *,
+    compat: Level,
+    warn: Warn,
+    run_id: str | None = None,
+) -> Conversation:
     """Return the conversation in a response. ``seen`` are the runs that this client knows.
 
-    Raise ``DecodeError`` for a response that is not a thread, or another one.
+    ``run_id`` is the run that ends the branch that was asked for. Raise ``DecodeError`` for a response that is not a
+    thread, or another thread or branch.
     """
-    try:
-        answer = msgspec.json.decode(body, type=_Thread)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DecodeError(f"the response is not a thread: {error}", rule="json") from error
+    answer = _read(body)
+    if run_id is not None and answer.tip != run_id:
+        raise DecodeError(f"the response is not the branch of run {run_id!r}", rule="LIFE-2", path="/tip")
     if answer.thread_id is not None and answer.thread_id != thread_id:
         raise DecodeError(f"the response is another thread, {answer.thread_id!r}", rule="ENV-10", path="/threadId")
     messages = decode(bytes(answer.messages), list[Message], compat=compat, warn=warn)
     interrupts = decode(bytes(answer.interrupts), list[Interrupt], compat=compat, warn=warn)
     runs = _runs_with(seen, answer, messages)
     return Conversation(messages=messages, state=answer.state, runs=runs, interrupts=interrupts)
+
+
+def read_runs(body: bytes) -> list[StoredRun]:
+    """Return all runs of the thread in a response. Raise ``DecodeError`` for a response that is not a thread."""
+    return _read(body).runs
+
+
+def _read(body: bytes) -> _Thread:
+    try:
+        return msgspec.json.decode(body, type=_Thread)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"the response is not a thread: {error}", rule="json") from error
 
 
 def _runs_with(seen: list[ConversationRun], answer: _Thread, messages: list[Message]) -> list[ConversationRun]:
