@@ -237,19 +237,12 @@ class Run(RunAPI):
 
         A URL is never fetched. A file of another provider is never loaded.
         """
-        loaded = await self._load(part)
-        return None if loaded is None else loaded[0]
-
-    async def _load(
-        self, part: MediaPart | TextPart | FileSource | BinaryInputContent | str
-    ) -> tuple[bytes, str | None] | None:
-        """Load a file as ``file`` does, with the media type that it was uploaded with."""
         source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else getattr(part, "source", None)
         if isinstance(source, DataSource):
-            return _decoded(source.value, source.mime_type)
+            return _decoded(source.value)
         if isinstance(source, BinaryInputContent):
             if source.data is not None:
-                return _decoded(source.data, source.mime_type)
+                return _decoded(source.data)
             file_id = source.id
         elif isinstance(source, FileSource):
             file_id = source.value if source.provider in (None, FILE_PROVIDER) else None
@@ -270,12 +263,7 @@ class Run(RunAPI):
             # The source itself is not logged: it is message content.
             log_notice(Notice(rule="IN-8", message=f"cannot load file part: {reason}"))
             return None
-        return found[:2]
-
-
-async def load_file(run: Run, part: MediaPart) -> tuple[bytes, str | None] | None:
-    """Load a file as ``run.file`` does, with the media type that it was uploaded with."""
-    return await run._load(part)  # pyright: ignore[reportPrivateUsage] - same module; not for agents
+        return found[0]
 
 
 def read_state(run: Run) -> Any:
@@ -283,9 +271,9 @@ def read_state(run: Run) -> Any:
     return run._output.state.seen()  # pyright: ignore[reportPrivateUsage] - same module; not for agents
 
 
-def _decoded(data: str, media_type: str | None) -> tuple[bytes, str | None] | None:
+def _decoded(data: str) -> bytes | None:
     try:
-        return base64.b64decode(data, validate=True), media_type
+        return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         log_notice(Notice(rule="MSG-2", message="cannot load file part: its data is not base64"))
         return None

@@ -17,7 +17,8 @@ from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from aguila.agent.chat_values import FILE_PROVIDER
-from aguila.agent.run import Run, load_file, read_state
+from aguila.agent.run import Run, read_state
+from aguila.chat import DataContent
 from aguila.chat.own_metadata import read_own_metadata
 from aguila.client import AsyncClient
 from aguila.client.files import part_for
@@ -37,6 +38,7 @@ from aguila.protocol import (
     RunAgentInput,
     RunFinishedCancelledOutcome,
     RunFinishedEvent,
+    UserMessage,
     replace,
 )
 
@@ -214,12 +216,16 @@ async def _with_data(message: Message, run: Run) -> Message:
 
 
 async def _part_with_data(part: Any, run: Run) -> Any:
-    loaded = await load_file(run, part)
-    if loaded is None:  # which ``load_file`` has reported
+    data, mime_type = None, part.source.mime_type
+    if mime_type is not None:
+        data = await run.file(part)
+    else:  # a chat content has the type of the upload
+        (message,) = await run.chat_messages([UserMessage(content=[part])])
+        if isinstance(content := message.contents[0], DataContent):
+            data, mime_type = content.data, content.media_type
+    if data is None:  # which has been reported
         return part
-    data, own_type = loaded
     value = (await offload(base64.b64encode, data) if len(data) > LARGE else base64.b64encode(data)).decode()
-    mime_type = part.source.mime_type or own_type or "application/octet-stream"
     source = DataSource(value=value, mime_type=mime_type)
     if part.source.mime_type is None and read_own_metadata(part.metadata).get(SPELLING) == "binary":
         # Without a type, a binary part was read as a document: the file's type decides the kind.
