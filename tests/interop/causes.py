@@ -296,6 +296,14 @@ def without_kept(outcome: Outcome) -> Outcome:
     return outcome
 
 
+def without_other_sources(outcome: Outcome) -> Outcome:
+    """Without the id of a part, which an older part had beside its data or URL, and what else we keep of it."""
+    for raw in objects([outcome.messages, outcome.events]):
+        if is_object(raw.get("source")):
+            raw.pop("id", None)
+    return without_kept(outcome)
+
+
 def part_lists(case: Case, *, in_results: bool = True) -> Iterator[list[Any]]:
     results = of(case, "TOOL_CALL_RESULT") if in_results else []
     for raw in (*results, *messages(case)):

@@ -70,6 +70,7 @@ from causes import (
     with_counted_ids,
     with_input_defaults,
     without_kept,
+    without_other_sources,
     without_proto,
     without_timestamps,
     without_value_type,
@@ -260,7 +261,7 @@ ROWS: tuple[Row, ...] = (
         rules="SNAP-8",
         reason="an operation that does not say its op is malformed; the client drops it as it drops unknown ones",
         is_cause=any_operation(lambda operation: not isinstance(operation.get("op"), str)),
-        refuses=("we", "must say its op"),
+        refuses=("we", "must have an op"),
     ),
     Row(
         name="whole document moved or copied",
@@ -394,9 +395,9 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="binary part with several sources",
         rules="ERA-3, legacy 12",
-        reason="of several sources one counts, and we keep the others in the metadata; the client drops them",
+        reason="of several sources one counts; we keep an id in the part, others in metadata; the client drops them",
         is_cause=any_part(lambda part: len(given(part)) > 1),
-        read=without_kept,
+        read=without_other_sources,
     ),
     Row(
         name="binary part with metadata",

@@ -524,10 +524,10 @@ TESTS = {
     "mixed tools": "mixed_tools_in_one_turn",
 }
 """The scenarios of the table, and how their tests are named after ``test_aimock_`` and ``test_recorded_``."""
-IN_TEST_SAID = {
-    "edited arguments": "test_arguments_that_the_user_edited_are_told_to_the_model",
+IN_TEST_HISTORY = {
+    "edited arguments": "test_arguments_that_the_user_edited_are_sent_to_the_model",
     "text after calls": "test_text_after_calls_stands_after_them_in_later_runs_too",
-    "citations": "test_citations_of_anthropic_are_told",
+    "citations": "test_citations_of_anthropic_keep_their_place",
 }
 """Scenarios of which aimock has nothing, and where they are tested."""
 
@@ -540,12 +540,12 @@ def test_the_table_in_the_docs_has_a_test_for_every_cell() -> None:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[0] not in ("scenario", "---"):
             rows[cells[0]] = cells[1:]
-    assert set(rows) == {*TESTS, *IN_TEST_SAID}
-    said = Path(__file__).with_name("test_history.py").read_text()
+    assert set(rows) == {*TESTS, *IN_TEST_HISTORY}
+    history = Path(__file__).with_name("test_history.py").read_text()
     for scenario, cells in rows.items():
         assert "" not in cells
-        if scenario in IN_TEST_SAID:
-            assert f"def {IN_TEST_SAID[scenario]}" in said
+        if scenario in IN_TEST_HISTORY:
+            assert f"def {IN_TEST_HISTORY[scenario]}" in history
             continue
         for cell in cells:
             for server in ("aimock", "recorded"):
