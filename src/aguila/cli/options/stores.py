@@ -37,6 +37,10 @@ def register(commands: typer.Typer) -> None:
     for name, function in functions.items():
         threads.command(name, help=unwrapped(function.__doc__ or ""))(function)
     commands.add_typer(threads, name="threads")
+    store = typer.Typer(help="Check, count, copy and compact a store.", no_args_is_help=True)
+    for function in (check, stats, copy, compact):
+        store.command(help=unwrapped(function.__doc__ or ""))(function)
+    commands.add_typer(store, name="store")
 
 
 def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
@@ -120,3 +124,70 @@ def delete(
             typer.confirm(f"Delete {counted(len(found), 'thread')} of {store}?", abort=True, err=True)
         implementation.delete(store, found)
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
+
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="SQLite file of the store.")]
+
+
+def check(store: _File = _DEFAULT, json: _JSON = False) -> None:
+    """Verify every invariant of a store, and report what is broken.
+
+    A server may use the store meanwhile.
+
+    Exit status: 0 nothing is broken; 1 something is; 2 the store cannot be read.
+    """
+    from aguila.cli import store as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("store check"):
+        count = implementation.check(store, as_json=json)
+    sys.stderr.write(f"{store}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
+    raise typer.Exit(1 if count else 0)
+
+
+def stats(store: _File = _DEFAULT, json: _JSON = False) -> None:
+    """Print the size of a store and the number of its threads, runs, events and files.
+
+    Exit status: 0 printed; 2 the store cannot be read.
+    """
+    from aguila.cli import store as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("store stats"):
+        implementation.stats(store, as_json=json)
+
+
+def copy(
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="SQLite file of the store to copy.")],
+    target: Annotated[Path, typer.Argument(metavar="TO", help="SQLite file to copy to. Created if it does not exist.")],
+    replace: _Replace = False,
+) -> None:
+    """Copy all threads and files of a store to another store.
+
+    The copy is from one moment. A run in progress goes on, and is ended with run_lost in the copy. A copy that was
+    interrupted can be started again: threads that are the same in both stores are skipped.
+
+    Exit status: 0 copied; 1 TO has other threads with the same ids; 2 a store cannot be read or written.
+    """
+    from aguila.cli import store as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("store copy"):
+        outcome = implementation.copy(source, target, replace=replace)
+    outcome.report()
+
+
+def compact(store: _File = _DEFAULT) -> None:
+    """Return unused space of a store to the file system.
+
+    The file is rewritten, which needs as much free space. Writes of a running server wait meanwhile, and fail after a
+    few seconds: compact a large store while its server is stopped.
+
+    Exit status: 0 compacted; 2 the store cannot be read or written.
+    """
+    from aguila.cli import store as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("store compact"):
+        before, after = implementation.compact(store)
+    sys.stderr.write(f"{store}: {before:,} bytes before, {after:,} after\n")

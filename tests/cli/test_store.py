@@ -1,0 +1,134 @@
+"""``aguila store``: copies are the same through the API, and ``check`` finds damage that was made by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from demo_store import Demo, aguila, seen, served
+
+from aguila.store import RunEnd, SQLiteStore
+
+THREAD = "(SELECT key FROM threads WHERE thread_id = '{}')"
+BRANCHES, OPEN, ANSWERED = THREAD.format("branches"), THREAD.format("open"), THREAD.format("interrupt")
+
+DAMAGE = {
+    f"DELETE FROM log WHERE place >> 32 = {BRANCHES} AND first > 1 AND place < (SELECT max(place) FROM log "
+    f"WHERE place >> 32 = {BRANCHES})": "the log continues with event",
+    f"UPDATE threads SET last = last + 3 WHERE key = {OPEN}": "the log ends with event",
+    f"UPDATE threads SET bytes = bytes + 1 WHERE key = {OPEN}": "and its row says",
+    f"UPDATE log SET events = CAST('[]' AS BLOB) WHERE place >> 32 = {OPEN} AND first = 1": "is not a JSON object",
+    f"UPDATE log SET events = 'text' WHERE place >> 32 = {OPEN} AND first = 1": "the batch from event 1 is not bytes",
+    f"UPDATE log SET events = CAST(replace(CAST(events AS TEXT), 'RUN_FINISHED', 'RUN_ENDED') AS BLOB) "
+    f"WHERE place >> 32 = {OPEN}": "expected a terminal event",
+    f"UPDATE runs SET first = first + 1 WHERE thread = {BRANCHES} AND run_id = 'r3'": "run 'r3' begins with event",
+    f"UPDATE runs SET outcome = NULL, last = NULL WHERE thread = {OPEN}": "is not the open run of the thread",
+    f"UPDATE runs SET outcome = 'fine' WHERE thread = {OPEN}": "has the outcome 'fine'",
+    f"UPDATE threads SET running = 9999 WHERE key = {OPEN}": "the open run of the thread does not exist",
+    f"UPDATE interrupts SET status = 'claimed', claimed_by = 'r' WHERE thread = {OPEN}": "which is not the open run",
+    f"UPDATE interrupts SET claimed_by = 'r' WHERE thread = {OPEN}": "is open, but claimed by run 'r'",
+    f"UPDATE interrupts SET claimed_by = 'x' WHERE thread = {ANSWERED}": "was settled by run 'x', which does not exist",
+    f"UPDATE interrupts SET scope = 'x' WHERE thread = {OPEN}": "has the scope 'x'",
+    f"DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = {OPEN})": "run 'r': it is missing",
+    f"DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = {BRANCHES} AND run_id = 'r1')": (
+        "the list of messages that it changes is missing"
+    ),
+    f"DELETE FROM messages WHERE thread = {BRANCHES}": "is missing",
+    f"UPDATE messages SET body = CAST('{{}}' AS BLOB) WHERE thread = {BRANCHES}": "does not match its digest",
+    "DELETE FROM blobs WHERE blob_id LIKE 'inline-%'": "is missing or not held by the thread",
+    "DELETE FROM holds": "belongs to no thread and was not stored without one",
+    "UPDATE blobs SET data = CAST('changed' AS BLOB) WHERE blob_id NOT LIKE 'inline-%'": "does not match its id",
+    "UPDATE blobs SET size = 1": "and its row says 1",
+    f"DELETE FROM threads WHERE key = {OPEN}": "rows belong to no thread",
+    "UPDATE threads SET touched = 1": "two threads at position 1",
+}
+
+
+def clone(source: Path, target: Path) -> Path:
+    with sqlite3.connect(source) as one, sqlite3.connect(target) as other:
+        one.backup(other)
+    one.close()
+    other.close()
+    return target
+
+
+def test_a_copied_store_is_the_same_through_the_api_and_nothing_is_broken(demo: Demo, tmp_path: Path) -> None:
+    source, expected, files = demo
+    target = tmp_path / "copy.db"
+    count = len(expected["/threads"])
+    done = aguila("store", "copy", source, target)
+    assert (done.exit_code, f"threads: {count} added\n" in done.stderr) == (0, True), done.output
+    done = aguila("store", "copy", source, target)  # as if it had been interrupted at its end
+    assert (done.exit_code, f"threads: {count} unchanged\n" in done.stderr) == (0, True), done.output
+    for path in (source, target):
+        done = aguila("store", "check", path)
+        assert (done.exit_code, done.stdout) == (0, "")
+    with served(target) as server:
+        assert seen(server, files) == expected
+    one, other = (json.loads(aguila("store", "stats", path, "--json").stdout) for path in (source, target))
+    names = ("threads", "thread_bytes", "runs", "events", "messages", "open_interrupts", "files", "inline_files")
+    assert {name: one[name] for name in names} == {name: other[name] for name in names}
+    assert one["threads"] == count
+
+
+def test_a_run_in_progress_is_lost_in_the_copy_and_goes_on_in_the_store(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+
+    async def begin_copy_and_end() -> None:
+        store = SQLiteStore(source)
+        await store.open()
+        lease, _ = await store.begin(
+            "a", "t", "r", owner="o", lease_seconds=30, input=b"{}", fingerprint="f", events=[b'{"type":"RUN_STARTED"}']
+        )
+        done = await asyncio.to_thread(aguila, "store", "copy", source, target)
+        assert done.exit_code == 0, done.output
+        await store.append(lease, [b'{"type":"RUN_FINISHED"}'], end=RunEnd(outcome="success"))
+        await store.close()
+
+    asyncio.run(begin_copy_and_end())
+    events = aguila("threads", "show", "t", "--store", target, "--json").stdout.splitlines()
+    assert json.loads(events[-1])["code"] == "run_lost"
+    assert aguila("store", "check", target).exit_code == 0
+    assert aguila("store", "copy", source, target).exit_code == 1  # the run has ended otherwise since
+    assert aguila("store", "copy", source, target, "--replace").exit_code == 0
+    assert "RUN_FINISHED" in aguila("threads", "show", "t", "--store", target, "--json").stdout
+
+
+@pytest.mark.parametrize("statement", DAMAGE)
+def test_check_names_what_is_broken(demo: Demo, tmp_path: Path, statement: str) -> None:
+    path = clone(demo[0], tmp_path / "broken.db")
+    with sqlite3.connect(path) as db:
+        assert db.execute(statement).rowcount > 0
+    db.close()
+    done = aguila("store", "check", path)
+    assert (done.exit_code, DAMAGE[statement] in done.stdout) == (1, True), done.output
+
+
+def test_compact_returns_unused_space(demo: Demo, tmp_path: Path) -> None:
+    path = clone(demo[0], tmp_path / "large.db")
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT OR REPLACE INTO checks VALUES (1, 0, zeroblob(1000000))")
+        db.commit()
+        db.execute("DELETE FROM checks")
+    db.close()
+    before = path.stat().st_size
+    assert aguila("store", "compact", path).exit_code == 0
+    assert path.stat().st_size < before - 900_000
+    assert aguila("store", "check", path).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["check", "stats", "compact"])
+def test_a_store_that_does_not_exist_is_not_created(tmp_path: Path, command: str) -> None:
+    done = aguila("store", command, tmp_path / "none.db")
+    assert (done.exit_code, "there is no store" in done.stderr) == (2, True)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_is_not_copied_to_itself_and_other_files_are_no_stores(demo: Demo, tmp_path: Path) -> None:
+    assert "are the same store" in aguila("store", "copy", demo[0], demo[0]).stderr
+    (tmp_path / "text.db").write_text("not a database, but long enough to be read as one")
+    for command in ("check", "stats"):
+        assert aguila("store", command, tmp_path / "text.db").exit_code == 2
