@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from aguila.cli.output.transcript import harmless
+from aguila.cli.output.transcript import escape_controls
 from aguila.cli.threads import CannotUse, Outcome, check_exists, opened, run
 from aguila.store.archive import ThreadArchive
 from aguila.store.copying import Restored, copy_store
@@ -26,7 +26,7 @@ def check(path: Path, *, as_json: bool) -> int:
             sys.stdout.write(msgspec.json.encode(damage).decode() + "\n")
         else:
             where = f"thread {damage.thread_id} (scope {damage.scope!r}): " if damage.thread_id else ""
-            sys.stdout.write(harmless(where + damage.message) + "\n")
+            sys.stdout.write(escape_controls(where + damage.message) + "\n")
     return count
 
 

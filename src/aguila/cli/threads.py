@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 import typer
 
-from aguila.cli.output.transcript import harmless
+from aguila.cli.output.transcript import escape_controls
 from aguila.errors import AguilaError, StoreError
 from aguila.store import SQLiteStore, Store, ThreadSummary
 from aguila.store.archive import Snapshot, ThreadArchive
@@ -50,7 +50,7 @@ class Outcome:
         found = [f"{count} {name}" for name, count in self.counts.items() if count]
         sys.stderr.write(f"threads: {', '.join(found) or 'none'}\n")
         for scope, thread_id in self._different:
-            sys.stderr.write(f"  {harmless(thread_id)} (scope {scope!r}) differs; --replace replaces it\n")
+            sys.stderr.write(f"  {escape_controls(thread_id)} (scope {scope!r}) differs; --replace replaces it\n")
         if self._different:
             raise typer.Exit(1)
 
@@ -152,7 +152,7 @@ def _summary_line(scope: str, summary: ThreadSummary) -> str:
     notes += ["archived"] if summary.archived else []
     parts = [_time(summary.updated_at), summary.thread_id, counted(summary.runs, "run"), counted(summary.last, "event")]
     parts += [f"scope {scope!r}", *notes, *([] if summary.title is None else [summary.title])]
-    return harmless("  ".join(parts))
+    return escape_controls("  ".join(parts))
 
 
 def _summary_json(scope: str, summary: ThreadSummary) -> str:
@@ -177,7 +177,7 @@ def show(path: Path, scope: str | None, thread_id: str, *, as_json: bool) -> Non
         sys.stdout.buffer.flush()
         return
     for line in _describe(archive):
-        sys.stdout.write(harmless(line) + "\n")
+        sys.stdout.write(escape_controls(line) + "\n")
 
 
 def _describe(archive: ThreadArchive) -> Iterator[str]:
