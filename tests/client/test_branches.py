@@ -80,8 +80,7 @@ def test_a_message_is_edited_and_sent_again(twin, store, history):
             twin.result(thread.run(text, run_id=f"r{number}"))
         for text, parent in (("two", "r1"), ("three", "r2"), ("five", "r4")):
             edited = next(message for message in thread.messages if message.content == text)
-            view = twin.wait(thread.branch("r5"))
-            view = twin.wait(view.fork(edited.id))
+            view = twin.wait(thread.fork(edited.id))  # of this thread's branch, whichever is the latest
             assert view.branch_run_id == parent
             twin.result(view.run(f"{text}, edited"))
             before = contents(thread)[: contents(thread).index(text)]
@@ -120,14 +119,34 @@ def test_a_branch_goes_on_after_a_question_and_after_a_failure(twin, store, hist
         assert agent.inputs[-1] == ["one", "re one", "ask", "re ask", "fail", "again"]
 
 
+@pytest.mark.parametrize("learns", ["attach", "refresh"])
+def test_a_message_of_a_thread_that_was_joined_is_forked(twin, store, learns):
+    agent = Seen()
+    with served(agent, store=store) as server:
+        client = twin.client(server.url)
+        thread = client.thread("t")
+        twin.result(thread.run("one", run_id="r1"))
+        twin.result(thread.run("two", run_id="r2"))
+        other = client.thread("t")
+        if learns == "attach":
+            twin.result(other.attach())  # under a run id that the server does not store
+        else:
+            twin.wait(other.refresh())
+        twin.result(twin.wait(other.fork(thread.messages[2].id)).run("edited"))
+        assert agent.inputs[-1] == ["one", "re one", "edited"]
+
+
 def test_a_view_attaches_to_its_branch(twin, store):
     with served(Seen(), store=store) as server:
         thread = twin.client(server.url).thread("t")
         twin.result(thread.run("one", run_id="r1"))
         twin.result(thread.run("two", run_id="r2"))
         view = twin.wait(thread.branch("r1"))
+        twin.result(view.run("three", run_id="r3"))
+        twin.result(thread.run("four", run_id="r4", parent_run_id="r2"))
         twin.result(view.attach())
-        assert contents(view) == ["one", "re one"]
+        assert contents(view) == ["one", "re one", "three", "re three"]
+        assert twin.wait(view.fork(view.messages[2].id)).branch_run_id == "r1"
 
 
 def test_what_cannot_be_branched_is_refused(twin):

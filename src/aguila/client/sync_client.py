@@ -220,7 +220,7 @@ class Thread(ThreadBase[Transport, ClientRun]):
         ``view.run("...")`` sends an edited message; after an answer's question, ``view.run()`` asks for another answer.
         Raise as ``refresh`` does; ``IllegalStep`` if this branch has no such message, or no run before its turn.
         """
-        tip = self.branch_run_id
+        tip = self._last_run_id()
         return self._open_branch(*SyncDriver(self._core).finish(fetch_fork(self._settings, self.id, message_id, tip)))
 
     def branches(self) -> ThreadTree:

@@ -163,6 +163,13 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         """The run that the next run continues, in a view that ``branch`` or ``fork`` made; None in other threads."""
         return self._branch_tip
 
+    def _last_run_id(self) -> str | None:
+        """Return the last run of this conversation, which another branch may have passed by on the server."""
+        if self._branch_tip is not None:
+            return self._branch_tip
+        last = self.conversation.last_run
+        return None if last is None else last.run_id
+
     def _open_branch(self, run_id: str, conversation: Conversation) -> Self:
         """Return a view of this thread that continues from a run."""
         view = type(self)(self._core, self.id)

@@ -60,12 +60,17 @@ def fetch_fork(
 ) -> Program[tuple[str, Conversation]]:
     """Fetch the branch before a user message, or up to the question before another message, and its last run.
 
-    ``tip`` is the last run of the branch that has the message; None is the latest run. Raise ``IllegalStep`` if that
-    branch has no such message, or no run before it.
+    ``tip`` is the last run of the branch that has the message. If the server does not know it, as after ``attach``, the
+    branch is that of the latest run. Raise ``IllegalStep`` if the branch has no such message, or no run before it.
     """
-    body = yield from _fetch(settings, thread_id, tip)
+    body = yield from _fetch(settings, thread_id, None)
     tree = _read_tree(settings, thread_id, body)
-    whole = hydrate(body, thread_id, [], compat=settings.compat, warn=settings.warn, run_id=tip).messages
+    latest = tree.runs[-1].run_id if tree.runs else None
+    if tip is None or tip == latest or all(run.run_id != tip for run in tree.runs):
+        tip = latest
+        whole = hydrate(body, thread_id, [], compat=settings.compat, warn=settings.warn).messages
+    else:
+        whole = (yield from fetch_branch(settings, thread_id, tip)).messages
     at = next((index for index, message in enumerate(whole) if message.id == message_id), None)
     if at is None:
         raise IllegalStep(f"the thread has no message {message_id!r} on this branch", rule="ENV-12")
@@ -74,7 +79,7 @@ def fetch_fork(
         while first >= 0 and whole[first].role != "user":
             first -= 1
         cut = first + 1
-    path = tree.path(tree.runs[-1].run_id if tip is None else tip) if tree.runs else []
+    path = [] if tip is None else tree.path(tip)
     # The run at ``low`` does not have the message, and the run at ``high`` does.
     low, high = -1, len(path) - 1
     found: Conversation | None = None
