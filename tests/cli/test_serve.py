@@ -139,6 +139,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "cors_origin": ("http://a", ["http://a"]),
     "header": ("x-trace", ["x-trace"]),
     "allow_system_messages": ("", True),
+    "unknown_history": ("drop", "drop"),
+    "state_key": ("draft", ["draft"]),
     "echo_input": ("", True),
     "undeclared_peers": ("subagents", "subagents"),
     "one_text_at_a_time": ("", True),

@@ -5,13 +5,13 @@ The server implements ``Sink`` and ``Services`` on a store lease; tests fake the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, UnsetType
 
-from aguila.protocol import Event, Interrupt, ResumeEntry, RunAgentInput
+from aguila.protocol import Event, Interrupt, Message, ResumeEntry, RunAgentInput
 from aguila.stream.writer import EventWriter
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
@@ -75,7 +75,7 @@ class RunContext:
     caller sends its RUN_STARTED. ``recorded`` are the results of ``once`` under the root run, as JSON. ``new_id`` makes
     error references. ``title`` is that of the thread when the run began. ``max_state`` is how many bytes of state a
     client may send. If ``is_stored`` is False, the run can neither ask, nor record an effect, nor change the session or
-    the title.
+    the title. ``is_known`` returns whether the thread has a message.
     """
 
     input: RunAgentInput
@@ -96,6 +96,7 @@ class RunContext:
     max_state: int | None = None
     is_stored: bool = True
     debug: bool = False
+    is_known: Callable[[Message], Awaitable[bool]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

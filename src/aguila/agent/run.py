@@ -74,6 +74,7 @@ class Run(RunAPI):
         self.result: Any = None
         self._title = context.title
         self._services = services
+        self._is_known = context.is_known
         self._usage: list[TokenUsage] = []
         super().__init__(output, questions, frozenset(tool.name for tool in self.tools), owner=None)
         questions.run = self
@@ -164,6 +165,15 @@ class Run(RunAPI):
         reference, with a notice. URLs are never fetched.
         """
         return await read_conversation(self.messages if messages is None else messages, self._services)
+
+    async def is_known(self, message: Message) -> bool:
+        """Return whether the thread had a message before this run, with this id and content.
+
+        An assistant or tool message is known if a run of this thread has sent it, in whatever form a client sends it
+        back. Messages that only clients have sent are known from the next run on, but only those of users, system and
+        developer messages, and results of front-end tools. A replay gets the same answers again.
+        """
+        return self._is_known is not None and await self._is_known(message)
 
     async def emit(self, event: Any) -> None:
         """Send what a generator may yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""

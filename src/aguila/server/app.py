@@ -20,6 +20,7 @@ from aguila.server.agents import named_agents
 from aguila.server.auth import AccessControl, Authenticate
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit
+from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.http.dispatch import Dispatcher
 from aguila.server.http.responses import Receive, Send, drop_body
@@ -53,6 +54,8 @@ class App:
     ``coalesce``: how long events may be buffered. ``store_patience``: how long they may wait for a failing store.
     ``allowed_hosts``: the host names that requests may use. ``cors_origins``: the other origins that may use the app.
     ``headers_allowed``: the request headers that agents see.
+    ``unknown_history``: with ``"drop"``, remove assistant and tool messages of clients that no run has sent.
+    ``state_keys``: the top-level keys of the state that clients may change; None allows all.
     ``echo_input``: put the input on RUN_STARTED.
     ``one_text_at_a_time``: send concurrent text messages one after the other, for front ends that would mix them.
     ``undeclared_peers``: what a client that declares no protocol version receives. ``"flatten"`` makes the output of
@@ -89,6 +92,8 @@ class App:
         cors_origins: Sequence[str] = (),
         headers_allowed: Sequence[str] = (),
         allow_system_messages: bool = False,
+        unknown_history: UnknownHistory = "keep",
+        state_keys: Sequence[str] | None = None,
         echo_input: bool = False,
         one_text_at_a_time: bool = False,
         undeclared_peers: UndeclaredPeers = "flatten",
@@ -112,6 +117,8 @@ class App:
             store_patience=store_patience,
             limits=Limits() if limits is None else limits,
             allow_system_messages=allow_system_messages,
+            unknown_history=unknown_history,
+            state_keys=state_keys,
             echo_input=echo_input,
             one_text_at_a_time=one_text_at_a_time,
             langgraph_interrupts=langgraph_interrupts,

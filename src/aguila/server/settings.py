@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_META, UNDECLARED_WITH_SUBAGENTS, Dialect
+from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.limits import Limits
 from aguila.store import Retention
@@ -37,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_patience: float = 5.0
     limits: Limits = Limits()
     allow_system_messages: bool = False
+    unknown_history: UnknownHistory = "keep"
+    state_keys: Sequence[str] | None = None
     echo_input: bool = False
     one_text_at_a_time: bool = False
     langgraph_interrupts: bool = False
@@ -45,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_choice("history", self.history, ("client", "server"))
+        _check_choice("unknown_history", self.unknown_history, ("keep", "drop"))
+        _check_keys("state_keys", self.state_keys)
         _check_choice("busy", self.busy, ("auto", "reject", "queue", "replace"))
         for name in ("lease", "store_patience"):
             _check_seconds(name, getattr(self, name), may_be_zero=False)
@@ -88,6 +93,13 @@ def check_list(name: str, value: Sequence[str] | None) -> None:
     """Raise ``ValueError`` for a string, which would be read as a list of letters."""
     if isinstance(value, str):
         raise ValueError(f"{name} is the string {value!r}; use a list: {name}=[{value!r}]")
+
+
+def _check_keys(name: str, value: Sequence[str] | None) -> None:
+    check_list(name, value)
+    keys: object = value  # the caller may be untyped
+    if keys is not None and not (isinstance(keys, Sequence) and all(isinstance(key, str) for key in keys)):
+        raise ValueError(f"{name} is {keys!r}; use a list of top-level keys of the state, or None to allow all")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -25,6 +25,8 @@ APP_OPTIONS: Final = {
     "cors_origin": "cors_origins",
     "header": "headers_allowed",
     "allow_system_messages": "allow_system_messages",
+    "unknown_history": "unknown_history",
+    "state_key": "state_keys",
     "echo_input": "echo_input",
     "undeclared_peers": "undeclared_peers",
     "one_text_at_a_time": "one_text_at_a_time",
@@ -122,6 +124,13 @@ def serve(
     allow_system_messages: Annotated[
         bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
     ] = False,
+    unknown_history: Annotated[
+        Literal["keep", "drop"],
+        _option(_ACCESS, "Pass clients' assistant and tool messages that the log lacks to the agent, or remove them."),
+    ] = "keep",
+    state_key: Annotated[
+        list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
+    ] = None,
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],

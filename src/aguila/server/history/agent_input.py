@@ -15,6 +15,9 @@ branch
 activities                as sent                              removed (IN-7)
 ========================  ===================================  ========================================================
 
+With ``unknown_history="drop"``, assistant and tool messages of clients that the log does not have are removed. With
+``state_keys``, a client changes only these keys of the thread's state.
+
 In both modes, system and developer messages of clients are removed unless they are allowed. The agent's own ones stay,
 with their own content. Whatever is removed gives a notice.
 
@@ -25,15 +28,17 @@ STATE_SNAPSHOT right after RUN_STARTED (SNAP-2): ``PreparedInput.prelude``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from aguila.codec.dialects import dialect_of, may_be_translated
+from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
+from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_calls, remove_unknown
 from aguila.server.history.merge import INSTRUCTING_ROLES
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
 from aguila.server.history.other_branches import select_messages
@@ -67,6 +72,8 @@ async def prepare_input(
     projections: Projections,
     scope: str,
     allow_system_messages: bool = False,
+    unknown_history: UnknownHistory = "keep",
+    state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent. The log is read only if the result depends on it.
 
@@ -74,15 +81,23 @@ async def prepare_input(
     """
     view: Projection | None = None
     notices = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
-    if history == "client" and _is_unchanged(input, allow_system_messages):
+    is_open = unknown_history == "keep" and state_keys is None
+    if history == "client" and is_open and _is_unchanged(input, allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         return PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-    if history == "server" or _needs_log(input, allow_system_messages):
+    if history == "server" or not is_open or _needs_log(input, allow_system_messages):
         try:
             view = await projections.load(scope, input.thread_id, input.parent_run_id)
         except NotFound:
             view = None  # the thread is new
-    prepared = build_agent_input(input, view, history=history, allow_system_messages=allow_system_messages)
+    prepared = build_agent_input(
+        input,
+        view,
+        history=history,
+        allow_system_messages=allow_system_messages,
+        unknown_history=unknown_history,
+        state_keys=state_keys,
+    )
     return replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
 
 
@@ -152,6 +167,8 @@ def build_agent_input(
     *,
     history: HistoryMode,
     allow_system_messages: bool,
+    unknown_history: UnknownHistory = "keep",
+    state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent on the thread branch ``view``.
 
@@ -169,15 +186,22 @@ def build_agent_input(
         notices.append(_ignored_results_notice(restored.ignored))
     messages = restored.messages
     if history == "server":
-        messages = [*known, *_select_new(messages, by_id, notices)]
+        new: Sequence[Message] = _select_new(messages, by_id, notices)
+        if unknown_history == "drop":
+            new = _remove_unknown(new, view, by_id, notices)
+        messages = [*known, *new]
         messages = [message for message in messages if message.role != "activity"]
     else:
+        if unknown_history == "drop":
+            messages = _remove_unknown(messages, view, {}, notices)
         messages = _undo_translation(messages, input, by_id)
         if len({message.id for message in messages}) < len(messages):
             notices.append(_duplicate_ids_notice(messages))
     if not allow_system_messages and has_instructions(messages):
         messages = _remove_instructions(messages, by_id, view, notices)
     state = _choose_state(input, view, history)
+    if state_keys is not None:
+        state = _limit_state(state, {} if view is None else view.conversation.state, state_keys, notices)
     is_same = messages is input.messages and state is input.state
     return PreparedInput(
         input=input if is_same else replace(input, messages=list(messages), state=state),
@@ -246,6 +270,44 @@ def _state_prelude(state: State, sent: State) -> list[Event]:
     if state is None or json_equal(state, {} if sent is None else sent):
         return []
     return [StateSnapshotEvent(snapshot=state)]
+
+
+def _limit_state(state: State, held: State, keys: Collection[str], notices: list[Notice]) -> State:
+    """Return the thread's state with those changes of the client's that ``keys`` allow."""
+    wanted: State = {} if state is None else state
+    if not (is_object(held) and is_object(wanted)):
+        if json_equal(wanted, held):
+            return state
+        if not json_equal(wanted, {}):
+            text = "the client's state is ignored: it may change only some keys, and one of the states is no object"
+            notices.append(Notice(rule="state-keys", message=text, path="/state"))
+        return held
+    old, new = held, wanted
+    refused = [
+        key
+        for key in {**old, **new}
+        if key not in keys and not (key in old and key in new and json_equal(old[key], new[key]))
+    ]
+    if not refused:
+        return state
+    if new:  # {} is what a client sends that keeps no state (IN-11)
+        text = f"changes of the client are ignored, because it may not change these keys: {list_ids(refused)}"
+        notices.append(Notice(rule="state-keys", message=text, path="/state"))
+    return {key: one for key, one in old.items() if key not in keys} | {
+        key: one for key, one in new.items() if key in keys
+    }
+
+
+def _remove_unknown(
+    messages: Sequence[Message], view: Projection | None, in_thread: Collection[str], notices: list[Notice]
+) -> Sequence[Message]:
+    """Remove assistant and tool messages that no run has sent, each call together with its result."""
+    selected = remove_unknown(messages, KnownMessages() if view is None else view.known, in_thread.__contains__)
+    if not selected.removed:
+        return messages
+    text = "assistant and tool messages of the client are removed, because the log does not have them: "
+    notices.append(Notice(rule="unknown-history", message=text + list_ids(selected.removed), path="/messages"))
+    return remove_calls(selected.messages, selected.open_calls)
 
 
 def _ignored_results_notice(ids: Sequence[str]) -> Notice:

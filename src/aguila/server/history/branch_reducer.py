@@ -14,19 +14,25 @@ import msgspec
 from aguila.codec.notices import Notice, Warn, list_ids
 from aguila.protocol import (
     ActivitySnapshotEvent,
+    AssistantMessage,
     Event,
     Message,
     MessagesSnapshotEvent,
     RunAgentInput,
     RunErrorEvent,
+    RunFinishedCancelledOutcome,
     RunFinishedEvent,
+    RunFinishedInterruptOutcome,
     RunStartedEvent,
     StateDeltaEvent,
     StateSnapshotEvent,
+    Tool,
+    ToolCall,
     ToolCallResultEvent,
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_unknown
 from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
 from aguila.server.history.message_ids import assign_ids
 from aguila.server.history.other_branches import FirstRuns, select_messages
@@ -94,11 +100,13 @@ class MessageCreators:
 class BranchReducer:
     """Reduces the runs of one branch, event by event, from its root or from the end of an earlier run (``start``)."""
 
-    __slots__ = ("_calls", "_creators", "_ended", "_open_items", "_path", "_reducer", "_server_calls", "_started",
-                 "_subagent_events", "_warn", "client_instructions", "has_state", "last", "tip")  # fmt: skip
+    __slots__ = ("_answered", "_calls", "_creators", "_ended", "_known", "_open_items", "_path", "_reducer", "_sending",
+                 "_server_calls", "_started", "_subagent_events", "_tools", "_warn", "client_instructions", "has_state",
+                 "last", "tip")  # fmt: skip
 
-    def __init__(self, start: Projection | None, creators: MessageCreators, warn: Warn) -> None:
+    def __init__(self, start: Projection | None, creators: MessageCreators, known: KnownMessages, warn: Warn) -> None:
         self._creators = creators
+        self._known = known
         self._warn = warn
         self._path: set[str] = set()
         self.tip: str | None = None
@@ -115,14 +123,17 @@ class BranchReducer:
             self.client_instructions, self.has_state = start.client_instructions, start.has_state
             calls = start.server_calls
         self._server_calls = ServerCallTracker(calls)
-        self._begin(None)
+        self._begin(None, ())
 
-    def _begin(self, started: RunStartedEvent | None) -> None:
+    def _begin(self, started: RunStartedEvent | None, tools: Sequence[Tool]) -> None:
         self._started = started
         self._ended: RunFinishedEvent | RunErrorEvent | None = None
         self._open_items: dict[_ItemKey, Event] = {}
         self._calls: dict[str, ToolCallStartEvent] = {}
         self._subagent_events: list[Event] = []
+        self._tools = tools
+        self._answered: set[str] = set()
+        self._sending: dict[str, None] = {}  # ids of the messages that the run sends, in order
 
     @property
     def conversation(self) -> Conversation:
@@ -147,7 +158,14 @@ class BranchReducer:
             subagent_events=list(self._subagent_events),
         )
 
-    def start_run(self, event: RunStartedEvent, sent: RunAgentInput, mode: HistoryMode, number: int) -> None:
+    def start_run(
+        self,
+        event: RunStartedEvent,
+        sent: RunAgentInput,
+        mode: HistoryMode,
+        number: int,
+        unknown_history: UnknownHistory = "keep",
+    ) -> None:
         """Continue with a run, which was requested with the input ``sent``. ``number`` is that of its RUN_STARTED.
 
         The messages of the input are matched by id. The state of the input is the state from here on; without one it is
@@ -160,12 +178,15 @@ class BranchReducer:
         reducer.feed(replace(event, input=None))
         messages = restore_server_results(messages, self._server_calls.calls()).messages
         if mode == "client":
-            self._merge(messages)
+            self._merge(remove_unknown(messages, self._known).messages if unknown_history == "drop" else messages)
         else:
+            if unknown_history == "drop":
+                new = [message for message in messages if reducer.get_role(message.id) is None]
+                messages = remove_unknown(new, self._known, lambda one: reducer.get_role(one) is not None).messages
             self._add(messages)
         reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
         self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
-        self._begin(event)
+        self._begin(event, sent.tools or ())
         self.tip, self.last = event.run_id, number
 
     def _select(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
@@ -222,9 +243,14 @@ class BranchReducer:
         self.last = number
 
     def _create(self, message_id: str, role: str) -> None:
-        """Record that the run creates a message, unless the conversation already has it."""
-        if self.tip is not None and self._reducer.get_role(message_id) is None:
+        """Record that the run sends a message, and creates it unless the conversation already has it."""
+        if message_id in self._sending:
+            return
+        present = self._reducer.get_message(message_id)
+        if present is None and self.tip is not None:
             self._creators.record(self.tip, message_id, role)
+        if present is None or self._known.has(present):  # what a run adds to a client's message does not make it known
+            self._sending[message_id] = None
 
     def _open(self, event: Any) -> None:
         item = _OPENERS[event.__class__]
@@ -256,19 +282,44 @@ class BranchReducer:
     def _on_messages_snapshot(self, event: MessagesSnapshotEvent) -> None:
         for message in event.messages:
             self._create(message.id, message.role)
+            if self._reducer.get_message(message.id) != message:  # else it may be a client's, sent back
+                self._sending[message.id] = None
         self._server_calls.on_messages_snapshot(event.messages)
 
     def _on_result(self, event: ToolCallResultEvent) -> None:
         self._create(event.message_id, "tool")
+        self._answered.add(event.tool_call_id)
         self._server_calls.on_call_result(event)
 
     def _on_run_finished(self, event: RunFinishedEvent) -> None:
         self._end(event)
         self._server_calls.on_run_finished(event)
+        pending = self._find_front_end_calls(event)
+        if pending:
+            for message in self._reducer.messages:
+                if isinstance(message, AssistantMessage) and message.tool_calls and self._known.has(message):
+                    for call in message.tool_calls:
+                        if isinstance(call, ToolCall) and call.id in pending:
+                            self._known.front_end_calls[call.id] = message
+
+    def _find_front_end_calls(self, event: RunFinishedEvent) -> set[str]:
+        """Return the calls whose results a client may send: never those that a cancelled or failed run cut off."""
+        outcome = event.outcome
+        if isinstance(outcome, RunFinishedCancelledOutcome):
+            return set()
+        left = {call_id for call_id in self._calls if call_id not in self._answered}
+        if isinstance(outcome, RunFinishedInterruptOutcome):  # the server may still answer calls of its own tools
+            offered = {tool.name for tool in self._tools}
+            return {call_id for call_id in left if self._calls[call_id].tool_call_name in offered}
+        return left if outcome is None else left.union(outcome.pending_tool_call_ids or ())
 
     def _end(self, event: RunFinishedEvent | RunErrorEvent) -> None:
         self._ended = event
         self._open_items.clear()
+        for message_id in self._sending:
+            message = self._reducer.get_message(message_id)
+            if message is not None:
+                self._known.add(message)
 
     # Deltas, the most common events, have no handler: they cost one lookup.
     _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {

@@ -21,6 +21,7 @@ from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE, offload
 from aguila.protocol import Message, RunAgentInput, RunStartedEvent
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
+from aguila.server.history.known_messages import KnownMessages, UnknownHistory
 from aguila.server.history.other_branches import FirstRuns
 from aguila.server.history.stored_input import load_input
 from aguila.server.history.tool_results import NO_CALLS, ServerCalls
@@ -38,7 +39,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 
     ``client_instructions`` are the ids of system and developer messages that clients sent. ``has_state`` is whether the
     thread ever had a state: ``{}`` may be a state or the lack of one (IN-11). ``server_calls`` are the tool calls whose
-    results come from the server.
+    results come from the server. ``known`` are the messages that the runs of all branches have sent.
     """
 
     thread_id: str
@@ -47,6 +48,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     tip: str | None
     run: LastRun | None
     client_instructions: frozenset[str]
+    known: KnownMessages
     has_state: bool = False
     server_calls: ServerCalls = NO_CALLS
     first_runs: FirstRuns
@@ -62,10 +64,17 @@ class Projections:
     """The projections of a store's threads. The ``max_threads`` most recently used threads are cached."""
 
     def __init__(
-        self, store: Store, *, history: HistoryMode = "client", max_threads: int = 256, warn: Warn = log_notice
+        self,
+        store: Store,
+        *,
+        history: HistoryMode = "client",
+        unknown_history: UnknownHistory = "keep",
+        max_threads: int = 256,
+        warn: Warn = log_notice,
     ) -> None:
         self.store = store
         self._history: HistoryMode = history
+        self._unknown_history: UnknownHistory = unknown_history
         self._max_threads = max_threads
         self._warn = warn
         self._threads: OrderedDict[tuple[str, str], _ThreadReader] = OrderedDict()
@@ -103,7 +112,9 @@ class Projections:
         thread = self._threads.get(key)
         # A deleted thread may have been created again under the same id.
         if thread is None or thread.created_at != created_at or thread.last > last:
-            thread = self._threads[key] = _ThreadReader(log, created_at, self._history, self._warn)
+            thread = self._threads[key] = _ThreadReader(
+                log, created_at, self._history, self._unknown_history, self._warn
+            )
         self._threads.move_to_end(key)
         while len(self._threads) > self._max_threads:
             self._threads.popitem(last=False)
@@ -137,18 +148,22 @@ class _ThreadReader:
     is no longer cached is reduced from the log again.
     """
 
-    def __init__(self, log: _Log, created_at: float, history: HistoryMode, warn: Warn) -> None:
+    def __init__(
+        self, log: _Log, created_at: float, history: HistoryMode, unknown_history: UnknownHistory, warn: Warn
+    ) -> None:
         self.created_at = created_at
         self.last = 0
         self.lock = asyncio.Lock()
         self.creators = MessageCreators()
+        self._known = KnownMessages()
         self._log = log
         self._history: HistoryMode = history
+        self._unknown_history: UnknownHistory = unknown_history
         self._warn = warn
         self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
         self._tree = RunTree(warn)
         self._ranges: list[_EventRange] = []  # of the runs, by their index in the tree
-        self._branch = BranchReducer(None, self.creators, warn)
+        self._branch = BranchReducer(None, self.creators, self._known, warn)
         self._ends: OrderedDict[str, Projection] = OrderedDict()
 
     async def catch_up(self, last: int) -> None:
@@ -184,6 +199,7 @@ class _ThreadReader:
             tip=branch.tip,
             run=branch.last_run,
             client_instructions=branch.client_instructions,
+            known=self._known,
             has_state=branch.has_state,
             server_calls=branch.server_calls,
             first_runs=self.creators.first_runs,
@@ -198,8 +214,9 @@ class _ThreadReader:
         branch = self._branch
         if parent is not latest:
             start = None if parent is None else await self._load_end(parent.run_id)
-            branch = BranchReducer(start, self.creators, self._warn)
-        branch.start_run(event, await self._load_input(event.run_id), self._history, number)
+            branch = BranchReducer(start, self.creators, self._known, self._warn)
+        sent = await self._load_input(event.run_id)
+        branch.start_run(event, sent, self._history, number, self._unknown_history)
         # Nothing is awaited from here on: a call that was cancelled before has changed nothing.
         self._branch = branch
         self._tree.add(event, parent)
@@ -219,7 +236,7 @@ class _ThreadReader:
         """Return the projection at the end of an earlier run."""
         end = self._ends.get(run_id)
         if end is None:
-            branch = BranchReducer(None, self.creators, _ignore)  # the first reading gave the notices
+            branch = BranchReducer(None, self.creators, self._known, _ignore)  # the first reading gave the notices
             for node in self._tree.path(run_id):
                 await self._replay(branch, node)
             end = self._snapshot(branch)
@@ -238,7 +255,7 @@ class _ThreadReader:
                     ):
                         if event.__class__ is RunStartedEvent:
                             sent = await self._load_input(node.run_id)
-                            branch.start_run(event, sent, self._history, number)  # type: ignore[arg-type]
+                            branch.start_run(event, sent, self._history, number, self._unknown_history)  # type: ignore[arg-type]
                         else:
                             branch.feed(event, number)
 

@@ -11,6 +11,8 @@ same plan one begins.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from aguila.agent.context import Replay
@@ -18,6 +20,7 @@ from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Interrupt, RunAgentInput, replace
 from aguila.server.history.agent_input import build_agent_input
+from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode, Projection, Projections
 from aguila.server.interrupts.answer_checks import AnswerChecker, reject_duplicates
 from aguila.server.interrupts.records import is_replayed
@@ -74,11 +77,13 @@ async def plan_resume(
     now: float,
     history: HistoryMode = "client",
     allow_system_messages: bool = False,
+    unknown_history: UnknownHistory = "keep",
+    state_keys: Collection[str] | None = None,
 ) -> ResumePlan:
     """Check a request, with or without answers, against the interrupts of the run that it continues.
 
-    ``now`` is in seconds since the epoch. ``history`` and ``allow_system_messages`` determine what the agent saw in
-    the first run of the chain. Raises ``Rejected`` and ``StoreUnavailable``.
+    ``now`` is in seconds since the epoch. The last four options determine what the agent saw in the first run of
+    the chain. Raises ``Rejected`` and ``StoreUnavailable``.
     """
     entries = input.resume or []
     reject_duplicates(entries)
@@ -118,7 +123,14 @@ async def plan_resume(
     answers = past.answers | {entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims}
     before = None if past.root == 0 else await projections.load(scope, thread_id, runs[past.root - 1].run_id)
     root_input = await chain.load_input(past.root)
-    seen = build_agent_input(root_input, before, history=history, allow_system_messages=allow_system_messages)
+    seen = build_agent_input(
+        root_input,
+        before,
+        history=history,
+        allow_system_messages=allow_system_messages,
+        unknown_history=unknown_history,
+        state_keys=state_keys,
+    )
     used = checker.used
     return replace(
         plan,

@@ -47,7 +47,9 @@ class Runs:
 
     def __init__(self, agents: Mapping[str, Any], store: Store, settings: Settings, warn: Warn) -> None:
         self.store = store
-        self.projections = Projections(store, history=settings.history, warn=warn)
+        self.projections = Projections(
+            store, history=settings.history, unknown_history=settings.unknown_history, warn=warn
+        )
         self.store_health = StoreHealth()
         self.capacity = Capacity(settings.limits)
         self.owner = new_id()

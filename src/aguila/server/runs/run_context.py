@@ -9,12 +9,15 @@ import msgspec
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
-from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, replace
-from aguila.server.history.projection import Projections
+from aguila.errors import NotFound
+from aguila.protocol import Event, Message, MessagesSnapshotEvent, RunAgentInput, ToolMessage, replace
+from aguila.server.history.known_messages import KnownMessages
+from aguila.server.history.projection import Projection, Projections
 from aguila.server.interrupts.plan import ResumePlan
 from aguila.server.interrupts.retry import retract_attempts
 from aguila.server.runs.run_task import LiveRun
 from aguila.stream import EventWriter
+from aguila.stream.message_equality import is_same_message
 
 
 class RunContextLoader(msgspec.Struct, kw_only=True):
@@ -91,7 +94,64 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             max_state=self.max_state,
             is_stored=self.is_stored,
             debug=self.debug,
+            is_known=EarlierHistory(
+                self.projections, scope, thread_id, plan.root_run_id if self.is_stored else None, sent.parent_run_id
+            ).has,
         )
+
+
+class EarlierHistory:
+    """The messages that a thread had before a run. They are loaded when they are first asked for.
+
+    ``run_id`` is the first run of a chain of resumes, so that a replayed agent gets the same answers again. It is None
+    for a run that is not stored.
+    """
+
+    __slots__ = ("_known", "_messages", "_parent_run_id", "_projections", "_run_id", "_scope", "_thread_id")
+
+    def __init__(
+        self, projections: Projections, scope: str, thread_id: str, run_id: str | None, parent_run_id: str | None
+    ) -> None:
+        self._projections = projections
+        self._scope = scope
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._parent_run_id = parent_run_id
+        self._known: KnownMessages | None = None
+        self._messages: Mapping[str, Message] = {}
+
+    async def has(self, message: Message) -> bool:
+        """Return whether the thread has this message. An assistant or tool message must have been sent by a run.
+
+        Results of front-end calls come from clients, so an earlier request must have had them. Raises
+        ``StoreUnavailable``.
+        """
+        if self._known is None:
+            view = await self._load()
+            self._messages = {} if view is None else {one.id: one for one in view.conversation.messages}
+            self._known = KnownMessages() if view is None else view.known
+        known = self._known
+        if known.has(message):
+            return True
+        is_from_client = message.role in ("user", "system", "developer") or (
+            isinstance(message, ToolMessage) and message.tool_call_id in known.front_end_calls
+        )
+        own = self._messages.get(message.id) if is_from_client else None
+        return own is not None and is_same_message(message, own)
+
+    async def _load(self) -> Projection | None:
+        """Return the thread before the run; None if the run is its first."""
+        projections, scope, thread_id = self._projections, self._scope, self._thread_id
+        try:
+            parent = self._parent_run_id
+            if self._run_id is not None:
+                runs = (await projections.load(scope, thread_id, self._run_id)).conversation.runs
+                if len(runs) < 2:
+                    return None
+                parent = runs[-2].run_id
+            return await projections.load(scope, thread_id, parent)
+        except NotFound:  # a new thread, or one that was deleted
+            return None
 
 
 def new_id() -> str:

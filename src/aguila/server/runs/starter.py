@@ -163,6 +163,8 @@ class RunStarter:
             projections=projections,
             scope=request.scope,
             allow_system_messages=settings.allow_system_messages,
+            unknown_history=settings.unknown_history,
+            state_keys=settings.state_keys,
         )
         if prepared.is_hydration:
             return prepared, None
@@ -176,6 +178,8 @@ class RunStarter:
             now=time.time(),
             history=settings.history,
             allow_system_messages=settings.allow_system_messages,
+            unknown_history=settings.unknown_history,
+            state_keys=settings.state_keys,
         )
         self._warn(prepared)
         self._warn(plan)

@@ -70,6 +70,8 @@ async def begin_unstored(
         projections=projections,
         scope=request.scope,
         allow_system_messages=settings.allow_system_messages,
+        unknown_history=settings.unknown_history,
+        state_keys=settings.state_keys,
     )
     for notice in prepared.notices:
         warn(notice)
