@@ -132,3 +132,20 @@ def test_a_store_is_not_copied_to_itself_and_other_files_are_no_stores(demo: Dem
     (tmp_path / "text.db").write_text("not a database, but long enough to be read as one")
     for command in ("check", "stats"):
         assert aguila("store", command, tmp_path / "text.db").exit_code == 2
+
+
+def test_an_interrupt_that_is_raised_again_is_counted_once(tmp_path: Path) -> None:
+    async def raise_twice() -> None:
+        store = SQLiteStore(tmp_path / "asks.db")
+        await store.open()
+        for run_id, body in (("r1", b'{"id":"i"}'), ("r2", b'{"id":"i","again":true}')):
+            lease, _ = await store.begin(
+                "a", "t", run_id, owner="o", lease_seconds=30, input=b"{}", fingerprint="f", events=[b'{"type":"X"}']
+            )
+            end = RunEnd(outcome="interrupt", interrupts=[("i", body)])
+            await store.append(lease, [b'{"type":"RUN_FINISHED"}'], end=end)
+        await store.close()
+
+    asyncio.run(raise_twice())
+    done = aguila("store", "check", tmp_path / "asks.db")
+    assert (done.exit_code, done.stdout) == (0, "")
