@@ -170,7 +170,7 @@ def split_digests(digests: bytes) -> list[bytes]:
 
 def compare_lists(base: bytes, digests: bytes) -> ListDelta:
     """Return a list as a change of another one."""
-    start = _common(base, digests)
+    start = _common(base, 0, digests, 0)
     parts: list[bytes | tuple[int, int]] = [(0, start)] if start else []
     if start == len(digests):
         return ListDelta(tuple(parts))
@@ -178,7 +178,7 @@ def compare_lists(base: bytes, digests: bytes) -> ListDelta:
     first_new = start
     while start < len(digests):
         place = places.get(digests[start : start + DIGEST])
-        count = 0 if place is None else _common(base[place:], digests[start:])
+        count = 0 if place is None else _common(base, place, digests, start)
         if count < _MIN_RANGE or place is None:
             start += max(count, DIGEST)
             continue
@@ -199,16 +199,23 @@ def read_list(deltas: list[ListDelta]) -> bytes:
     return found
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """Return how many bytes of whole digests two lists have in common at the beginning."""
-    low, high = 0, min(len(one), len(other)) // DIGEST
-    while low < high:  # by halves: comparing slices is much faster than comparing digests one by one
-        middle = (low + high + 1) // 2
-        if one[low * DIGEST : middle * DIGEST] == other[low * DIGEST : middle * DIGEST]:
-            low = middle
+def _common(one: bytes, start: int, other: bytes, other_start: int) -> int:
+    """Return how many bytes of whole digests two lists have in common from these places on.
+
+    It compares steps that double while they are equal, and halve after that: as much work as there is in common.
+    """
+    count, step, is_growing = 0, DIGEST, True
+    most = min(len(one) - start, len(other) - other_start)
+    while step >= DIGEST:
+        end = count + step
+        left, right = one[start + count : start + end], other[other_start + count : other_start + end]
+        if end <= most and left == right:
+            count = end
+            step = step * 2 if is_growing else step // 2
         else:
-            high = middle - 1
-    return low * DIGEST
+            is_growing = False
+            step //= 2
+    return count
 
 
 _INLINE_ID: Final = "inline-"
