@@ -257,7 +257,7 @@ def test_several_workers_cannot_share_memory(folder: Path) -> None:
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent)\n")
     done = aguila("serve", "whole:app", "--port", "0", "--workers", "2", folder=folder)
     assert done.returncode == 1
-    message = "several workers cannot share threads in memory; use --store FILE, or App(store=path)"
+    message = "several workers cannot share threads in memory; use --store STORE, or App(store=path)"
     assert done.stderr == f"aguila serve: {message}\n"
 
 
@@ -277,7 +277,7 @@ def test_a_store_in_memory_makes_no_file(folder: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0, done.output
     assert isinstance(apps[0].store, MemoryStore)
     assert "threads in memory" in done.stdout
-    assert "--store FILE keeps them" in done.stdout
+    assert "--store STORE keeps them" in done.stdout
     assert [path.name for path in folder.iterdir()] == ["mine.py"]
 
 

@@ -128,7 +128,7 @@ def test_a_store_that_does_not_exist_is_not_created(tmp_path: Path, command: str
 
 
 def test_a_store_is_not_copied_to_itself_and_other_files_are_no_stores(demo: Demo, tmp_path: Path) -> None:
-    assert "are the same store" in aguila("store", "copy", demo[0], demo[0]).stderr
+    assert "is the store to copy from" in aguila("store", "copy", demo[0], demo[0]).stderr
     (tmp_path / "text.db").write_text("not a database, but long enough to be read as one")
     for command in ("check", "stats"):
         assert aguila("store", command, tmp_path / "text.db").exit_code == 2

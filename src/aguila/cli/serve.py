@@ -26,7 +26,7 @@ from aguila.cli.output.logs import log_config
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
-from aguila.store import MemoryStore, Retention, SQLiteStore, Store
+from aguila.store import MemoryStore, Retention, Store
 
 _ENVIRONMENT = "AGUILA_SERVE"
 """Environment variable for worker processes: uvicorn passes them only the name of a function."""
@@ -66,7 +66,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
     app = build()  # workers build their own; here it shows errors before anything is started
     if workers > 1 and isinstance(app.store, MemoryStore):
-        raise CannotServe("several workers cannot share threads in memory; use --store FILE, or App(store=path)")
+        raise CannotServe("several workers cannot share threads in memory; use --store STORE, or App(store=path)")
     listener = listen(serving.host, port)
     try:
         asyncio.run(_try(app.store))
@@ -101,8 +101,8 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
 
 
 async def _try(store: Store) -> None:
-    """Open and close a store that is a file. Raise ``StoreUnavailable``."""
-    if isinstance(store, SQLiteStore):
+    """Open and close a store that is not in memory. Raise ``StoreUnavailable``."""
+    if store.location is not None:
         await store.open()
         await store.close()
 
@@ -201,11 +201,10 @@ def is_loopback(host: str) -> bool:
 def welcome(serving: Serving, app: App, port: int) -> str:
     """Describe what is served where, with commands to try: only those that this server will accept."""
     shown = _in_url(serving.host)
-    path = getattr(app.store, "path", None)
-    threads = "in memory" if path is None else f"in {Path(path).resolve()}"
+    threads = f"in {app.store.location or 'memory'}"
     lines = [f"{serving.target} at http://{shown}:{port}, threads {threads}"]
     if serving.store == MEMORY:
-        lines.append("Threads in memory are lost on exit; --store FILE keeps them.")
+        lines.append("Threads in memory are lost on exit; --store STORE keeps them.")
     local_name = _in_url(_LOCAL_NAMES.get(serving.host, serving.host))
     url = f"http://{local_name}:{port}"
     accepts_runs, lists_threads = app.is_open_to(local_name), app.is_open_to(local_name, as_owner=True)

@@ -13,12 +13,13 @@ from aguila.cli.output.transcript import escape_controls
 from aguila.cli.threads import CannotUse, Outcome, check_exists, opened, run
 from aguila.store.archive import ThreadArchive
 from aguila.store.copying import Restored, copy_store
+from aguila.store.locations import describe_location, sqlite_path
 from aguila.store.sqlite.check import check_file, compact_file, count_content
 
 
-def check(path: Path, *, as_json: bool) -> int:
+def check(location: str, *, as_json: bool) -> int:
     """Print everything that breaks the contract of a store; return how much."""
-    check_exists(path)
+    path = _existing_file(location)
     count = 0
     for damage in check_file(path):
         count += 1
@@ -30,10 +31,9 @@ def check(path: Path, *, as_json: bool) -> int:
     return count
 
 
-def stats(path: Path, *, as_json: bool) -> None:
+def stats(location: str, *, as_json: bool) -> None:
     """Print the sizes and counts of a store."""
-    check_exists(path)
-    found = count_content(path)
+    found = count_content(_existing_file(location))
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         return
@@ -41,11 +41,8 @@ def stats(path: Path, *, as_json: bool) -> None:
         sys.stdout.write(f"{name.replace('_', ' '):22}{value:>16,}\n")
 
 
-def copy(source: Path, target: Path, *, replace: bool) -> Outcome:
+def copy(source: str, target: str, *, replace: bool) -> Outcome:
     """Copy a store to another one, with a progress bar on standard error."""
-    check_exists(source)
-    if source.resolve() == target.resolve():
-        raise CannotUse(f"{source} and {target} are the same store; name another file to copy to")
     outcome = Outcome()
     columns = (TextColumn("threads"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -57,6 +54,8 @@ def copy(source: Path, target: Path, *, replace: bool) -> Outcome:
 
         async def copy_all() -> None:
             async with opened(source) as one, opened(target, create=True) as other:
+                if one.location == other.location:
+                    raise CannotUse(f"{one.location} is the store to copy from; name another one to copy to")
                 await copy_store(
                     one,
                     other,
@@ -69,9 +68,21 @@ def copy(source: Path, target: Path, *, replace: bool) -> Outcome:
     return outcome
 
 
-def compact(path: Path) -> tuple[int, int]:
+def compact(location: str) -> tuple[int, int]:
     """Compact a store; return its bytes before and after."""
-    check_exists(path)
+    path = _existing_file(location)
     before = path.stat().st_size
     compact_file(path)
     return before, path.stat().st_size
+
+
+def _existing_file(location: str) -> Path:
+    """Return the path of an SQLite store. Raise ``CannotUse`` for another kind, or if the file does not exist."""
+    try:
+        path = sqlite_path(location)
+    except ValueError as error:
+        raise CannotUse(str(error)) from None
+    if path is None:
+        raise CannotUse(f"{describe_location(location)} is no SQLite file, the only kind of store with this command")
+    check_exists(path)
+    return path

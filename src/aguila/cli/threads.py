@@ -15,10 +15,11 @@ import typer
 
 from aguila.cli.output.transcript import escape_controls
 from aguila.errors import AguilaError, StoreError
-from aguila.store import SQLiteStore, Store, ThreadSummary
+from aguila.store import Store, ThreadSummary
 from aguila.store.archive import Snapshot, ThreadArchive
 from aguila.store.archive_lines import decode_archives, encode_archive
 from aguila.store.copying import Restored, restore_thread
+from aguila.store.locations import make_store, sqlite_path
 from aguila.store.run_inputs import is_inline
 from aguila.testing.plurals import counted
 
@@ -73,18 +74,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(main)
 
 
-def check_exists(path: Path) -> None:
-    """Raise ``CannotUse`` if there is no store: opening one would create it."""
-    if not path.is_file():
-        raise CannotUse(f"there is no store {path}; name the SQLite file of a server")
-
-
 @asynccontextmanager
-async def opened(path: Path, *, create: bool = False) -> AsyncGenerator[Store]:
+async def opened(location: str, *, create: bool = False) -> AsyncGenerator[Store]:
     """Open a store. Raise ``CannotUse`` if there is none, unless ``create``."""
-    if not create:
+    try:
+        path = sqlite_path(location)
+        store = make_store(location)
+    except ValueError as error:
+        raise CannotUse(str(error)) from None
+    if path is not None and not create:
         check_exists(path)
-    store = SQLiteStore(path)
     await store.open()
     try:
         yield store
@@ -92,9 +91,15 @@ async def opened(path: Path, *, create: bool = False) -> AsyncGenerator[Store]:
         await store.close()
 
 
+def check_exists(path: Path) -> None:
+    """Raise ``CannotUse`` if there is no store: opening one would create it."""
+    if not path.is_file():
+        raise CannotUse(f"there is no store {path}; name the store of a server")
+
+
 @asynccontextmanager
-async def _snapshot_of(path: Path) -> AsyncGenerator[Snapshot]:
-    async with opened(path) as store, store.snapshot() as snapshot:
+async def _snapshot_of(location: str) -> AsyncGenerator[Snapshot]:
+    async with opened(location) as store, store.snapshot() as snapshot:
         yield snapshot
 
 
@@ -114,21 +119,21 @@ async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) 
     return [key for key in keys if key[1] in set(wanted)]
 
 
-def find_all(path: Path, scope: str | None, wanted: Sequence[str]) -> list[Key]:
+def find_all(location: str, scope: str | None, wanted: Sequence[str]) -> list[Key]:
     """Return the wanted threads. Raise ``CannotUse`` if one does not exist."""
 
     async def find() -> list[Key]:
-        async with _snapshot_of(path) as snapshot:
+        async with _snapshot_of(location) as snapshot:
             return await _select(snapshot, scope, wanted)
 
     return run(find())
 
 
-def list_threads(path: Path, scope: str | None, *, as_json: bool) -> None:
+def list_threads(location: str, scope: str | None, *, as_json: bool) -> None:
     """Print a line for each thread."""
 
     async def print_all() -> None:
-        async with opened(path) as store:
+        async with opened(location) as store:
             async with store.snapshot() as snapshot:
                 scopes = sorted({key[0] for key in await snapshot.threads() if scope in (None, key[0])})
             for one in scopes:
@@ -161,11 +166,11 @@ def _summary_json(scope: str, summary: ThreadSummary) -> str:
     return msgspec.json.encode({"scope": scope, **fields, "metadata": metadata}).decode()
 
 
-def show(path: Path, scope: str | None, thread_id: str, *, as_json: bool) -> None:
+def show(location: str, scope: str | None, thread_id: str, *, as_json: bool) -> None:
     """Print a thread: a summary, or its events."""
 
     async def read() -> ThreadArchive:
-        async with _snapshot_of(path) as snapshot:
+        async with _snapshot_of(location) as snapshot:
             ((found, _),) = await _select(snapshot, scope, [thread_id])
             return await snapshot.thread(found, thread_id)
 
@@ -202,11 +207,11 @@ def _describe(archive: ThreadArchive) -> Iterator[str]:
             yield f"file {file.blob.blob_id}  {name}  {file.blob.media_type}  {counted(file.blob.size, 'byte')}"
 
 
-def export_threads(path: Path, scope: str | None, wanted: Sequence[str], output: Path, *, force: bool) -> int:
+def export_threads(location: str, scope: str | None, wanted: Sequence[str], output: Path, *, force: bool) -> int:
     """Write threads to a file; return how many."""
 
     async def export(write: Callable[[bytes], object]) -> int:
-        async with _snapshot_of(path) as snapshot:
+        async with _snapshot_of(location) as snapshot:
             keys = await _select(snapshot, scope, wanted)
             for found, thread_id in keys:
                 for line in encode_archive(await snapshot.thread(found, thread_id)):
@@ -229,12 +234,12 @@ def export_threads(path: Path, scope: str | None, wanted: Sequence[str], output:
     return count
 
 
-def import_threads(path: Path, source: Path, *, replace: bool) -> Outcome:
+def import_threads(location: str, source: Path, *, replace: bool) -> Outcome:
     """Restore the threads of an export in a store."""
     outcome = Outcome()
 
     async def restore(lines: BinaryIO) -> None:
-        async with opened(path, create=True) as store:
+        async with opened(location, create=True) as store:
             for archive in decode_archives(lines):
                 outcome.add(archive, await restore_thread(store, archive, replace=replace))
 
@@ -248,11 +253,11 @@ def import_threads(path: Path, source: Path, *, replace: bool) -> Outcome:
     return outcome
 
 
-def delete(path: Path, keys: Sequence[Key]) -> None:
+def delete(location: str, keys: Sequence[Key]) -> None:
     """Delete threads."""
 
     async def delete_all() -> None:
-        async with opened(path) as store:
+        async with opened(location) as store:
             for scope, thread_id in keys:
                 await store.delete_thread(scope, thread_id)
 

@@ -29,7 +29,8 @@ from aguila.server.runs.manager import Runs
 from aguila.server.service import Service
 from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
 from aguila.server.signals import SignalListener
-from aguila.store import MemoryStore, Retention, SQLiteStore, Store
+from aguila.store import MemoryStore, Retention, Store
+from aguila.store.locations import make_store
 
 _log = logging.getLogger("aguila.server")
 
@@ -43,7 +44,7 @@ class App:
     ``POST /agents/{name}`` runs one of several agents, ``POST /`` the first. A thread belongs to the agent that
     started it. docs/server.md describes the options; all times are in seconds.
 
-    ``store``: a ``Store``, the path of an SQLite file, or None for memory.
+    ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), or None for memory.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all
     callers share one scope, and listing, deleting and files need ``allow_anonymous``.
     ``history``: which side keeps the messages. ``busy``: how a second run on a thread is handled.
@@ -368,4 +369,4 @@ class _MountPoint:
 def _make_store(store: Store | str | os.PathLike[str] | None, patience: float) -> Store:
     if store is None:
         return MemoryStore()
-    return store if isinstance(store, Store) else SQLiteStore(store, busy_seconds=patience)
+    return store if isinstance(store, Store) else make_store(store, busy_seconds=patience)

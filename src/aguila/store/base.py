@@ -266,6 +266,11 @@ class Store(ABC):
         """
 
     @property
+    def location(self) -> str | None:
+        """Where the store is, for messages: a path, or a URL without its password. None for memory."""
+        return None
+
+    @property
     def wrote_at(self) -> float:
         """The ``time.monotonic`` of the latest write, or of the latest part of a large one.
 

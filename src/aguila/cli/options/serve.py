@@ -72,9 +72,9 @@ def serve(
     json_logs: Annotated[bool, _option(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
     debug: Annotated[bool, _option(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
     name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
-    store: Annotated[Path, _option(_THREADS, "SQLite file for the threads, or :memory:.", metavar="FILE")] = Path(
-        "aguila.db"
-    ),
+    store: Annotated[
+        str, _option(_THREADS, "Path or URL of the store for the threads, or :memory:.", metavar="STORE")
+    ] = "aguila.db",
     history: Annotated[
         Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
     ] = "client",
@@ -159,7 +159,7 @@ def serve(
     what = serving.Serving(
         target=target,
         folder=str(Path.cwd()),
-        store=serving.MEMORY if str(store) == serving.MEMORY else str(store.resolve()),
+        store=_absolute(store),
         host=host,
         options=_nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}),
         given=["--" + option.replace("_", "-") for option in given],
@@ -169,6 +169,20 @@ def serve(
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _absolute(store: str) -> str:
+    """Return a location that is the same in every directory."""
+    from aguila.cli import serve as serving
+    from aguila.store.locations import sqlite_path
+
+    if store == serving.MEMORY:
+        return store
+    try:
+        path = sqlite_path(store)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return store if path is None else str(path.resolve())
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from aguila.cli.options.streams import unwrapped
+from aguila.store.locations import describe_location
 from aguila.testing.plurals import counted
 
-_Store = Annotated[Path, typer.Option("--store", metavar="FILE", help="SQLite file of the store.")]
-_DEFAULT = Path("aguila.db")
+_Store = Annotated[str, typer.Option("--store", metavar="STORE", help="Path or URL of the store.")]
+_DEFAULT = "aguila.db"
 _Scope = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="Only threads of this scope. Default: all scopes.")
 ]
@@ -121,15 +122,17 @@ def delete(
     with implementation.reports_errors("threads delete"):
         found = implementation.find_all(store, scope, thread)
         if not yes:
-            typer.confirm(f"Delete {counted(len(found), 'thread')} of {store}?", abort=True, err=True)
+            typer.confirm(
+                f"Delete {counted(len(found), 'thread')} of {describe_location(store)}?", abort=True, err=True
+            )
         implementation.delete(store, found)
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
 
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="SQLite file of the store.")]
+_Location = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of the store.")]
 
 
-def check(store: _File = _DEFAULT, json: _JSON = False) -> None:
+def check(store: _Location = _DEFAULT, json: _JSON = False) -> None:
     """Verify every invariant of a store, and report what is broken.
 
     A server may use the store meanwhile.
@@ -141,11 +144,11 @@ def check(store: _File = _DEFAULT, json: _JSON = False) -> None:
 
     with reports_errors("store check"):
         count = implementation.check(store, as_json=json)
-    sys.stderr.write(f"{store}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
+    sys.stderr.write(f"{describe_location(store)}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
     raise typer.Exit(1 if count else 0)
 
 
-def stats(store: _File = _DEFAULT, json: _JSON = False) -> None:
+def stats(store: _Location = _DEFAULT, json: _JSON = False) -> None:
     """Print the size of a store and the number of its threads, runs, events and files.
 
     Exit status: 0 printed; 2 the store cannot be read.
@@ -158,8 +161,8 @@ def stats(store: _File = _DEFAULT, json: _JSON = False) -> None:
 
 
 def copy(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="SQLite file of the store to copy.")],
-    target: Annotated[Path, typer.Argument(metavar="TO", help="SQLite file to copy to. Created if it does not exist.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Path or URL of the store to copy.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Path or URL to copy to. Created if it does not exist.")],
     replace: _Replace = False,
 ) -> None:
     """Copy all threads and files of a store to another store.
@@ -177,7 +180,7 @@ def copy(
     outcome.report()
 
 
-def compact(store: _File = _DEFAULT) -> None:
+def compact(store: _Location = _DEFAULT) -> None:
     """Return unused space of a store to the file system.
 
     The file is rewritten, which needs as much free space. Writes of a running server wait meanwhile, and fail after a
@@ -190,4 +193,4 @@ def compact(store: _File = _DEFAULT) -> None:
 
     with reports_errors("store compact"):
         before, after = implementation.compact(store)
-    sys.stderr.write(f"{store}: {before:,} bytes before, {after:,} after\n")
+    sys.stderr.write(f"{describe_location(store)}: {before:,} bytes before, {after:,} after\n")

@@ -97,6 +97,10 @@ class SQLiteStore(Store):
         self._users = 0
         self._locks = OwnerLocks(self.path)
 
+    @property
+    def location(self) -> str:
+        return str(self.path.resolve())
+
     async def open(self) -> None:
         self._drop_orphan()
         async with self._open_lock:

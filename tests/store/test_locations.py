@@ -1,0 +1,42 @@
+"""Which store a location names."""
+
+from pathlib import Path
+
+import pytest
+
+from aguila.store import SQLiteStore
+from aguila.store.locations import describe_location, make_store
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("threads.db", "threads.db"),
+        (Path("threads.db"), "threads.db"),
+        ("sqlite:///threads.db", "threads.db"),
+        ("sqlite:////var/lib/threads.db", "/var/lib/threads.db"),
+        ("C://threads.db", "C:/threads.db"),
+    ],
+)
+def test_a_path_or_an_sqlite_url_names_a_file(location: str | Path, path: str) -> None:
+    store = make_store(location)
+    assert isinstance(store, SQLiteStore)
+    assert store.path == Path(path)
+    assert store.location == str(Path(path).resolve())
+
+
+@pytest.mark.parametrize("location", ["", ":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_location_without_a_file_is_refused(location: str) -> None:
+    with pytest.raises(ValueError, match="names no file"):
+        make_store(location)
+
+
+def test_an_unknown_kind_of_store_is_refused_without_its_password() -> None:
+    with pytest.raises(ValueError, match="no store for") as refused:
+        make_store("mongodb://me:se:cr@et@host/db")
+    assert "mongodb://me:***@host/db" in str(refused.value)
+
+
+def test_a_location_without_a_password_is_described_as_it_is() -> None:
+    for location in ("threads.db", "sqlite:///a@b:c.db", "postgresql://host/db", "postgresql://me@host/db"):
+        assert describe_location(location) == location
