@@ -1,0 +1,42 @@
+/** Routes in the hash, so that the page works below any mount path. */
+
+import { computed, signal } from "@preact/signals";
+
+export type Route =
+  | { page: "chat"; thread: string | null }
+  | { page: "inspect"; thread: string | null; run: string | null };
+
+const hash = signal(location.hash);
+addEventListener("hashchange", () => (hash.value = location.hash));
+
+/** The current route. */
+export const route = computed<Route>(() => parseRoute(hash.value));
+
+/** Parse `#/chat/THREAD` and `#/inspect/THREAD/RUN`. Anything else is a new chat. */
+export function parseRoute(text: string): Route {
+  const [page, thread = null, run = null] = text.replace(/^#\/?/, "").split("/").map(decodeSegment);
+  return page === "inspect" ? { page, thread: thread || null, run: run || null } : { page: "chat", thread: thread || null };
+}
+
+/** Return the hash of a route, for links. */
+export function hrefOf(page: "chat" | "inspect", ...ids: (string | null | undefined)[]): string {
+  return ["#", page, ...ids.filter((id) => id != null).map((id) => encodeURIComponent(id))].join("/");
+}
+
+/** Go to a route. With `replace` the current history entry is replaced. */
+export function navigate(href: string, { replace = false } = {}): void {
+  if (replace) {
+    history.replaceState(null, "", href);
+    hash.value = location.hash;
+  } else {
+    location.hash = href;
+  }
+}
+
+function decodeSegment(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}

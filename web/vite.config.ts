@@ -1,0 +1,13 @@
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  base: "./",
+  build: {
+    outDir: "../src/aguila/server/page/assets",
+    emptyOutDir: true,
+    assetsDir: "_page",
+    assetsInlineLimit: 0, // the policy allows no data: URL
+    modulePreload: { polyfill: false }, // the polyfill is an inline script
+    target: "es2022",
+  },
+});
