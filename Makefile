@@ -36,6 +36,7 @@ check: $(ENV)
 	$(BIN)/python scripts/diagrams.py --check
 	$(BIN)/python scripts/dialect_table.py --check
 	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python scripts/rules_document.py --check
 
 format: $(ENV)
 	$(BIN)/ruff format .

@@ -29,8 +29,8 @@ from aguila.client import on_event
 from aguila.codec import encode_event
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import RunFailed
+from aguila.stream.checker import judge
 from aguila.testing import sync_client_for
-from aguila.testing.checker import judge
 
 Raw = dict[str, Any]
 START = run_started_json()

@@ -7,6 +7,7 @@ import pytest
 
 from aguila.codec.compat import RULES
 from aguila.errors import SequenceError
+from aguila.stream.rule_texts import RULE_TEXTS
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "rules.md").read_text("utf-8")
@@ -20,6 +21,8 @@ NOT_RULES = frozenset({"UTF-8", "UTF-16"})
 def used_rules() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "src" / "aguila").rglob("*.py"):
+        if path.name == "rule_texts.py":  # the texts themselves
+            continue
         text = path.read_text("utf-8")
         found |= set(PROTOCOL_RULE.findall(text)) | set(OWN_RULE.findall(text))
     return (found - NOT_RULES) | {rule.name for rule in RULES}
@@ -38,6 +41,10 @@ def test_every_row_is_one_sentence_with_the_anchor_that_errors_link_to():
     for anchor, rule, meaning in rows:
         assert SequenceError("x", rule=rule).help == f"docs/rules.md#{anchor}"
         assert meaning.endswith(".")
+
+
+def test_the_page_is_written_from_the_texts_in_the_source():
+    assert {rule: text for _, rule, text in ROW.findall(DOCUMENT)} == RULE_TEXTS
 
 
 @pytest.mark.parametrize("rule", ["CHK-7", "limit-size"])

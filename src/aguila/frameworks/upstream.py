@@ -26,8 +26,9 @@ from aguila.client.settings import Auth
 from aguila.client.transports.asgi import ASGIApp, ASGITransport
 from aguila.codec.compat.context import SPELLING
 from aguila.codec.logs import log_event
-from aguila.errors import AguilaError, HTTPRejected, RunFailed
+from aguila.errors import AguilaError, HTTPRejected, ProtocolError, RunFailed, StreamTruncated
 from aguila.frameworks.relay import Errors, Raw, Relay, RelayOptions
+from aguila.frameworks.upstream_check import UpstreamChecks
 from aguila.offload import LARGE, offload
 from aguila.protocol import (
     PROTOCOL_VERSION,
@@ -72,6 +73,7 @@ class Upstream:
         client: Mapping[str, Any] | None,
         thread_id: Callable[[Run], str] | None,
         options: RelayOptions,
+        check: bool,
     ) -> None:
         if isinstance(headers, str):
             raise TypeError(f"headers: expected a list of names, got text; write [{headers!r}]")
@@ -88,6 +90,9 @@ class Upstream:
         self._client_options: dict[str, Any] = {**(client or {}), "auth": auth}
         self._thread_id = thread_id
         self._options = options
+        self._checks = UpstreamChecks() if check else None
+        if self._checks is not None:  # the last middleware sees events first
+            self._client_options["middleware"] = [*self._client_options.get("middleware", ()), self._checks]
         # A connection belongs to its event loop, and an agent is often made before there is one.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
@@ -98,6 +103,7 @@ class Upstream:
         relay = Relay(run, sent, self._options, may_replay=True)
         headers = {name: run.headers[name] for name in self._header_names if name in run.headers}
         has_ended = False
+        check = None if self._checks is None else self._checks.start(sent)
         try:
             async with aclosing(aiter(client.send(sent, headers=headers))) as events:
                 async for event in events:
@@ -106,10 +112,18 @@ class Upstream:
             for each in relay.close():
                 yield each
             has_ended = True
+            if check is not None:
+                await check.record(run, None, is_cut=False)
         except RunFailed:
             has_ended = True
+            if check is not None:
+                await check.record(run, None, is_cut=False)
             if self._options.masks_errors:
                 raise
+        except (ProtocolError, StreamTruncated) as error:
+            if check is not None:
+                await check.record(run, error, is_cut=False)
+            raise
         except HTTPRejected as error:
             has_ended = True
             if not _gives_up(sent) or error.status >= 500:
@@ -119,6 +133,8 @@ class Upstream:
             outcome = RunFinishedCancelledOutcome()
             yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
         finally:
+            if self._checks is not None:
+                self._checks.stop(sent)
             if not has_ended:
                 await self._cancel(client, sent)
 
@@ -185,6 +201,7 @@ def upstream(
     raw: Raw = "drop",
     state_keys: Collection[str] | None = None,
     errors: Errors = "mask",
+    check: bool = False,
 ) -> Upstream:
     """Make an agent of another AG-UI endpoint, so that its runs become durable: ``App(upstream(url))``.
 
@@ -194,12 +211,15 @@ def upstream(
     arguments of ``AsyncClient``, such as ``timeouts``. ``thread_id`` maps threads, for an endpoint that keeps threads
     and cannot tell tenants apart. ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level
     keys of the state that clients get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends
-    the endpoint's error texts.
+    the endpoint's error texts. ``check`` records what the endpoint's events violate, for
+    ``GET /threads/{id}/runs/{run}/check``.
 
     Raise TypeError or ValueError for an invalid argument.
     """
     options = RelayOptions(raw=raw, state_keys=state_keys, errors=errors)
-    return Upstream(target, path=path, headers=headers, auth=auth, client=client, thread_id=thread_id, options=options)
+    return Upstream(
+        target, path=path, headers=headers, auth=auth, client=client, thread_id=thread_id, options=options, check=check
+    )
 
 
 def _gives_up(sent: RunAgentInput) -> bool:

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aguila.stream.checker import Finding, judge
     from aguila.testing.assertions import StreamAssertion, assert_stream
     from aguila.testing.chaos import Chaos
-    from aguila.testing.checker import Finding, judge
     from aguila.testing.client import ClientMaker, client_for, sync_client_for
     from aguila.testing.scripted import Approve, Ask, Call, ScriptedAgent, Wait
 
@@ -31,23 +31,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Approve": "scripted",
-    "Ask": "scripted",
-    "Call": "scripted",
-    "Chaos": "chaos",
-    "ClientMaker": "client",
-    "Finding": "checker",
-    "ScriptedAgent": "scripted",
-    "StreamAssertion": "assertions",
-    "Wait": "scripted",
-    "assert_stream": "assertions",
-    "client_for": "client",
-    "judge": "checker",
-    "sync_client_for": "client",
+    "Approve": "aguila.testing.scripted",
+    "Ask": "aguila.testing.scripted",
+    "Call": "aguila.testing.scripted",
+    "Chaos": "aguila.testing.chaos",
+    "ClientMaker": "aguila.testing.client",
+    "Finding": "aguila.stream.checker",
+    "ScriptedAgent": "aguila.testing.scripted",
+    "StreamAssertion": "aguila.testing.assertions",
+    "Wait": "aguila.testing.scripted",
+    "assert_stream": "aguila.testing.assertions",
+    "client_for": "aguila.testing.client",
+    "judge": "aguila.stream.checker",
+    "sync_client_for": "aguila.testing.client",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

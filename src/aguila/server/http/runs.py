@@ -235,7 +235,7 @@ async def _hydrate(
 
 async def stream_run_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
-    record = await _find_run(service, exchange)
+    record = await find_run(service, exchange)
     after = await read_cursor(service, exchange, record.thread_id)
     replay = build_compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
     return await stream_run(service, exchange, record, after, replay=replay, fails_in_band=False)
@@ -246,7 +246,7 @@ async def stream_run_events(service: Service, exchange: Exchange) -> Response:
 
 async def get_run(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}``."""
-    return json_response(describe_run(await _find_run(service, exchange)), exchange.headers)
+    return json_response(describe_run(await find_run(service, exchange)), exchange.headers)
 
 
 async def cancel_run(service: Service, exchange: Exchange) -> Response:
@@ -275,7 +275,8 @@ async def cancel_thread(service: Service, exchange: Exchange) -> Response:
     return json_response(describe_run(record), exchange.headers, 202 if record.is_running else 200)
 
 
-async def _find_run(service: Service, exchange: Exchange) -> RunRecord:
+async def find_run(service: Service, exchange: Exchange) -> RunRecord:
+    """Find the run that the path names. Raises ``NotFound``."""
     thread_id, run_id = exchange.params
     record = await service.store.run(exchange.scope, thread_id, run_id)
     if exchange.agent not in (None, record.agent):

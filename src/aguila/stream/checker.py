@@ -1,13 +1,13 @@
 """Check a stream and report every violation, not only the first.
 
 The parts are those of ``aguila.stream.Consumer``, each set up to continue after a violation. Events are checked one by
-one; ``recordings`` finds them in bytes and checks their framing.
+one; ``testing.recordings`` finds them in bytes and checks their framing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ from aguila.errors import DecodeError, ProtocolError, SequenceError, rule_help
 from aguila.protocol import Event, Message, RunStartedEvent
 from aguila.stream import ChunkExpander, Conversation, Reducer, Verifier
 from aguila.stream.consumer import Raw
+from aguila.stream.rule_texts import RULE_TEXTS
 from aguila.stream.version import producer_version_notice
 
 Level = Literal["error", "warning", "note"]
@@ -44,12 +45,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Where the rule is explained: a link into docs/rules.md."""
         return rule_help(self.rule)
 
+    @property
+    def text(self) -> str:
+        """What the rule says."""
+        return RULE_TEXTS.get(self.rule, "")
+
     def __str__(self) -> str:
         """Format the finding on one line."""
         where = "stream" if self.index is None else f"event {self.index}"
         kind = "" if self.event is None else f" {self.event}"
         at = f" at {self.path!r}" if self.path else ""
         return f"{where}{kind}: {self.message}{at} [{self.rule}]"
+
+
+UPSTREAM_FINDINGS: Final = "aguila.upstream"
+"""The key under which a gateway records the findings about the run of another server."""
+
+
+class UpstreamFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings about the events that another server sent, and those events as JSON, by their index."""
+
+    count: int
+    findings: list[Finding]
+    events: dict[str, str]
 
 
 class StreamChecker:

@@ -1,0 +1,147 @@
+"""GET /threads/{id}/runs/{run}/check: the findings about a run, at their events, with the texts of the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Held, run_input, serving
+
+from aguila import App
+from aguila.cli.replay import Replay
+from aguila.client.recordings import RecordedEvent, RecordedRun
+from aguila.frameworks import upstream
+from aguila.server.auth import ANONYMOUS
+from aguila.store import SQLiteStore
+from aguila.store.base import RunEnd
+from aguila.stream.rule_texts import RULE_TEXTS
+
+
+async def echo(run: Any) -> Any:
+    yield "Hello"
+
+
+def store_run(path: Path, events: list[dict[str, Any]]) -> None:
+    """Store a run that no agent of ours would make."""
+
+    async def write() -> None:
+        store = SQLiteStore(path)
+        await store.open()
+        data = [json.dumps(event, separators=(",", ":")).encode() for event in events]
+        lease, _ = await store.begin(
+            ANONYMOUS,
+            "thread",
+            "run",
+            owner="test",
+            lease_seconds=30,
+            input=json.dumps(run_input(state={"n": 1})).encode(),
+            fingerprint="f",
+            events=data[:1],
+        )
+        await store.append(lease, data[1:], end=RunEnd(outcome="success"))
+        await store.close()
+
+    asyncio.run(write())
+
+
+def test_a_run_of_ours_has_no_findings() -> None:
+    with serving(App(echo)) as server:
+        events = server.events()
+        found = server.get("/threads/thread/runs/run/check").json()
+    assert found == {
+        "threadId": "thread",
+        "runId": "run",
+        "events": len(events),
+        "isRunning": False,
+        "findings": [],
+    }
+
+
+def test_a_finding_is_at_its_event_with_the_text_of_its_rule(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    store_run(
+        path,
+        [
+            {"type": "RUN_STARTED", "threadId": "thread", "runId": "run"},
+            {"type": "STATE_DELTA", "delta": [{"op": "replace", "path": "/n", "value": 2}]},
+            {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"},
+            {"type": "RUN_FINISHED", "threadId": "thread", "runId": "other"},
+        ],
+    )
+    with serving(App(echo, store=path)) as server:
+        found = server.get("/threads/thread/runs/run/check").json()
+    assert [(one["rule"], one["level"], one["index"], one["number"]) for one in found["findings"]] == [
+        ("VER-2", "warning", 0, 1),
+        ("STR-2", "error", 2, 3),
+        ("IN-3", "warning", 3, 4),
+    ]
+    for one in found["findings"]:
+        assert one["text"] == RULE_TEXTS[one["rule"]]
+        assert one["source"] == "run"
+        assert one["help"].startswith("docs/rules.md#")
+
+
+def test_a_run_in_progress_is_checked_as_far_as_it_is_stored() -> None:
+    agent = Held()
+    with serving(App(agent)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        found = server.get("/threads/thread/runs/run/check").json()
+        assert found["isRunning"] is True
+        assert found["findings"] == []
+        agent.gate("run").open()
+        stream.rest()
+
+
+def test_an_unknown_run_is_not_found() -> None:
+    with serving(App(echo)) as server:
+        server.events()
+        assert server.get("/threads/thread/runs/none/check").status_code == 404
+
+
+def recorded(*events: dict[str, Any]) -> Replay:
+    lines = [RecordedEvent(index, json.dumps(event).encode()) for index, event in enumerate(events)]
+    return Replay([RecordedRun(events=lines)], speed=0)
+
+
+STARTED = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
+FINISHED = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}
+
+
+def test_what_another_server_violates_is_kept_although_the_gateway_makes_it_valid() -> None:
+    other = recorded(
+        STARTED,
+        {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant", "surplus": 1},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hello"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+        FINISHED,
+    )
+    with serving(other) as peer, serving(App(upstream(peer.url, check=True))) as front:
+        events = front.events()
+        found = front.get("/threads/thread/runs/run/check").json()
+    assert found["upstreamEvents"] == 5
+    assert [(one["rule"], one["source"], one["index"]) for one in found["findings"]] == [
+        ("VER-2", "upstream", 0),
+        ("PROC-3", "upstream", 1),
+    ]
+    started, unknown = found["findings"]
+    assert json.loads(unknown["sent"])["surplus"] == 1
+    assert events[unknown["number"] - 1]["type"] == "TEXT_MESSAGE_START"
+    assert started["number"] == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "rule"),
+    [
+        ([STARTED, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"}, FINISHED], "STR-2"),
+        ([STARTED, {"type": "TEXT_MESSAGE_START", "messageId": 5}], "PROC-2"),
+        ([STARTED], "TRN-3"),
+    ],
+)
+def test_a_stream_of_another_server_that_is_refused_says_why(events: list[dict[str, Any]], rule: str) -> None:
+    with serving(recorded(*events)) as peer, serving(App(upstream(peer.url, check=True))) as front:
+        assert front.events()[-1]["type"] == "RUN_ERROR"
+        found = front.get("/threads/thread/runs/run/check").json()
+    assert rule in [one["rule"] for one in found["findings"] if one["level"] == "error"]
