@@ -36,6 +36,7 @@ def json_inputs() -> list[bytes]:
         {"type": "THINKING_END"},
         {"type": "META", "metaType": "x", "payload": {}},
         {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "result": None, "outcome": None},
+        {"type": "STATE_SNAPSHOT", "snapshot": [9e307, 5e-324, -1e289, 1.5, 0.1]},
         {
             "type": "MESSAGES_SNAPSHOT",
             "messages": [{"id": "m", "role": "user", "content": [{"type": "binary", "mimeType": "a/b", "url": "u"}]}],
@@ -64,3 +65,17 @@ def protobuf_inputs() -> list[bytes]:
         with suppress(EncodeError):  # a patch operation may have members that protobuf has no place for
             frames.append(encoder.encode(event))
     return [*frames, *(frame[4:] for frame in frames), *(a + b for a, b in pairwise(frames))]
+
+
+def bombs() -> dict[str, bytes]:
+    """Valid events of about 200 KB that once took seconds of CPU time to decode."""
+    texts = {
+        "the largest floats": b"9e307",
+        "the smallest floats": b"5e-324",
+        "floats with many digits": b"0." + b"12345678901234567890" * 10,
+        "integers with many digits": b"1" * 4000,
+    }
+    return {
+        name: b'{"type":"STATE_SNAPSHOT","snapshot":[%b]}' % b",".join([text] * (200_000 // (len(text) + 1)))
+        for name, text in texts.items()
+    }

@@ -1,8 +1,17 @@
 """200,000 inputs for each decoder, always the same ones; ``make fuzz`` tries new ones for longer."""
 
+import time
+
+import corpus
 import driver
 import pytest
 from driver import TARGETS, Found, Target, fuzz
+
+from aguila.codec import EventDecoder, decode
+from aguila.codec.json.text import parse_json
+from aguila.codec.jsonl import JSONLDecoder
+from aguila.codec.sse import SSEDecoder
+from aguila.protocol import RunAgentInput
 
 COUNT, SHARDS = 200_000, 4
 
@@ -35,3 +44,30 @@ def test_an_input_that_takes_too_long_is_reported(monkeypatch):
     monkeypatch.setattr(driver, "SLOWEST", 0.0)
     with pytest.raises(Found, match=r" s\n.*--target json --seed 3 --only 7\n"):
         driver.check(TARGETS["json"], 3, 7)
+
+
+def run_input(event: bytes) -> bytes:
+    state = event[event.index(b"[") : -1]
+    return b'{"threadId":"t","runId":"r","messages":[],"tools":[],"context":[],"forwardedProps":{},"state":%b}' % state
+
+
+READERS = {
+    "EventDecoder": lambda event: EventDecoder().feed(event),
+    "strict": lambda event: EventDecoder(strict=True).feed(event),
+    "an event with an unknown member": lambda event: EventDecoder(warn=lambda notice: None).feed(
+        event.replace(b"{", b'{"unknown":1,', 1)
+    ),
+    "RunAgentInput": lambda event: decode(run_input(event), RunAgentInput),
+    "SSE": lambda event: SSEDecoder().feed(b"data: %b\n\n" % event),
+    "JSON Lines": lambda event: JSONLDecoder().feed(event + b"\n"),
+    "plain JSON": lambda event: parse_json(event, strict=False, warn=lambda notice: None),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", corpus.bombs())
+def test_a_decoder_takes_less_than_half_a_second_of_cpu_time_per_megabyte(name, reader):
+    event = corpus.bombs()[name]
+    started = time.thread_time()
+    assert READERS[reader](event)
+    assert time.thread_time() - started < 0.5 * len(event) / 1e6

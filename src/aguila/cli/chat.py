@@ -19,6 +19,7 @@ from aguila.cli.http_caller import CannotRun, headers_of
 from aguila.cli.output.transcript import Transcript, escape_controls, short
 from aguila.cli.record import refuse_existing
 from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, HTTPRejected, IllegalStep, TransportFailed
@@ -247,7 +248,7 @@ class _Conversation:
             if chosen in ("e", "edit"):
                 self._transcript.line(f"  now: {escape_controls(arguments)}")
                 try:
-                    return approve(msgspec.json.decode(input("  JSON: "), type=dict[str, Any]))
+                    return approve(decode_json(input("  JSON: "), dict[str, Any]))
                 except msgspec.DecodeError as error:
                     self._transcript.line(f"  not a JSON object: {error}", style="red")
 
@@ -305,6 +306,6 @@ def _value(text: str, schema: Any) -> Any:
     if kind == "boolean" and text.lower() in ("y", "yes", "n", "no"):
         return text.lower() in ("y", "yes")
     try:
-        return msgspec.json.decode(text)
+        return decode_json(text)
     except msgspec.DecodeError:
         return text

@@ -23,6 +23,7 @@ import msgspec
 from aguila.cli.http_caller import CannotRun
 from aguila.codec import EventDecoder, decode, encode, encode_event
 from aguila.codec.formats import Format
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.notices import Notice, Warn
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
@@ -100,7 +101,7 @@ def _typed(streams: list[RecordedStream], warn: Warn) -> Iterator[Event]:
 
 def _valid(text: bytes, index: int) -> bytes:
     try:
-        msgspec.json.decode(text, type=_AnyEvent)
+        decode_json(text, _AnyEvent)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CannotConvert(f"event {index}: not an event, which is a JSON object with a type: {error}") from None
     return text

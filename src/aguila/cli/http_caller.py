@@ -15,6 +15,7 @@ import msgspec
 from aguila.client.requests.urls import display_url
 from aguila.client.transports.base import Request, Response, Timeouts
 from aguila.client.transports.httpx2 import HTTPX2Transport
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, TransportFailed
@@ -64,7 +65,7 @@ def make_input(message: str | None, input_file: Path | None, thread_id: str | No
     given: dict[str, Any] = {}
     if input_file is not None:
         try:
-            given = msgspec.json.decode(read_bytes(input_file), type=dict[str, Any])
+            given = decode_json(read_bytes(input_file), dict[str, Any])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise CannotRun(f"{input_file} is not the input of a run: {error}") from None
     wanted: dict[str, Any] = {

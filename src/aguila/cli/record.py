@@ -18,6 +18,7 @@ from aguila.cli.http_caller import CannotRun, HTTPCaller, StreamResponse, header
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format, format_from_name
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notices import log_notice
 from aguila.codec.protobuf import ProtobufEncoder
@@ -169,7 +170,7 @@ def _events(wire: Literal["sse", "protobuf"], pieces: Iterator[tuple[float, byte
 def on_one_line(event: bytes) -> bytes:
     """Return JSON without line ends, otherwise unchanged. Raise ``StreamTruncated`` if it is not JSON."""
     try:
-        msgspec.json.decode(event, type=msgspec.Raw)
+        decode_json(event, msgspec.Raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         shown = event[:60].decode("utf-8", "replace")
         raise StreamTruncated(f"an event that is not JSON ({error}) ends the recording: {shown!r}") from None

@@ -19,6 +19,7 @@ from aguila.cli.serve import listen
 from aguila.client.recordings import RecordedEvent, RecordedRun, split_runs
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, negotiate
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.codec.sse import SSEEncoder
@@ -62,7 +63,7 @@ class Replay:
             await _refuse(send, 404, "not_found", "a recording has one route: POST /")
             return
         try:
-            ids = msgspec.json.decode(await _body(receive), type=_Ids)
+            ids = decode_json(await _body(receive), _Ids)
         except (msgspec.DecodeError, UnicodeError) as error:
             await _refuse(send, 422, "invalid_input", str(error))
             return
@@ -97,7 +98,7 @@ def _with_ids(event: RecordedEvent, ids: _Ids) -> bytes:
     if not any(name in event.data for name in _BOUNDARIES):
         return event.data
     try:
-        raw = msgspec.json.decode(event.data, type=dict[str, Any])
+        raw = decode_json(event.data, dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
         return event.data
     if raw.get("type") not in ("RUN_STARTED", "RUN_FINISHED"):

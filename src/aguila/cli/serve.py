@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.output.logs import log_config
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
@@ -117,7 +118,7 @@ def build_in_worker() -> App:
 
 def build() -> App:
     """Build the app that the environment describes. Raise ``CannotServe``."""
-    serving = msgspec.json.decode(os.environ[_ENVIRONMENT], type=Serving)
+    serving = decode_json(os.environ[_ENVIRONMENT], Serving)
     found = find(serving.target, serving.folder)
     if isinstance(found, App):
         if serving.given:

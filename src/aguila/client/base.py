@@ -10,8 +10,6 @@ from types import NoneType
 from typing import Any, ClassVar, Generic, get_args
 from uuid import uuid4
 
-import msgspec
-
 from aguila.chat.tools import AnyTool, Confirm, Toolbox
 from aguila.client.arguments import expect, is_async_transport, listed
 from aguila.client.drivers.effects import Program
@@ -26,6 +24,7 @@ from aguila.client.transports.base import Request, Timeouts
 from aguila.codec import MAX_SIZE, decode
 from aguila.codec.compat import Level
 from aguila.codec.dialects import is_version
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import DecodeError, HTTPRejected, TransportFailed
@@ -155,7 +154,7 @@ class ClientBase(ABC, Generic[TransportT]):
         mime_type = mime_type or mime_type_of(data, filename)
         _, body = yield from fetch(settings, upload_request(settings, data, mime_type, filename, thread_id))
         try:
-            return uploaded_part(msgspec.json.decode(body), mime_type, filename)
+            return uploaded_part(decode_json(body), mime_type, filename)
         except (ValueError, RecursionError) as error:  # msgspec's errors and Unicode's are ValueErrors
             raise DecodeError(f"the response to the upload is invalid: {error}", rule="json") from error
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
+
 _BOM = b"\xef\xbb\xbf"
 _ABSENT = msgspec.Raw(b"")
 
@@ -50,14 +52,14 @@ def read_lines(data: bytes, *, strict: bool = False) -> list[RecordedRun]:
         if not line:
             continue
         try:
-            found = msgspec.json.decode(line, type=_Line)
+            found = decode_json(line, _Line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             if strict:
                 raise ValueError(f"line {number} is not a line of a recording: {error}") from error
             found = _Line(type=line)
         is_plain = found.type is not None
         if not is_plain and bytes(found.input):
-            runs.append(RecordedRun(input=msgspec.json.decode(bytes(found.input)), events=[]))
+            runs.append(RecordedRun(input=decode_json(bytes(found.input)), events=[]))
             continue
         if not runs:
             runs.append(RecordedRun(events=[]))
@@ -74,7 +76,7 @@ def read_lines(data: bytes, *, strict: bool = False) -> list[RecordedRun]:
 def read_array(data: bytes) -> RecordedRun:
     """Return the events of a JSON array. Raise ValueError if it is none."""
     try:
-        elements = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
+        elements = decode_json(data.removeprefix(_BOM), list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ValueError(f"not a JSON array: {error}") from error
     return RecordedRun(events=[RecordedEvent(index, bytes(element)) for index, element in enumerate(elements)])
@@ -94,6 +96,6 @@ def split_runs(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
 
 def _is_run_start(data: bytes) -> bool:
     try:
-        return msgspec.json.decode(data, type=_Line).type == "RUN_STARTED"
+        return decode_json(data, _Line).type == "RUN_STARTED"
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_object
 
 _KIND = "kind"
@@ -46,7 +47,7 @@ def pack_place(value: str | None, place: Place | None) -> str | None:
     """Pack a value with its place, instead of any place it had before."""
     if value is None or place is None:
         return value
-    found: dict[str, str] = msgspec.json.decode(value)
+    found: dict[str, str] = decode_json(value)
     found.pop("after", None)
     after = {"after": "calls"} if place.is_after_calls else {}
     members = {"start": str(place.start), "length": str(place.length), **after}
@@ -66,6 +67,6 @@ def read_json(value: object) -> Any:
     if not isinstance(value, str):
         return None
     try:
-        return msgspec.json.decode(value)
+        return decode_json(value)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

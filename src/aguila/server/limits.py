@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
 from aguila.offload import LARGE
@@ -129,7 +130,7 @@ def _check_count(most: int, raw: msgspec.Raw, what: str, path: str) -> None:
         raise _too_many(count, most, what, path)
 
 
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_list = json_decoder(list[msgspec.Raw]).decode
 
 
 def _too_many(count: int, most: int, what: str, path: str) -> Rejected:

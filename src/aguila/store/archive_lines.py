@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive
 from aguila.store.base import Batch, Blob, InterruptRecord, InterruptStatus, Outcome, RunRecord
 from aguila.store.run_inputs import ListDelta, StoredJSON, compare_lists
@@ -117,9 +118,9 @@ class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_AnyLine).decode
-_decode_any = msgspec.json.Decoder().decode
-_decode_wrapped = msgspec.json.Decoder(_Wrapped).decode
+_decode = json_decoder(_AnyLine).decode
+_decode_any = json_decoder().decode
+_decode_wrapped = json_decoder(_Wrapped).decode
 
 
 def encode_archive(archive: ThreadArchive) -> Iterator[bytes]:

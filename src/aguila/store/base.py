@@ -61,6 +61,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
+
 if TYPE_CHECKING:
     from aguila.store.archive import Archive, Snapshot
 
@@ -159,7 +161,7 @@ class MetadataFilter(msgspec.Struct, frozen=True):
         """Return whether this metadata is selected."""
         if metadata is None:
             return False
-        members = msgspec.json.decode(metadata)
+        members = decode_json(metadata)
         return self.key in members and self.value in (None, members[self.key])
 
 

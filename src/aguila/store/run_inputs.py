@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
 from aguila.store.base import Blob
 
@@ -226,6 +227,6 @@ _MIN_RANGE: Final = 2 * DIGEST
 _encode_parts = msgspec.msgpack.Encoder().encode
 _decode_parts = msgspec.msgpack.Decoder(tuple[bytes | tuple[int, int], ...]).decode
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_members = json_decoder(dict[str, msgspec.Raw]).decode
+_decode_items = json_decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
+
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*(?:(?P<close>")|\\?\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 # An incomplete escape: a backslash, part of \uXXXX, or the first half of a surrogate pair without the complete second.
 _HEX = "[0-9A-Fa-f]"
@@ -47,7 +49,7 @@ def read_partial(text: str) -> Any:
             end, suffix, follows = match.end(), _closing(closers), ""
         # otherwise a number or word that may continue
     try:
-        return msgspec.json.decode(text[:end] + suffix) if end else None
+        return decode_json(text[:end] + suffix) if end else None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 

@@ -17,6 +17,7 @@ from aguila.chat.json_schema import problem_with
 from aguila.chat.tools.functions import function_schema, read_arguments
 from aguila.chat.tools.pydantic_types import as_json
 from aguila.chat.types import Content, FunctionResultContent
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.notices import log_notice
 from aguila.errors import AguilaError, DecodeError, EncodeError
 from aguila.protocol import ContentPart, TextPart, Tool, replace
@@ -129,7 +130,7 @@ class FunctionTool(Generic[P, R]):
         """Decode arguments as a model wrote them, and check them. Raises ``ToolError`` if they do not fit."""
         try:
             # Some models write a call without arguments as an empty text.
-            value: Any = msgspec.json.decode(text) if text.strip() else {}
+            value: Any = decode_json(text) if text.strip() else {}
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ToolError(f"the arguments are not JSON: {error}") from error
         if not isinstance(value, dict):

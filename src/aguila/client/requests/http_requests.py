@@ -15,6 +15,7 @@ import msgspec
 from aguila.client.drivers.effects import Authorize, Close, Head, Open, Program, Read
 from aguila.client.requests.urls import check_headers, display_url, merge_headers
 from aguila.client.transports.base import Request, Timeouts
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
 from aguila.errors import HTTPRejected, TransportFailed
 
@@ -116,7 +117,7 @@ def rejection(head: Head, body: bytes, now: datetime, message: str = "") -> HTTP
     value: Any = text
     if "json" in head.headers.get("content-type", ""):
         try:
-            value = msgspec.json.decode(body)
+            value = decode_json(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             value = text
     code: Any = None

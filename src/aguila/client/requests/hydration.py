@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from aguila.codec import decode
 from aguila.codec.compat import Level
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.notices import Warn
 from aguila.errors import DecodeError
 from aguila.protocol import Interrupt, Message
@@ -67,7 +68,7 @@ def read_runs(body: bytes) -> list[StoredRun]:
 
 def _read(body: bytes) -> _Thread:
     try:
-        return msgspec.json.decode(body, type=_Thread)
+        return decode_json(body, _Thread)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the response is not a thread: {error}", rule="json") from error
 

@@ -11,6 +11,7 @@ from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.urls import add_query, merge_headers
 from aguila.client.settings import Settings
 from aguila.client.transports.base import Request
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import DecodeError
 
 
@@ -76,6 +77,6 @@ def remove_thread(settings: Settings, thread_id: str) -> Program[None]:
 
 def _decode(body: bytes, kind: type[Any], what: str) -> Any:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the response is not {what}: {error}", rule="json") from error

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.negotiate import SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notices import Warn
@@ -66,7 +67,7 @@ class _SSEReader(SSEParser):
             # An event without its blank line counts if it is complete. Otherwise the stream was cut, as in protobuf
             # (PB-6).
             try:
-                msgspec.json.decode(frame.data)
+                decode_json(frame.data)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 size = len(frame.data)
                 raise StreamTruncated(f"the stream ended in the middle of an event, {size} bytes into it") from None

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin
 import msgspec
 
 from aguila.codec.compat import Compat, Level
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.large_strings import LARGE, ExcisedJSON, excise_strings
 from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_depth, check_size, parse_json
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 _EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
 _MAX_TYPED_DEPTH: Final = 16  # no protocol type nests deeper than this
-_decode_exact_event = msgspec.json.Decoder(Event).decode
+_decode_exact_event = json_decoder(Event).decode
 
 
 class DecoderOptions(TypedDict, total=False):
@@ -441,5 +442,5 @@ def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, m
 def _exact_decoder(type_: Any) -> Callable[[bytes | str], Any]:
     decoder = _exact_decoders.get(type_)
     if decoder is None:
-        decoder = _exact_decoders[type_] = msgspec.json.Decoder(with_required_tag(type_)).decode
+        decoder = _exact_decoders[type_] = json_decoder(with_required_tag(type_)).decode
     return decoder

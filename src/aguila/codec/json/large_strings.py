@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.values import is_array, is_object
 
@@ -26,7 +27,7 @@ _WINDOW: Final = 1 << 17
 _DIGITS: Final = 32
 _MARK_SIZE: Final = _DIGITS + 8
 
-_decode_string = msgspec.json.Decoder(str).decode
+_decode_string = json_decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder, parse_float
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, Warn
 from aguila.codec.pointer import escape_token
@@ -30,7 +31,7 @@ MAX_SIZE: Final = 10 * 1024 * 1024
 MAX_DEPTH: Final = 256
 """The nesting limit: far beyond any real payload, and safe for recursive code downstream."""
 
-_decode_any = msgspec.json.Decoder().decode
+_decode_any = json_decoder().decode
 _write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
 SHORT_JSON: Final = 2 * MAX_DEPTH
@@ -104,20 +105,13 @@ def parse_json(data: bytes | str, *, strict: bool, warn: Warn, index: int | None
     if _SURROGATE.search(text) is None:
         raise DecodeError(f"not JSON: {problem}", rule="json", index=index)
     try:  # msgspec refuses lone surrogates, which JavaScript peers send; the standard library keeps them
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"not JSON: {error}", rule="json", index=index) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"number out of range: {text}")
-    return value
 
 
 def encode_surrogates(obj: Any) -> bytes:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.protocol import AssistantMessage, Message, ToolCall, ToolMessage
 from aguila.protocol.parts import TextPart
 from aguila.server.service import Exchange, Service
@@ -25,7 +24,7 @@ def build_info(service: Service, exchange: Exchange, *, is_single: bool) -> dict
     agents: dict[str, Any] = {}
     with_a2ui: list[str] = []
     for name in service.agents:
-        capabilities = msgspec.json.decode(service.capabilities[name])
+        capabilities = decode_json(service.capabilities[name])
         agents[name] = {
             "name": name,
             "description": capabilities.get("identity", {}).get("description", ""),

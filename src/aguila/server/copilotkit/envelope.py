@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError, NotFound
@@ -69,7 +70,7 @@ async def open_envelope(service: Service, exchange: Exchange) -> UnwrappedReques
     raise _invalid(f"Unsupported method '{method}'")
 
 
-_decode = msgspec.json.Decoder(Envelope).decode
+_decode = json_decoder(Envelope).decode
 
 
 def _unwrap_resource(exchange: Exchange, params: Any, body: bytes) -> UnwrappedRequest:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_object
 
 _SUGGEST_TOOL: Final = "copilotkitSuggest"
@@ -20,7 +21,7 @@ def is_suggestion(body: bytes) -> bool:
     if _SUGGEST_TOOL.encode() not in body:
         return False
     try:
-        props = msgspec.json.decode(body, type=_Input).forwarded_props
+        props = decode_json(body, _Input).forwarded_props
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False  # decoding the input reports the error
     choice: Any = props.get("toolChoice") if is_object(props) else None

@@ -9,6 +9,7 @@ import msgspec
 
 from aguila.codec import decode
 from aguila.codec.compat import Level
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.decoder import decode_excised
 from aguila.codec.json.large_strings import excise_strings
 from aguila.codec.notices import Notice
@@ -42,7 +43,7 @@ def decode_body(body: bytes) -> RunAgentInput:
 def _is_old(*texts: bytes) -> bool:
     for text in texts:
         with suppress(msgspec.DecodeError, UnicodeError):
-            return msgspec.json.decode(text, type=_Declared).protocol_version is None
+            return decode_json(text, _Declared).protocol_version is None
     return True  # text that only the tolerant decoder reads
 
 

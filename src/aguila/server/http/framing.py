@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from aguila.codec import decode_event, encode_event
 from aguila.codec.dialects import CURRENT, Dialect, Link, Translator
 from aguila.codec.dialects.translator import translated_types
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode_large
 from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
@@ -177,7 +178,7 @@ class _Started(msgspec.Struct, rename="camel"):
     run_id: str
 
 
-_decode_started = msgspec.json.Decoder(_Started).decode
+_decode_started = json_decoder(_Started).decode
 
 
 def _has_free_members(started: bytes) -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from aguila.codec import decode, encode
 from aguila.codec.compat import Level
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.decoder import decode_exactly, decode_excised
 from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
@@ -180,7 +181,7 @@ def _outline(data: bytes) -> Outline | None:
         return None
 
 
-_decode_outline = msgspec.json.Decoder(Outline).decode
+_decode_outline = json_decoder(Outline).decode
 
 
 def _compat_level(body: Body) -> Level:

@@ -14,6 +14,7 @@ import jsonschema_rs
 import msgspec
 
 from aguila.codec import decode, encode
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.text import replace_surrogates
 from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import (
@@ -146,6 +147,6 @@ def _accepts(schema: Any, value: Any) -> bool:
 def _parse_json(text: str) -> Any:
     """Decode JSON text; return the text itself if it is not JSON."""
     try:
-        return msgspec.json.decode(text)
+        return decode_json(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text

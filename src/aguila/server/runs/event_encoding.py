@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from aguila.codec import EventDecoder, encode, encode_event
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode_large
 from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_size
 from aguila.offload import LARGE, is_large, offload
@@ -39,8 +40,8 @@ from aguila.server.limits import UNLIMITED
 _strict = EventDecoder(strict=True, max_size=UNLIMITED)  # the limit of the app is checked here
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
-_decode = msgspec.json.Decoder(Event).decode
-_decode_lines = msgspec.json.Decoder(Event).decode_lines
+_decode = json_decoder(Event).decode
+_decode_lines = json_decoder(Event).decode_lines
 
 DELTAS = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
 """Events that ``encode_deltas_checked`` accepts."""

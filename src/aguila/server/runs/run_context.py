@@ -9,6 +9,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, MessagesSnapshotEvent, RunAgentInput, ToolMessage, replace
 from aguila.server.history.known_messages import KnownMessages
@@ -86,7 +87,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             parent_run_id=sent.parent_run_id,
             replay=plan.replay,
             recorded=recorded,
-            session=None if session is None else msgspec.json.decode(session),
+            session=None if session is None else decode_json(session),
             title=title,
             principal=self.principal,
             headers=self.headers,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.errors import StoreUnavailable
 from aguila.store.encoding import decode_row, hash_blob, size_of_details
 from aguila.store.run_inputs import DIGEST, StoredJSON, inline_id, is_inline, join_input, split_digests
@@ -40,8 +41,8 @@ class _Event(msgspec.Struct):
     type: str | None = None
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_json = msgspec.json.Decoder().decode
+_decode_event = json_decoder(_Event).decode
+_decode_json = json_decoder().decode
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.store.feed import Key
 
 _log = logging.getLogger("aguila.store")
@@ -42,7 +43,7 @@ class Listener:
         self.token = secrets.token_hex(16)
         self.port: int | None = None
         self._on_change = on_change
-        self._decoder = msgspec.json.Decoder(_Notice)
+        self._decoder = json_decoder(_Notice)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
 

@@ -1,0 +1,32 @@
+"""SECURITY.md: every row of its tables names a test that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    line
+    for line in (ROOT / "SECURITY.md").read_text().splitlines()
+    if line.startswith("| ") and not line.startswith("| what")
+]
+TEST = re.compile(r"`(tests/[^`:]+)::(test_\w+)` \|$")
+
+
+@cache
+def functions_in(path: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / path).read_text())
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(function.name for function in functions)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_names_an_existing_test(row: str) -> None:
+    found = TEST.search(row)
+    assert found is not None, "the row does not end with a test"
+    assert found[2] in functions_in(found[1])
