@@ -14,7 +14,7 @@ import msgspec
 from aguila.codec import encode_event
 from aguila.protocol import RunErrorEvent
 from aguila.store.base import Batch, Blob, InterruptRecord, RunRecord
-from aguila.store.encoding import size_of_details
+from aguila.store.encoding import size_of_details, to_milliseconds
 from aguila.store.run_inputs import CutInput, StoredJSON
 
 RUN_LOST: Final = encode_event(
@@ -160,7 +160,7 @@ def end_open_run(archive: ThreadArchive) -> ThreadArchive:
     return msgspec.structs.replace(
         archive,
         runs=[*before, msgspec.structs.replace(lost, record=record)],
-        batches=[*archive.batches, Batch(number, (RUN_LOST,))],
+        batches=[*archive.batches, Batch(number, (RUN_LOST,), to_milliseconds(archive.updated_at))],
         interrupts=interrupts,
     )
 

@@ -85,6 +85,7 @@ class _RunLine(_Line, kw_only=True, tag="run"):
 
 class _EventsLine(_Line, kw_only=True, tag="events"):
     first: int
+    at: int = 0
     events: list[Raw]
 
 
@@ -188,7 +189,7 @@ def _lines(archive: ThreadArchive) -> Iterator[_AnyLine]:
         yield _run_line(run, before)
         before = run.digests or b""
     for batch in archive.batches:
-        yield _EventsLine(first=batch.first, events=[_wrap(event) for event in batch.events])
+        yield _EventsLine(first=batch.first, at=batch.at, events=[_wrap(event) for event in batch.events])
     for interrupt in archive.interrupts:
         yield _InterruptLine(
             id=interrupt.interrupt_id,
@@ -260,7 +261,7 @@ class _Reader:
             case _RunLine():
                 self._add_run(line)
             case _EventsLine():
-                self._batches.append(Batch(line.first, tuple([_unwrap(event) for event in line.events])))
+                self._batches.append(Batch(line.first, tuple([_unwrap(event) for event in line.events]), line.at))
             case _InterruptLine():
                 self._interrupts.append(
                     InterruptRecord(

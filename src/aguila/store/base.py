@@ -13,7 +13,8 @@ The log
     and its last number.
 
     ``append`` is atomic and ordered. When it returns, the events are durable, and ``read`` and ``tail`` return them in
-    every process. ``tail`` continues from stored to live events without a gap or a repeat.
+    every process. ``tail`` continues from stored to live events without a gap or a repeat. A batch keeps the
+    time at which it was appended.
 
 Runs and leases
     ``begin`` claims a run id, claims the interrupts that the run answers and appends the first events, in one
@@ -184,6 +185,8 @@ class Batch(msgspec.Struct, frozen=True):
 
     first: int
     events: Sequence[bytes]
+    at: int = 0
+    """When they were appended, in milliseconds since the Unix epoch; 0 if a store of an earlier version wrote them."""
 
     @property
     def last(self) -> int:

@@ -52,6 +52,11 @@ def size_of_rows(rows: Sequence[Row]) -> int:
     return len(rows[0][1]) if len(rows) == 1 else sum([len(lines) for _, lines in rows])
 
 
+def to_milliseconds(seconds: float) -> int:
+    """Return a time in milliseconds, as the log keeps it."""
+    return int(seconds * 1000)
+
+
 def size_of_details(title: str | None, metadata: bytes | None) -> int:
     """Return the bytes of a thread's title and metadata."""
     return len((title or "").encode()) + len(metadata or b"")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import time
 from typing import Any
 
 import pytest
@@ -45,6 +47,29 @@ def test_threads_are_listed_in_pages_last_updated_first(store: Any) -> None:
         assert server.client.delete(f"/threads/{page['threads'][-1]['threadId']}").status_code == 204
         rest = server.get(f"/threads?before={page['next']}").json()["threads"]
         assert [one["threadId"] for one in rest] == ["t3", "t2", "t0"]  # whatever became of the thread it ended with
+
+
+@pytest.mark.parametrize("route", ["/threads/thread/events", "/threads/thread/runs/r1/events"])
+def test_events_can_be_read_with_the_times_of_their_batches(store: Any, route: str) -> None:
+    start = int(time.time() * 1000)
+    with serving(App(echo, store=store)) as server:
+        server.events(run_id="r1")
+        plain = server.get(f"{route}?protocolVersion=1.1").text
+        answer = server.get(f"{route}?protocolVersion=1.1&times=true").text
+        times = [int(text) for text in re.findall(r"^: time=(\d+)$", answer, re.MULTILINE)]
+        assert times == sorted(times)
+        assert start <= times[0] <= times[-1] <= time.time() * 1000
+        assert re.sub(r": time=\d+\n\n", "", answer) == plain
+        resumed = server.get(f"{route}?protocolVersion=1.1&times=true&after=1").text
+        assert resumed.startswith(": time=")
+        assert "id: 1\n" not in resumed
+        for query, headers in (
+            ("times=1", {}),
+            ("times=true&compact=true", {}),
+            ("times=true", {"accept": "application/vnd.ag-ui.event+proto"}),
+        ):
+            refused = server.client.get(f"{route}?{query}", headers=headers)
+            assert (refused.status_code, refused.json()["error"]["path"]) == (422, "/times")
 
 
 def test_a_thread_shows_messages_state_interrupts_and_what_they_cover(store: Any) -> None:

@@ -11,9 +11,10 @@ from aguila.errors import (
     CursorExpired,
     NotFound,
 )
-from aguila.store import Batch, Store
+from aguila.store import Batch, RunEnd, Store
 from contract.support import (
     DEADLINE,
+    Clock,
     StoreTest,
     collect,
     complete,
@@ -37,6 +38,19 @@ class LogContract(StoreTest):
                 stop = 7 if until is None else min(until, 7)
                 assert events_of(batches) == lines(*range(after + 1, stop + 1))
                 assert not batches or batches[0].first == after + 1
+
+    async def test_a_batch_keeps_the_time_of_its_append(self, store: Store, clock: Clock):
+        clock.now = 1_000.25
+        lease = await start(store, events=lines(1, 2))
+        clock.now = 2_000.0
+        assert (await store.append(lease, lines(3, 4))).at == 2_000_000
+        await store.append(lease, lines(5), end=RunEnd(outcome="success"))
+        assert [(batch.first, batch.at) for batch in await store.read("a", "t", 1)] == [
+            (2, 1_000_250),
+            (3, 2_000_000),
+            (5, 2_000_000),
+        ]
+        assert (await anext(aiter(store.tail("a", "t", 4)))).at == 2_000_000
 
     async def test_read_stops_at_about_the_limit(self, store: Store):
         lease = await start(store, events=lines(1))

@@ -1,7 +1,7 @@
 """Files of earlier schemas.
 
-``schema_9.sql`` and ``schema_10.sql`` are dumps of files that earlier revisions of Aguila wrote (``sqlite3 .dump``):
-05b61f3, and the last one with ten migrations. They are frozen: a later schema adds a dump.
+``schema_9.sql`` to ``schema_11.sql`` are dumps of files that earlier revisions of Aguila wrote (``sqlite3 .dump``):
+05b61f3, the last one with ten migrations, and b85efd0. They are frozen: a later schema adds a dump.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aguila.store.sqlite.migrations import OLDEST, SCHEMA
 
 pytestmark = pytest.mark.anyio
 
-EARLIER = [9, 10]
+EARLIER = [9, 10, 11]
 
 
 def load(path: Path, version: int) -> None:

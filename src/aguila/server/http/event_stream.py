@@ -140,6 +140,8 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the stream ends with RUN_ERROR if the log cannot be read. Otherwise it is cut, and the reader resumes."""
     watched: WatchedRun | None = None
     """The run that this stream is a viewer of."""
+    sends_times: bool = False
+    """Whether a comment before the events of each batch has the time of its append."""
 
 
 class EventStream:
@@ -151,7 +153,7 @@ class EventStream:
     __slots__ = (
         "_early_end", "_grace", "_headers", "_is_complete", "_is_ended_early", "_is_inside_frame", "_is_sending",
         "_loop", "_send", "_sent_at", "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing",
-        "is_live", "opening", "replay", "scope", "thread_id", "until",
+        "is_live", "opening", "replay", "scope", "sends_times", "thread_id", "until",
     )  # fmt: skip
 
     def __init__(
@@ -174,6 +176,7 @@ class EventStream:
         self.opening = plan.opening
         self.replay = plan.replay
         self.fails_in_band = plan.fails_in_band
+        self.sends_times = plan.sends_times
         self._store = store
         self._streams = streams
         self._headers = headers
@@ -288,7 +291,8 @@ class EventStream:
         """Frame a batch as a whole; return None if its events have to be written singly."""
         if any(len(event) > LARGE for event in batch.events):
             return None
-        return self.framing.try_frame_batch(batch.first, batch.events)
+        body = self.framing.try_frame_batch(batch.first, batch.events)
+        return b": time=%d\n\n%b" % (batch.at, body) if self.sends_times and body is not None else body
 
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
@@ -302,6 +306,8 @@ class EventStream:
     async def _write_singly(self, batch: Batch, *, last: bool) -> None:
         """Write a batch event by event, because large events are framed in a thread or a delta needs its state."""
         framing = self.framing
+        if self.sends_times:
+            await self.write(b": time=%d\n\n" % batch.at)
         for number, event in enumerate(batch.events, batch.first):
             if framing.translator is not None and framing.needs_state(event):
                 shown = framing.translator.run_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aguila.codec.negotiate import SSE_MEDIA_TYPE, negotiate
 from aguila.errors import CursorExpired
 from aguila.server.errors import Rejected
 from aguila.server.service import Exchange, Service
@@ -19,6 +20,17 @@ def read_flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | 
     if text not in ("true", "false"):
         raise Rejected(422, "bad_parameter", f"{name} is {text!r}; use true or false", f"/{name}")
     return text == "true"
+
+
+def wants_times(exchange: Exchange, *, is_compact: bool) -> bool:
+    """Return whether a request has ``?times=true``. Raises ``Rejected`` if the response cannot have times."""
+    if not read_flag(exchange, "times", default=False):
+        return False
+    if is_compact:
+        raise Rejected(422, "bad_parameter", "a compacted run has no times; send times=true or compact=true", "/times")
+    if negotiate(exchange.request.headers.get("accept")) != SSE_MEDIA_TYPE:
+        raise Rejected(422, "bad_parameter", f"times=true needs Accept: {SSE_MEDIA_TYPE}", "/times")
+    return True
 
 
 def is_number(text: str) -> bool:

@@ -19,7 +19,7 @@ from aguila.server.http.body_limits import Reservation
 from aguila.server.http.disconnect import listen_for_disconnect
 from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
 from aguila.server.http.framing import Framing, FramingWithoutIds
-from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag
+from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, wants_times
 from aguila.server.http.request_body import Body, decode_input, read_run_body
 from aguila.server.http.responses import Response, json_response
 from aguila.server.interrupts.derived_runs import SentRunId, latest_derived
@@ -147,6 +147,7 @@ async def stream_run(
     framing: Framing | None = None,
     replay: Callable[[EventStream], Awaitable[None]] | None = None,
     fails_in_band: bool = True,
+    sends_times: bool = False,
 ) -> Response:
     """Stream a run's part of the log after a cursor, then live until its end."""
     if isinstance(framing, TanStackFraming) and after is not None:
@@ -159,6 +160,7 @@ async def stream_run(
         replay=replay,
         fails_in_band=fails_in_band,
         watched=service.runs.find_watched(record) if record.is_running else None,
+        sends_times=sends_times,
     )
     return service.stream(exchange, plan, framing)
 
@@ -237,8 +239,10 @@ async def stream_run_events(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
     record = await find_run(service, exchange)
     after = await read_cursor(service, exchange, record.thread_id)
-    replay = build_compact_replay(service.store, [record], service.warn) if wants_compact(exchange.request) else None
-    return await stream_run(service, exchange, record, after, replay=replay, fails_in_band=False)
+    is_compact = wants_compact(exchange.request)
+    replay = build_compact_replay(service.store, [record], service.warn) if is_compact else None
+    times = wants_times(exchange, is_compact=is_compact)
+    return await stream_run(service, exchange, record, after, replay=replay, fails_in_band=False, sends_times=times)
 
 
 # Status and cancellation

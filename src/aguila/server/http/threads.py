@@ -17,7 +17,7 @@ from aguila.protocol import replace
 from aguila.server.errors import Rejected
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
 from aguila.server.http.event_stream import StreamPlan
-from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag
+from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.http.runs import describe_run
@@ -168,7 +168,8 @@ async def stream_thread_events(service: Service, exchange: Exchange) -> Response
     after = await read_cursor(service, exchange, thread_id)
     after = 0 if after is None else after
     replay = None
-    if wants_compact(exchange.request):
+    is_compact = wants_compact(exchange.request)
+    if is_compact:
         records = await service.store.runs(exchange.scope, thread_id)
         replay = build_compact_replay(service.store, records, service.warn)
     watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
@@ -180,6 +181,7 @@ async def stream_thread_events(service: Service, exchange: Exchange) -> Response
         replay=replay,
         fails_in_band=False,
         watched=watched,
+        sends_times=wants_times(exchange, is_compact=is_compact),
     )
     return service.stream(exchange, plan)
 

@@ -10,7 +10,7 @@ import msgspec
 from aguila.store import refusals
 from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
 from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
-from aguila.store.encoding import check_cursor, encode_rows, size_of_details, size_of_rows
+from aguila.store.encoding import check_cursor, encode_rows, size_of_details, size_of_rows, to_milliseconds
 from aguila.store.feed import Key, cut
 from aguila.store.memory.inputs import Inputs
 
@@ -88,7 +88,7 @@ class Thread:
     def write(self, events: Sequence[bytes], now: float) -> Batch:
         """Append events to the log."""
         first = self.last + 1
-        batch = Batch(first, tuple(events))
+        batch = Batch(first, tuple(events), to_milliseconds(now))
         if events:
             self.batches.append(batch)
             self.firsts.append(first)

@@ -110,10 +110,13 @@ def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadArc
         for digest, body, files in db.execute("SELECT digest, body, files FROM messages WHERE thread = ?", (key,))
     }
     log = db.execute(
-        f"SELECT first, {select_value('events')}, place FROM log WHERE place > ? AND place < ? ORDER BY place",  # noqa: S608
+        f"SELECT first, {select_value('events')}, place, at FROM log WHERE place > ? AND place < ? ORDER BY place",  # noqa: S608
         (queries.log_place(key, 0), queries.log_place(key + 1, 0)),
     ).fetchall()
-    batches = [Batch(at, tuple(decode_row(read_value(db, value, "log", "events", place)))) for at, value, place in log]
+    batches = [
+        Batch(number, tuple(decode_row(read_value(db, value, "log", "events", place))), at)
+        for number, value, place, at in log
+    ]
     effects: dict[str, dict[str, bytes]] = {}
     for run_id, name, value in db.execute(
         "SELECT root_run_id, name, value FROM effects WHERE thread = ? ORDER BY rowid", (key,)
@@ -203,7 +206,7 @@ def restore_thread(db: sqlite3.Connection, archive: ThreadArchive, replace: bool
         values = (thread, archive.title, archive.metadata)
         db.execute("INSERT INTO details (thread, title, metadata) VALUES (?, ?, ?)", values)
     for batch, rows in batches:
-        run_writes.write_log(db, thread, batch.first - 1, rows)
+        run_writes.write_log(db, thread, batch.first - 1, rows, batch.at)
     for run in archive.runs:
         _write_run(db, thread, archive, run)
     for interrupt in archive.interrupts:

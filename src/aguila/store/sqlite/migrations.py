@@ -13,7 +13,7 @@ from typing import Final
 
 from aguila.errors import StoreUnavailable
 
-SCHEMA: Final = 11
+SCHEMA: Final = 12
 """The schema that this Aguila reads and writes."""
 
 OLDEST: Final = 9

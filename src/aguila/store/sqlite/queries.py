@@ -47,7 +47,7 @@ SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM ru
 FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
 
-_LOG = f"SELECT first, {select_value('events')}, place FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
+_LOG = f"SELECT first, {select_value('events')}, place, at FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
 
 
 def log_place(thread: int, last: int) -> int:
@@ -197,11 +197,11 @@ def read_log(
     count = size = 0
     if after < stop:
         rows = db.execute(_LOG, (log_place(key, after), log_place(key + 1, 0)))
-        for first, value, place in rows:
+        for first, value, place, at in rows:
             if first > stop or count >= limit or size >= READ_BYTES:
                 break
             body = read_value(db, value, "log", "events", place)
-            batch = cut(Batch(first, decode_row(body)), after, stop)
+            batch = cut(Batch(first, decode_row(body), at), after, stop)
             found.append(batch)
             count += len(batch.events)
             size += len(body)

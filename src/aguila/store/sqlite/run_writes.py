@@ -13,7 +13,7 @@ import msgspec
 
 from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
-from aguila.store.encoding import Row, hash_thread, size_of_rows
+from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
 from aguila.store.run_inputs import CutInput
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.inputs import write_input
@@ -73,7 +73,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
             raise refusals.interrupt_not_open(interrupt_id)
     if thread is None and has_removed:
         last = _take_removed(db, lease.scope, lease.thread_id)
-    batch = Batch(last + 1, new.events)
+    batch = Batch(last + 1, new.events, to_milliseconds(now))
     # The key of the run is known before it is inserted, so that the row of the thread is written once.
     row = db.execute(
         """
@@ -111,7 +111,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    write_log(db, thread, last, rows)
+    write_log(db, thread, last, rows, batch.at)
     return batch
 
 
@@ -325,7 +325,7 @@ def _append_events(
     size: int = 0,
 ) -> Batch:
     """Append events to a thread and set its open run. ``size`` is what else the caller stored, in bytes."""
-    batch = Batch(last + 1, events)
+    batch = Batch(last + 1, events, to_milliseconds(now))
     db.execute(
         """
         UPDATE threads SET running = ?, last = ?, updated_at = ?, bytes = bytes + ?,
@@ -333,16 +333,16 @@ def _append_events(
         """,
         (running, batch.last, now, size_of_rows(rows) + size, scope, thread),
     )
-    write_log(db, thread, last, rows)
+    write_log(db, thread, last, rows, batch.at)
     return batch
 
 
-def write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row]) -> None:
-    """Write rows to the log of a thread whose newest event is ``last``."""
+def write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row], at: int) -> None:
+    """Write rows to the log of a thread whose newest event is ``last``; ``at`` is the time in milliseconds."""
     for count, lines in rows:
         if count:
-            values = (queries.log_place(thread, last + count), last + 1)
-            insert(db, "INSERT INTO log (place, first, events) VALUES (?, ?, ?)", values, lines)
+            values = (queries.log_place(thread, last + count), last + 1, at)
+            insert(db, "INSERT INTO log (place, first, at, events) VALUES (?, ?, ?, ?)", values, lines)
             last += count
 
 

@@ -66,8 +66,14 @@ CREATE TABLE messages (
 CREATE TABLE sessions (thread INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
 -- The log. A row is a batch with one event per line. "place" is threads.key * 2^32 + the number of the last event, so
--- that the log needs no index and the events of a thread are stored together.
-CREATE TABLE log (place INTEGER PRIMARY KEY, first INTEGER NOT NULL, events BLOB NOT NULL);
+-- that the log needs no index and the events of a thread are stored together. "at" is the time of the append in
+-- milliseconds; 0 if an earlier schema did not store it.
+CREATE TABLE log (
+  place INTEGER PRIMARY KEY,
+  first INTEGER NOT NULL,
+  at INTEGER NOT NULL DEFAULT 0,
+  events BLOB NOT NULL
+);
 
 -- The last sequence number of each removed thread, by a hash of its scope and id. A new thread with that id starts
 -- above it, so that an old cursor is never valid for the new thread.
