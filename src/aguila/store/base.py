@@ -55,7 +55,7 @@ Values
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal
@@ -290,7 +290,7 @@ class Store(ABC):
     # Runs
 
     @abstractmethod
-    async def begin(
+    def begin(
         self,
         scope: str,
         thread_id: str,
@@ -307,8 +307,11 @@ class Store(ABC):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
-    ) -> tuple[Lease, Batch]:
+    ) -> Awaitable[tuple[Lease, Batch]]:
         """Start a run: claim its id and the interrupts in ``claims``, and append its first events.
+
+        If the caller is cancelled while it waits, the run may begin all the same. A store that need not wait returns a
+        future that is done.
 
         The first run of a thread assigns the thread to ``agent``. ``waiting`` are the interrupts that were open when
         the caller decided to start the run. ``sent_run_id`` is the run id of the request, if it is another one.

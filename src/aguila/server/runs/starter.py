@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aguila.codec import encode_event
 from aguila.errors import (
@@ -32,10 +32,13 @@ from aguila.server.runs.run_context import RunContextLoader
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.shield import run_shielded
 from aguila.server.runs.start_request import StartRequest, StartResult
-from aguila.store import MemoryStore, RunRecord
+from aguila.store import Batch, Lease, RunRecord
 
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
+
+OnAbandoned = Callable[[asyncio.Task[StartResult]], None]
+"""Gets the task of a run that is beginning although its request was cancelled."""
 
 
 class RunStarter:
@@ -58,9 +61,7 @@ class RunStarter:
         self._draining = draining
         self._launch = launch
 
-    async def start(
-        self, request: StartRequest, on_abandoned: Callable[[asyncio.Task[StartResult]], None]
-    ) -> StartResult:
+    async def start(self, request: StartRequest, on_abandoned: OnAbandoned) -> StartResult:
         """Start a run, or find the run that this request has started before.
 
         If the caller is cancelled while the run begins in the store, the task of that is passed to ``on_abandoned``.
@@ -89,11 +90,7 @@ class RunStarter:
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
-                beginning = self._begin(resolved, prepared, plan)
-                # MemoryStore.begin does not suspend once it has changed something, so a cancelled request leaves
-                # nothing half done. A shield would delay the first event by a turn of the event loop.
-                is_atomic = type(self._store) is MemoryStore
-                result = await (beginning if is_atomic else run_shielded(beginning, on_abandoned))
+                result = await self._begin(resolved, prepared, plan, on_abandoned)
                 if is_optimistic:
                     self._warn(prepared)
                 return result
@@ -189,8 +186,10 @@ class RunStarter:
         for notice in source.notices:
             self._environment.warn(notice)
 
-    async def _begin(self, request: StartRequest, prepared: PreparedInput, plan: ResumePlan) -> StartResult:
-        environment, settings = self._environment, self._settings
+    async def _begin(
+        self, request: StartRequest, prepared: PreparedInput, plan: ResumePlan, on_abandoned: OnAbandoned
+    ) -> StartResult:
+        settings = self._settings
         agent_input = prepared.input
         started = RunStartedEvent(
             thread_id=agent_input.thread_id,
@@ -207,23 +206,47 @@ class RunStarter:
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
         began = time.monotonic()
-        lease, first = await self._store.begin(
-            request.scope,
-            agent_input.thread_id,
-            agent_input.run_id,
-            owner=environment.owner,
-            lease_seconds=settings.lease,
-            input=request.body,
-            fingerprint=request.fingerprint,
-            events=lines,
-            parent_run_id=agent_input.parent_run_id,
-            claims=plan.claims,
-            waiting=plan.waiting,
-            max_running=settings.limits.runs_per_scope,
-            agent=request.agent,
-            sent_run_id=request.sent_run_id,
+        beginning = asyncio.ensure_future(
+            self._store.begin(
+                request.scope,
+                agent_input.thread_id,
+                agent_input.run_id,
+                owner=self._environment.owner,
+                lease_seconds=settings.lease,
+                input=request.body,
+                fingerprint=request.fingerprint,
+                events=lines,
+                parent_run_id=agent_input.parent_run_id,
+                claims=plan.claims,
+                waiting=plan.waiting,
+                max_running=settings.limits.runs_per_scope,
+                agent=request.agent,
+                sent_run_id=request.sent_run_id,
+            )
         )
-        environment.store_health.record_success(began)
+        if beginning.done():  # a task would delay the first event by two turns of the event loop
+            lease, first = beginning.result()
+            self._environment.store_health.record_success(began)
+            return self._own(lease, first, request, prepared, plan, prelude)
+
+        async def wait() -> StartResult:
+            lease, first = await beginning
+            self._environment.store_health.record_success(began)
+            return self._own(lease, first, request, prepared, plan, prelude)
+
+        return await run_shielded(wait(), on_abandoned)
+
+    def _own(
+        self,
+        lease: Lease,
+        first: Batch,
+        request: StartRequest,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        prelude: Sequence[Event],
+    ) -> StartResult:
+        """Launch a run that has begun."""
+        environment, settings = self._environment, self._settings
         live = LiveRun(
             self._store,
             lease,
@@ -236,7 +259,7 @@ class RunStarter:
         loader = RunContextLoader(
             projections=environment.projections,
             live=live,
-            input=agent_input,
+            input=prepared.input,
             plan=plan,
             prelude=prelude,
             has_history=first.first > 1,
@@ -244,7 +267,7 @@ class RunStarter:
             headers=request.headers,
             max_state=settings.limits.state,
             debug=settings.debug,
-            restates_messages=bool(agent_input.resume and prepared.ignored_results),
+            restates_messages=bool(prepared.input.resume and prepared.ignored_results),
         )
         self._launch(live, request.agent, loader)
         return StartResult(live=live, first=first)

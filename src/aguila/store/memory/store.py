@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from heapq import merge
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from aguila.codec.json.large_strings import LARGE
-from aguila.errors import StaleLease, StoreUnavailable
+from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import (
@@ -40,7 +40,8 @@ from aguila.store.feed import Feed, Key
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
-from aguila.store.run_inputs import cut_input, inline_file, inline_id, is_inline
+from aguila.store.new_run import NewRun
+from aguila.store.run_inputs import CutInput, cut_input, inline_file, inline_id, is_inline
 
 _replace = msgspec.structs.replace
 
@@ -98,7 +99,7 @@ class MemoryStore(Store):
 
     # Runs
 
-    async def begin(
+    def begin(
         self,
         scope: str,
         thread_id: str,
@@ -115,62 +116,87 @@ class MemoryStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
-    ) -> tuple[Lease, Batch]:
-        feed = self._opened()
+    ) -> Awaitable[tuple[Lease, Batch]]:
+        self._opened()
         check_ids(scope, thread_id, run_id)
-        parts = await asyncio.to_thread(cut_input, input) if len(input) > LARGE else cut_input(input)
-        size = size_of_rows(encode_rows(events))
+        new = NewRun(
+            lease=Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner),
+            lease_seconds=lease_seconds,
+            fingerprint=fingerprint,
+            events=events,
+            parent_run_id=parent_run_id,
+            claims=claims,
+            waiting=waiting,
+            max_running=max_running,
+            agent=agent,
+            sent_run_id=sent_run_id,
+        )
+        if len(input) > LARGE:
+            return self._begin_large(new, input)
+        done: asyncio.Future[tuple[Lease, Batch]] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(self._begin(new, cut_input(input)))
+        except StoreError as error:
+            done.set_exception(error)
+        return done
+
+    async def _begin_large(self, new: NewRun, input: bytes) -> tuple[Lease, Batch]:  # noqa: A002
+        return self._begin(new, await asyncio.to_thread(cut_input, input))
+
+    def _begin(self, new: NewRun, input: CutInput) -> tuple[Lease, Batch]:  # noqa: A002
+        feed, lease = self._opened(), new.lease
+        scope, thread_id, run_id = lease.scope, lease.thread_id, lease.run_id
+        size = size_of_rows(encode_rows(new.events))
         key = (scope, thread_id)
         thread = self._threads.get(scope, thread_id)
         if thread is not None:
-            if thread.agent != agent:
+            if thread.agent != new.agent:
                 raise refusals.agent_mismatch(thread_id, thread.agent)
             if run_id in thread.runs:
                 raise refusals.run_exists(thread.record_of(run_id))
             if thread.running is not None:
                 raise refusals.thread_busy(thread.record_of(thread.running))
         running = self._threads.count_running(scope)
-        if max_running is not None and running >= max_running:
+        if new.max_running is not None and running >= new.max_running:
             raise refusals.too_many_runs(running)
-        if thread is not None and waiting is not None:
+        if thread is not None and new.waiting is not None:
             for record in thread.interrupts.values():
-                if record.status == "open" and record.interrupt_id not in waiting:
+                if record.status == "open" and record.interrupt_id not in new.waiting:
                     raise refusals.thread_moved(record.interrupt_id)
-        for interrupt_id in claims:
+        for interrupt_id in new.claims:
             interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.status != "open":
                 raise refusals.interrupt_not_open(interrupt_id)
-        self._make_room(size + parts.size, new_thread=thread is None, keep=thread)
+        self._make_room(size + input.size, new_thread=thread is None, keep=thread)
         now = self._clock()
         if thread is None:
-            thread = self._threads.add(key, now, agent)
+            thread = self._threads.add(key, now, new.agent)
         run = RunRecord(
             scope=scope,
             thread_id=thread_id,
             run_id=run_id,
-            parent_run_id=parent_run_id,
-            fingerprint=fingerprint,
+            parent_run_id=new.parent_run_id,
+            fingerprint=new.fingerprint,
             first=thread.last + 1,
             last=thread.last,
             outcome=None,
-            owner=owner,
-            epoch=1,
-            lease_until=now + lease_seconds,
+            owner=lease.owner,
+            epoch=lease.epoch,
+            lease_until=now + new.lease_seconds,
             cancel_requested=False,
             started_at=now,
             ended_at=None,
-            agent=agent,
-            sent_run_id=sent_run_id,
+            agent=new.agent,
+            sent_run_id=new.sent_run_id,
         )
-        size += thread.inputs.add(run_id, parts)
-        for digest, data in parts.files.items():
+        size += thread.inputs.add(run_id, input)
+        for digest, data in input.files.items():
             if not self._blobs.has(scope, inline_id(digest)):
                 self._blobs.add(scope, inline_file(digest, data, now), bytes(data))
             self._blobs.hold(scope, inline_id(digest), thread_id)
-        self._threads.open_run(thread, run, lease_seconds)
-        thread.claim(run_id, claims)
-        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
-        batch = self._threads.write(thread, events, size, now)
+        self._threads.open_run(thread, run, new.lease_seconds)
+        thread.claim(run_id, new.claims)
+        batch = self._threads.write(thread, new.events, size, now)
         if key in feed.channels:  # otherwise it has no readers yet, and later ones read the log
             feed.publish(lease, batch, size)
         return lease, batch

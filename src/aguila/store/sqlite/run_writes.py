@@ -9,11 +9,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-import msgspec
-
 from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
+from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import CutInput
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.inputs import write_input
@@ -21,27 +20,16 @@ from aguila.store.sqlite.large_values import insert, row_id
 from aguila.store.sqlite.thread_writes import change_details
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to begin; see ``Store.begin``. ``rows`` are ``events`` as rows of the log; ``lock`` is of ``locks``."""
-
-    lease: Lease
-    lease_seconds: float
-    input: CutInput
-    fingerprint: str
-    events: Sequence[bytes]
-    rows: Sequence[Row]
-    parent_run_id: str | None
-    claims: Sequence[str]
-    waiting: frozenset[str] | None
-    max_running: int | None
-    lock: int | None
-    agent: str
-    sent_run_id: str | None
-
-
-def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
-    """Start a run. Raises as ``Store.begin`` does."""
-    lease, rows = new.lease, new.rows
+def begin(
+    db: sqlite3.Connection,
+    now: float,
+    new: NewRun,
+    rows: Sequence[Row],
+    input: CutInput,  # noqa: A002
+    lock: int | None,
+) -> Batch:
+    """Start a run. ``rows`` are its events as rows of the log; ``lock`` is of ``locks``. Raises as ``Store.begin``."""
+    lease = new.lease
     # One statement that always returns a row: each further one delays the first event by 3 us or more.
     thread, last, running, count, has_removed, run, agent = db.execute(
         """
@@ -89,7 +77,7 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
             now,
             batch.first,
             batch.last,
-            size_of_rows(rows) + new.input.body.size,
+            size_of_rows(rows) + input.body.size,
             run,
             new.agent,
         ),
@@ -102,10 +90,10 @@ def begin(db: sqlite3.Connection, now: float, new: NewRun) -> Batch:
         """,
         (
             run, thread, lease.run_id, new.parent_run_id, new.fingerprint, batch.first, lease.owner, lease.epoch,
-            new.lease_seconds, now + new.lease_seconds, now, new.lock, new.sent_run_id,
+            new.lease_seconds, now + new.lease_seconds, now, lock, new.sent_run_id,
         ),
     )  # fmt: skip
-    write_input(db, now, thread, lease, run, new.input)
+    write_input(db, now, thread, lease, run, input)
     for interrupt_id in new.claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",

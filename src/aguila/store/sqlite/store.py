@@ -12,7 +12,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from math import inf
@@ -40,7 +40,8 @@ from aguila.store.base import (
 )
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Key
-from aguila.store.run_inputs import cut_input, is_inline
+from aguila.store.new_run import NewRun
+from aguila.store.run_inputs import CutInput, cut_input, is_inline
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
@@ -147,7 +148,7 @@ class SQLiteStore(Store):
 
     # Runs
 
-    async def begin(
+    def begin(
         self,
         scope: str,
         thread_id: str,
@@ -164,36 +165,38 @@ class SQLiteStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
-    ) -> tuple[Lease, Batch]:
+    ) -> Awaitable[tuple[Lease, Batch]]:
         engine = self._opened()
         check_ids(scope, thread_id, run_id)
-        rows = encode_rows(events)
-        size = size_of_rows(rows)
-        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
-        parts = await engine.compute(cut_input, input) if len(input) > LARGE else cut_input(input)
-        new = run_writes.NewRun(
-            lease=lease,
+        new = NewRun(
+            lease=Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner),
             lease_seconds=lease_seconds,
-            input=parts,
             fingerprint=fingerprint,
             events=tuple(events),
-            rows=rows,
             parent_run_id=parent_run_id,
             claims=claims,
             waiting=waiting,
             max_running=max_running,
-            lock=self._locks.hold(owner),
             agent=agent,
             sent_run_id=sent_run_id,
         )
-        batch = await engine.write(
-            lambda db: run_writes.begin(db, self._clock(), new),
-            [(scope, thread_id)],
-            lambda batch: engine.feed.publish(lease, batch, size, begun=True),
-            is_short=len(input) + size <= SHORT,
-            size=len(input) + size,
+        return (
+            self._begin_large(engine, new, input) if len(input) > LARGE else self._begin(engine, new, cut_input(input))
         )
-        return lease, batch
+
+    async def _begin_large(self, engine: Engine, new: NewRun, input: bytes) -> tuple[Lease, Batch]:  # noqa: A002
+        return await self._begin(engine, new, await engine.compute(cut_input, input))
+
+    def _begin(self, engine: Engine, new: NewRun, input: CutInput) -> asyncio.Future[tuple[Lease, Batch]]:  # noqa: A002
+        lease, rows = new.lease, encode_rows(new.events)
+        lock, size = self._locks.hold(lease.owner), size_of_rows(rows)
+        return engine.write(
+            lambda db: (lease, run_writes.begin(db, self._clock(), new, rows, input, lock)),
+            [(lease.scope, lease.thread_id)],
+            lambda begun: engine.feed.publish(lease, begun[1], size, begun=True),
+            is_short=input.size + size <= SHORT,
+            size=input.size + size,
+        )
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         engine = self._opened()
