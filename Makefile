@@ -12,12 +12,20 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test quick check format bench fuzz faults peers frontends node clean clients
+.PHONY: run test quick check format bench fuzz faults peers frontends node web clean clients
 
+# The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
-	@$(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
+	@if $(BIN)/python scripts/build_page.py --is-built; then :; elif command -v npm >/dev/null; then \
+	  export AGUILA_PAGE=building; \
+	  ($(BIN)/python scripts/build_page.py >$(VENV)/page.log 2>&1 || echo "The page was not built; see $(VENV)/page.log") & \
+	fi; exec $(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
 
-test: $(ENV) node
+# Build the page (web/) into the package. Does nothing if its sources have not changed.
+web: $(RUN_ENV)
+	@$(BIN)/python scripts/build_page.py
+
+test: $(ENV) node web
 	@echo "Running all tests: about ten minutes on two idle cores. make quick takes less than one."
 	@start=$$(date +%s); $(BIN)/pytest -n $(JOBS) $(ARGS); status=$$?; \
 	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
@@ -58,7 +66,7 @@ peers: $(ENV) node
 
 # Installs the packages of examples/frontends (about 1.2 GB, most of it CopilotKit's) and drives the pages in Chromium.
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
-frontends: $(VENV)/.frontends
+frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
 	$(BIN)/pytest -q tests/frontends
 
@@ -99,4 +107,4 @@ node:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers web/node_modules src/aguila/server/page/assets $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

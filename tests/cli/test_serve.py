@@ -154,6 +154,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "keep_seconds": ("1005", 1005.0),
     "keep_threads": ("1006", 1006),
     "keep_bytes": ("1007", 1007),
+    "page": ("", True),
     "debug": ("", True),
 }
 """A value for each option that an App has itself, as it is written and as it arrives."""
@@ -189,8 +190,12 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     plain, full = built
     local = ["localhost", "127.0.0.1", "::1", "127.0.0.1"]
     assert plain == {
-        "store": str(folder / "aguila.db"), "allow_anonymous": True, "limits": Limits(), "allowed_hosts": local
-    }  # fmt: skip
+        "store": str(folder / "aguila.db"),
+        "allow_anonymous": True,
+        "limits": Limits(),
+        "allowed_hosts": local,
+        "page": True,
+    }
     assert full.pop("store") == str(folder / "x.db")
     assert full.pop("allow_anonymous") is True
     assert full.pop("allowed_hosts") == [*local, "a.example"]

@@ -13,7 +13,10 @@ import os
 import shutil
 import socket
 import sys
+import threading
+import time
 import traceback
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
+from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
 
 _ENVIRONMENT = "AGUILA_SERVE"
@@ -62,12 +66,14 @@ class CannotServe(Exception):
     """The target cannot be served; the message is for the user."""
 
 
-def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs: bool) -> None:
+def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs: bool, open_page: bool = False) -> None:
     """Serve until a signal. Raise ``CannotServe``."""
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
     app = build()  # workers build their own; here it shows errors before anything is started
     if workers > 1 and isinstance(app.store, MemoryStore):
         raise CannotServe("several workers cannot share threads in memory; use --store STORE, or App(store=path)")
+    if open_page and app.page is None:
+        raise CannotServe("--open needs the page; drop --no-page, or use App(page=True)")
     listener = listen(serving.host, port)
     try:
         asyncio.run(_try(app.store))
@@ -87,6 +93,9 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         timeout_graceful_shutdown=math.ceil(app.drain) + 10,
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
+    if app.page is not None:
+        address = page_address(serving, listener.getsockname()[1])
+        threading.Thread(target=announce_page, args=(app.page, address, open_page), daemon=True).start()
     server = uvicorn.Server(config)
     try:
         if reload:
@@ -133,6 +142,7 @@ def build() -> App:
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])
+    options.setdefault("page", serving.is_local)
     if serving.is_local:
         options["allowed_hosts"] = [*_LOCAL, serving.host, *options.get("allowed_hosts", ())]
     try:
@@ -209,11 +219,20 @@ def welcome(serving: Serving, app: App, port: int) -> str:
     local_name = _in_url(_LOCAL_NAMES.get(serving.host, serving.host))
     url = f"http://{local_name}:{port}"
     accepts_runs, lists_threads = app.is_open_to(local_name), app.is_open_to(local_name, as_owner=True)
+    if app.page is not None:
+        built = f"Open {url}/ in a browser to chat with it."
+        building = "The page is being built; this terminal says when it is ready."
+        missing = building if os.environ.get("AGUILA_PAGE") == "building" else f"{NOT_BUILT[0].upper()}{NOT_BUILT[1:]}."
+        lines.append(built if app.page.is_built else missing)
     if accepts_runs and not serving.is_local:
         others = "" if lists_threads else "; listing, deleting and files need App(authenticate=...)"
         lines.append(f"Every client that reaches this address can use it{others}.")
     if accepts_runs:
-        lines += ["", "Chat with it from another terminal:", f"  {_this_command()} chat {url}"]
+        lines += [
+            "",
+            "Or from another terminal:" if app.page is not None else "Chat with it from another terminal:",
+            f"  {_this_command()} chat {url}",
+        ]
         lines += ["Or over plain HTTP; each call starts a new thread:"]
         lines += [f"  curl -N {url} -H 'content-type: application/json' -d '{_FIRST_INPUT}'"]
     else:
@@ -226,6 +245,22 @@ def welcome(serving: Serving, app: App, port: int) -> str:
         if not serving.options.get("cors_origins") and serving.options.get("copilotkit"):
             lines += ["A page of another origin needs --cors-origin, such as --cors-origin http://localhost:5173"]
     return "\n".join([*lines, "", "Ctrl-C stops it."])
+
+
+def page_address(serving: Serving, port: int) -> str:
+    """Return the address of the page, as this machine reaches it."""
+    return f"http://{_in_url(_LOCAL_NAMES.get(serving.host, serving.host))}:{port}/"
+
+
+def announce_page(page: PageFiles, address: str, open_page: bool) -> None:
+    """Wait until the page is built, say so if it was not, and open it in the browser if that was asked for."""
+    was_built = page.is_built
+    while not page.is_built:
+        time.sleep(0.5)
+    if not was_built:
+        typer.echo(f"The page is ready: {address}")
+    if open_page:
+        webbrowser.open(address)
 
 
 def _this_command() -> str:

@@ -25,6 +25,7 @@ from aguila.server.history.projection import HistoryMode
 from aguila.server.http.dispatch import Dispatcher
 from aguila.server.http.responses import Receive, Send, drop_body
 from aguila.server.limits import Limits
+from aguila.server.page.files import PageFiles
 from aguila.server.runs.manager import Runs
 from aguila.server.service import Service
 from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
@@ -64,6 +65,7 @@ class App:
     flattens, and sends META events as META, which no published client reads.
     ``capabilities``: merged over the derived capabilities.
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
+    ``page``: show chat and inspector to browsers that open the root of the app.
     ``debug``: send the texts of exceptions to clients.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
@@ -105,6 +107,7 @@ class App:
         handle_signals: bool = True,
         name: str | None = None,
         copilotkit: str | bool = False,
+        page: bool = False,
         warn: Warn = log_notice,
     ) -> None:
         self._agents = named_agents(agent)
@@ -144,11 +147,13 @@ class App:
         self.drain = drain
         self.copilotkit = CopilotKit(copilotkit) if copilotkit else None
         """The path of CopilotKit's routes; None if they are not served."""
+        self.page = PageFiles() if page else None
+        """The files of the page; None if it is not served."""
         self.store = _make_store(store, store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
         self._warn = warn
-        self._dispatcher = Dispatcher(self._access, self.copilotkit, self._ensure_started)
+        self._dispatcher = Dispatcher(self._access, self.copilotkit, self.page, self._ensure_started)
         self._signals = SignalListener(self) if handle_signals else None
         self._service: Service | None = None
         self._starting = asyncio.Lock()

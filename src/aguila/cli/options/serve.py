@@ -40,6 +40,7 @@ APP_OPTIONS: Final = {
     "keep_seconds": "retention.max_age",
     "keep_threads": "retention.max_threads",
     "keep_bytes": "retention.max_bytes",
+    "page": "page",
     "debug": "debug",
 }
 """Command-line options and the ``App`` parameters that they set."""
@@ -143,6 +144,11 @@ def serve(
     langgraph_interrupts: Annotated[
         bool, _option(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
     ] = False,
+    page: Annotated[
+        bool | None,
+        _option(_FRONT_ENDS, "Show chat and inspector to browsers; default on loopback.", "--page/--no-page"),
+    ] = None,
+    open: Annotated[bool, _option(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,
@@ -165,7 +171,7 @@ def serve(
         given=["--" + option.replace("_", "-") for option in given],
     )
     try:
-        serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs)
+        serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs, open_page=open)
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
         raise typer.Exit(1) from None

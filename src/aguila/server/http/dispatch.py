@@ -18,6 +18,7 @@ from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
+from aguila.server.page.files import PageFiles
 from aguila.server.runs.run_context import new_id
 from aguila.server.service import Exchange, Service
 
@@ -31,10 +32,15 @@ class Dispatcher:
     """
 
     def __init__(
-        self, access: AccessControl, copilotkit: CopilotKit | None, start: Callable[[], Awaitable[Service]]
+        self,
+        access: AccessControl,
+        copilotkit: CopilotKit | None,
+        page: PageFiles | None,
+        start: Callable[[], Awaitable[Service]],
     ) -> None:
         self._access = access
         self._copilotkit = copilotkit
+        self._page = page
         self._start = start
 
     async def respond(self, scope: Mapping[str, Any], receive: Receive) -> Response | None:
@@ -91,6 +97,11 @@ class Dispatcher:
             route, params = find_route(copilotkit, COPILOTKIT_ROUTES)
         else:
             agent, below = split_agent(segments, service.agents)
+            if self._page is not None:
+                response = self._page.respond(request, below, agent)
+                if response is not None:
+                    access.hosts.check(request)
+                    return response
             route, params = find_route(below)
         if not route.is_public:
             access.hosts.check(request)

@@ -1,0 +1,108 @@
+"""Serve the files of the page: the HTML shell at the root of the app, hashed assets below ``/_page/``.
+
+They are public and contain no data. The page fetches its data from the other routes, with the caller's credentials.
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import mimetypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from aguila.errors import NotFound
+from aguila.server.auth import Request
+from aguila.server.http.responses import BufferedResponse, Headers
+
+ASSETS: Final = Path(__file__).parent / "assets"
+"""Where the build writes."""
+
+NOT_BUILT: Final = "the page is not built; run `make web`, which needs Node 20.19 or later"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""No inline script, no eval, no other host. Files and inline media are shown from ``blob:`` URLs."""
+
+_SHELL_HEADERS: Final[Headers] = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+    (b"vary", b"accept"),
+)
+_ASSET_HEADERS: Final[Headers] = (
+    (b"cache-control", b"public, max-age=31536000, immutable"),
+    (b"vary", b"accept-encoding"),
+)
+_MEDIA_TYPES: Final = {".js": b"text/javascript", ".css": b"text/css", ".svg": b"image/svg+xml"}
+_BASE: Final = '<meta name="aguila-base" content="./" />'
+_NOT_BUILT_HTML: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3"><title>Aguila</title>
+<p>The page is not built. Run <code>make web</code>, which needs Node 20.19 or later.
+<p>This address shows the page as soon as it is built.
+"""
+
+
+class PageFiles:
+    """The built files of the page. A build that ends while the app runs is found by the next request."""
+
+    def __init__(self, folder: Path = ASSETS) -> None:
+        self._folder = folder
+        self._bodies: dict[str, tuple[bytes, bytes]] = {}
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the files exist."""
+        return (self._folder / "index.html").is_file()
+
+    def respond(self, request: Request, segments: Sequence[str], agent: str | None) -> BufferedResponse | None:
+        """Return the shell or an asset; None for requests that other routes answer.
+
+        ``segments`` is the path below the mount and below ``agent``. Raises ``NotFound`` for an unknown asset.
+        """
+        if request.method not in ("GET", "HEAD"):
+            return None
+        if not segments:
+            return self._shell(request, agent) if _wants_html(request) else None
+        if segments[0] == "_page" and agent is None:
+            return self._asset("/".join(segments[1:]), request)
+        return None
+
+    def _shell(self, request: Request, agent: str | None) -> BufferedResponse:
+        media_type = b"text/html; charset=utf-8"
+        try:
+            text = (self._folder / "index.html").read_text()
+        except FileNotFoundError:
+            body = _NOT_BUILT_HTML.encode()
+            return BufferedResponse(status=503, body=body, media_type=media_type, headers=_SHELL_HEADERS)
+        root = quote(request.asgi.get("root_path", "").rstrip("/"))
+        if root or agent is not None:
+            below = "" if agent is None else f"/agents/{agent}"
+            text = text.replace(_BASE, _BASE.replace("./", html.escape(f"{root}{below}/")))
+            text = text.replace('="./', f'="{html.escape(root)}/')
+        return BufferedResponse(body=text.encode(), media_type=media_type, headers=_SHELL_HEADERS)
+
+    def _asset(self, name: str, request: Request) -> BufferedResponse:
+        if name not in self._bodies:
+            path = self._folder / "_page" / name
+            if "/" in name or "\\" in name or name.startswith(".") or not path.is_file():
+                raise NotFound(f"the page has no file {name!r}; reload the page")
+            body = path.read_bytes()
+            self._bodies[name] = body, gzip.compress(body, mtime=0)
+        body, compressed = self._bodies[name]
+        suffix = Path(name).suffix
+        media_type = _MEDIA_TYPES.get(suffix) or (mimetypes.guess_type(name)[0] or "application/octet-stream").encode()
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers = [*_ASSET_HEADERS, (b"content-encoding", b"gzip")]
+            return BufferedResponse(body=compressed, media_type=media_type, headers=headers)
+        return BufferedResponse(body=body, media_type=media_type, headers=_ASSET_HEADERS)
+
+
+def _wants_html(request: Request) -> bool:
+    """Return whether a browser navigates here. TanStack AI's requests for a thread or a run have query parameters."""
+    ranges = [each.split(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")]
+    return "text/html" in ranges and not {"threadId", "runId"} & request.query.keys()

@@ -1,0 +1,127 @@
+"""How an app serves the files of the page; the page itself is tested in tests/frontends."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from serving import serving
+from starlette.applications import Starlette
+
+from aguila.server import App, Request
+from aguila.server.page import files
+
+HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+SHELL = """<!doctype html>
+<meta name="aguila-base" content="./" />
+<script type="module" crossorigin src="./_page/index-1.js"></script>
+"""
+
+
+async def agent(run: object) -> str:
+    return "Hello"
+
+
+@pytest.fixture
+def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "_page").mkdir()
+    (tmp_path / "index.html").write_text(SHELL)
+    (tmp_path / "_page" / "index-1.js").write_text("console.log(1)")
+    monkeypatch.setattr(files.PageFiles.__init__, "__defaults__", (tmp_path,))
+    return tmp_path
+
+
+@pytest.fixture
+def client(assets: Path) -> Iterator[httpx2.Client]:
+    with serving(App(agent, page=True)) as server, httpx2.Client(base_url=server.url, trust_env=False) as client:
+        yield client
+
+
+def test_a_browser_receives_the_page_under_a_strict_policy(client: httpx2.Client) -> None:
+    answer = client.get("/", headers=HTML)
+    assert answer.text == SHELL
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert not any("unsafe" in sources or "http" in sources or "*" in sources for sources in policy.values())
+    assert client.head("/", headers=HTML).headers["content-length"] == str(len(SHELL))
+
+
+def test_other_clients_of_the_root_see_what_they_see_without_a_page(client: httpx2.Client) -> None:
+    assert client.get("/").status_code == 405
+    assert client.get("/", headers={"accept": "application/json"}).json()["error"]["code"] == "method_not_allowed"
+    hydrated = client.get("/?threadId=t", headers=HTML)
+    assert hydrated.json()["messages"] == []
+    with serving(App(agent)) as server:
+        assert httpx2.get(server.url, headers=HTML, trust_env=False).status_code == 405
+
+
+def test_assets_are_cached_for_good_and_compressed(client: httpx2.Client) -> None:
+    with client.stream("GET", "/_page/index-1.js", headers={"accept-encoding": "gzip"}) as answer:
+        assert gzip.decompress(b"".join(answer.iter_raw())) == b"console.log(1)"
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["content-type"] == "text/javascript"
+    assert client.get("/_page/index-1.js", headers={"accept-encoding": "identity"}).content == b"console.log(1)"
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing.js", "..%2Findex.html", "%2e%2e/index.html", ".hidden", "", "index-1.js/more"]
+)
+def test_only_built_assets_are_served(client: httpx2.Client, name: str) -> None:
+    assert client.get(f"/_page/{name}").status_code == 404
+
+
+def test_the_shell_is_public_and_data_is_not(assets: Path) -> None:
+    def authenticate(request: Request) -> str | None:
+        return "ada" if request.headers.get("authorization") == "Bearer ada" else None
+
+    app = App(agent, page=True, authenticate=authenticate)
+    with serving(app) as server, httpx2.Client(base_url=server.url, trust_env=False) as client:
+        assert client.get("/", headers=HTML).status_code == client.get("/_page/index-1.js").status_code == 200
+        assert client.get("/threads").status_code == 401
+        assert client.get("/threads", headers={"authorization": "Bearer ada"}).status_code == 200
+
+
+def test_a_foreign_host_gets_no_page(assets: Path) -> None:
+    with serving(App(agent, page=True, allowed_hosts=["127.0.0.1"])) as server:
+        answer = httpx2.get(server.url, headers={**HTML, "host": "evil.example"}, trust_env=False)
+        assert answer.json()["error"]["code"] == "foreign_host"
+
+
+def test_below_a_root_path_the_page_knows_where_it_is(assets: Path) -> None:
+    with serving(App(agent, page=True), root_path="/api") as server:
+        text = httpx2.get(server.url + "/", headers=HTML, trust_env=False).text
+    assert 'content="/api/"' in text
+    assert 'src="/api/_page/index-1.js"' in text
+
+
+@pytest.mark.parametrize("path", ["/agent", "/agent/"])
+def test_mounted_the_page_knows_where_it_is_with_and_without_a_slash(assets: Path, path: str) -> None:
+    app = App(agent, page=True)
+    site = Starlette(lifespan=app.lifespan)
+    app.mount_on(site, "/agent")
+    with serving(site) as server:
+        text = httpx2.get(server.url + path, headers=HTML, trust_env=False).text
+        assert 'content="/agent/"' in text
+        assert 'src="/agent/_page/index-1.js"' in text
+        assert httpx2.get(server.url + "/agent/_page/index-1.js", trust_env=False).status_code == 200
+
+
+def test_the_page_of_one_agent_calls_the_routes_of_that_agent(assets: Path) -> None:
+    with serving(App({"default": agent, "other": agent}, page=True)) as server:
+        text = httpx2.get(server.url + "/agents/other", headers=HTML, trust_env=False).text
+    assert 'content="/agents/other/"' in text
+    assert 'src="/_page/index-1.js"' in text
+
+
+def test_before_it_is_built_the_page_says_so_and_then_shows_itself(client: httpx2.Client, assets: Path) -> None:
+    (assets / "index.html").rename(assets / "later.html")
+    missing = client.get("/", headers=HTML)
+    assert missing.status_code == 503
+    assert "make web" in missing.text
+    (assets / "later.html").rename(assets / "index.html")
+    assert client.get("/", headers=HTML).text == SHELL
