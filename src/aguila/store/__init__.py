@@ -12,8 +12,10 @@ from aguila.store.base import (
     Outcome,
     Retention,
     RunEnd,
+    RunProjection,
     RunRecord,
     Store,
+    StoredProjection,
     ThreadSummary,
     ThreadUpdate,
 )
@@ -33,9 +35,11 @@ __all__ = [
     "Outcome",
     "Retention",
     "RunEnd",
+    "RunProjection",
     "RunRecord",
     "SQLiteStore",
     "Store",
+    "StoredProjection",
     "ThreadSummary",
     "ThreadUpdate",
 ]

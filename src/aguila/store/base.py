@@ -34,6 +34,13 @@ Requests
     message once, and a scope each inline file (a long string, such as an image in base64), however many requests repeat
     them. The caller's ``fingerprint`` identifies the exact bytes.
 
+Projections
+    The caller computes the projection of a thread after each run from the log and the requests. A store keeps it, so
+    that a thread is read without them. It is written with the end of its run (``RunEnd.projection``), or later for a
+    run that was closed without one (``save_projection``). Its values are JSON, such as messages; a thread stores each
+    value once, and a scope each inline file in them. A store does not interpret a projection. Projections are not
+    archived, because they can be computed again.
+
 Cancelling
     Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
     viewers of its own process. Other processes register theirs with ``watch``. The owner answers a request of the
@@ -55,7 +62,7 @@ Values
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal
@@ -194,6 +201,33 @@ class Batch(msgspec.Struct, frozen=True):
         return self.first + len(self.events) - 1
 
 
+class RunProjection(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread after a run, as the caller wrote it. ``body`` may refer to values by their digests (16 bytes each)."""
+
+    format: int
+    """The version of what ``body`` means."""
+    body: bytes
+    values: Mapping[bytes, bytes] = {}
+    """JSON by its digest (``run_inputs.hash_json``): the values that the thread may not have yet."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body and the values."""
+        return len(self.body) + sum([len(value) for value in self.values.values()])
+
+
+class StoredProjection(msgspec.Struct, frozen=True, kw_only=True):
+    """The projection of a closed run, without its values. It covers the events of the thread up to ``last``."""
+
+    run_id: str
+    first: int
+    """The sequence number of the run's first event."""
+    last: int
+    """The sequence number of the run's last event."""
+    format: int
+    body: bytes
+
+
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What else closing a run does, in the transaction of its terminal event."""
 
@@ -206,11 +240,14 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Interrupts that the run has claimed and that are settled with its end (see ``Store.settle``)."""
     update: ThreadUpdate | None = None
     """Changes to the thread."""
+    projection: RunProjection | None = None
+    """The thread after the run."""
 
     @property
     def size(self) -> int:
-        """The bytes of the interrupts, the session, and the changes to the thread."""
+        """The bytes of the interrupts, the session, the changes to the thread and the projection."""
         size = sum(len(body) for _, body in self.interrupts) + (0 if self.session is None else len(self.session))
+        size += 0 if self.projection is None else self.projection.size
         return size + (0 if self.update is None else self.update.size)
 
 
@@ -235,8 +272,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How much ``Store.prune`` keeps in all scopes together. None sets no limit.
 
     Threads without an open run and files without a thread are removed, oldest first. A file has no thread if it was
-    stored without one or for one that never ran. ``max_bytes`` counts events, inputs, interrupts, sessions, recorded
-    effects, titles, metadata and files.
+    stored without one or for one that never ran. ``max_bytes`` counts events, inputs, projections, interrupts,
+    sessions, recorded effects, titles, metadata and files.
     """
 
     max_age: float | None = None
@@ -495,6 +532,26 @@ class Store(ABC):
     @abstractmethod
     async def prune(self, retention: Retention) -> int:
         """Remove threads and files of every scope beyond the retention; return the number of removed threads."""
+
+    # Projections
+
+    @abstractmethod
+    async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
+        """Return the projections of the runs that began after event ``after``, in the order the runs began.
+
+        Runs without a projection are left out, and so is a thread that does not exist.
+        """
+
+    @abstractmethod
+    async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the JSON of these values of a thread, by their digests. Values that it does not have are left out."""
+
+    @abstractmethod
+    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
+        """Store the projection of a closed run, in place of the one it has. Other runs are ignored.
+
+        This changes neither ``updated_at`` nor the position of the thread in lists.
+        """
 
     # Interrupts, session, recorded effects
 

@@ -1,4 +1,4 @@
-"""Cut the request of a run, so that a thread stores each message once and a scope each inline file once.
+"""Cut requests and projections, so that a thread stores each message once and a scope each inline file once.
 
 A client sends its whole history with every run. Stored whole, a conversation would need space that is quadratic in its
 length. So a stored request is its JSON without the messages, and a list of message digests. That list is stored as a
@@ -15,7 +15,7 @@ import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
-from aguila.store.base import Blob
+from aguila.store.base import Blob, RunProjection
 
 SMALL: Final = 2048
 """A request of at most this many bytes is stored whole: cutting it would cost more than it saves."""
@@ -113,6 +113,35 @@ def cut_input(body: bytes) -> CutInput:
         stored.setdefault(key, message)
     rest = _take_files(_encode(members), excised, files)
     return CutInput(body=rest, digests=b"".join(digests), messages=stored, files=files)
+
+
+class CutProjection(msgspec.Struct, frozen=True, kw_only=True):
+    """A projection in parts: its values without their inline files, and each different file, by their digests."""
+
+    format: int
+    body: bytes
+    values: dict[bytes, StoredJSON]
+    files: dict[bytes, memoryview]
+
+
+def cut_projection(projection: RunProjection) -> CutProjection:
+    """Cut the inline files out of the values of a projection."""
+    files: dict[bytes, memoryview] = {}
+    values: dict[bytes, StoredJSON] = {}
+    for digest, text in projection.values.items():
+        excised = excise_strings(text, INLINE // 2) if len(text) >= INLINE else None
+        values[digest] = _take_files(text if excised is None else excised.text, excised, files)
+    return CutProjection(format=projection.format, body=projection.body, values=values, files=files)
+
+
+def join_value(value: StoredJSON, file: Callable[[bytes], bytes]) -> bytes:
+    """Return a value of a projection. ``file`` returns an inline file."""
+    return _join_files(value, file)
+
+
+def hash_json(text: bytes) -> bytes:
+    """Return the digest of a value of a projection."""
+    return blake2b(text, digest_size=DIGEST).digest()
 
 
 def _take_files(text: bytes, excised: ExcisedJSON | None, files: dict[bytes, memoryview]) -> StoredJSON:

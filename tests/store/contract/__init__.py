@@ -30,6 +30,7 @@ from contract.archives import ArchivesContract
 from contract.inputs import InputsContract
 from contract.log import LogContract
 from contract.model import play
+from contract.projections import ProjectionsContract
 from contract.runs import RunsContract
 from contract.support import (
     DEADLINE,
@@ -46,7 +47,15 @@ from contract.threads import ThreadsContract
 from contract.viewers import ViewersContract
 
 
-class StoreContract(RunsContract, InputsContract, LogContract, ThreadsContract, ViewersContract, ArchivesContract):
+class StoreContract(
+    RunsContract,
+    InputsContract,
+    ProjectionsContract,
+    LogContract,
+    ThreadsContract,
+    ViewersContract,
+    ArchivesContract,
+):
     """All parts of the contract."""
 
     # Open and closed

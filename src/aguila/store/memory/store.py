@@ -30,8 +30,10 @@ from aguila.store.base import (
     MetadataFilter,
     Retention,
     RunEnd,
+    RunProjection,
     RunRecord,
     Store,
+    StoredProjection,
     ThreadSummary,
     ThreadUpdate,
 )
@@ -41,7 +43,16 @@ from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
 from aguila.store.new_run import NewRun
-from aguila.store.run_inputs import CutInput, cut_input, inline_file, inline_id, is_inline
+from aguila.store.run_inputs import (
+    CutInput,
+    CutProjection,
+    cut_input,
+    cut_projection,
+    inline_file,
+    inline_id,
+    is_inline,
+    join_value,
+)
 
 _replace = msgspec.structs.replace
 
@@ -54,10 +65,10 @@ _FULL = "the memory store is full and every thread has an open run; raise max_by
 class MemoryStore(Store):
     """A store in the memory of this process, which is empty again when it is closed.
 
-    ``max_bytes`` (events, inputs, sessions, effects and files) and ``max_threads`` bound it. Beyond them, threads
-    without an open run and files without a thread are removed, oldest first. If there are none, a call that needs room
-    raises ``StoreUnavailable``; closing a run always succeeds. The last sequence number is remembered for the last
-    ``threads.MAX_REMOVED`` removed threads.
+    ``max_bytes`` (events, inputs, projections, sessions, effects and files) and ``max_threads`` bound it. Beyond them,
+    threads without an open run and files without a thread are removed, oldest first. If there are none, a call that
+    needs room raises ``StoreUnavailable``; closing a run always succeeds. The last sequence number is remembered
+    for the last ``threads.MAX_REMOVED`` removed threads.
     """
 
     def __init__(
@@ -190,10 +201,7 @@ class MemoryStore(Store):
             sent_run_id=new.sent_run_id,
         )
         size += thread.inputs.add(run_id, input)
-        for digest, data in input.files.items():
-            if not self._blobs.has(scope, inline_id(digest)):
-                self._blobs.add(scope, inline_file(digest, data, now), bytes(data))
-            self._blobs.hold(scope, inline_id(digest), thread_id)
+        self._hold_inline(thread, input.files, now)
         self._threads.open_run(thread, run, new.lease_seconds)
         thread.claim(run_id, new.claims)
         batch = self._threads.write(thread, new.events, size, now)
@@ -204,6 +212,8 @@ class MemoryStore(Store):
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         feed = self._opened()
         size = size_of_rows(encode_rows(events))
+        projection = None if end is None else end.projection
+        parts = None if projection is None else await _cut(projection)
         thread, run = self._check_lease(lease)
         if end is None:
             self._make_room(size, keep=thread)
@@ -216,6 +226,8 @@ class MemoryStore(Store):
                 thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
         else:
             self._threads.close_run(thread, run, end, now)
+            if parts is not None:
+                self._write_projection(thread, run.run_id, parts, now)
         feed.publish(lease, batch, size, ended=end is not None)
         return batch
 
@@ -327,7 +339,7 @@ class MemoryStore(Store):
         thread = self._find(scope, thread_id)
         if thread is None or run_id not in thread.runs:
             raise refusals.no_run(thread_id, run_id)
-        return thread.inputs.join(run_id, lambda digest: self._blobs.get(scope, inline_id(digest))[1])
+        return thread.inputs.join(run_id, self._inline_of(scope))
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
         thread = self._find(scope, thread_id)
@@ -410,6 +422,39 @@ class MemoryStore(Store):
                 self._remove(entry)
                 removed += is_thread
         return removed
+
+    # Projections
+
+    async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
+        thread = self._find(scope, thread_id)
+        return [] if thread is None else thread.list_projections(after)
+
+    async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        thread = self._find(scope, thread_id)
+        values = {} if thread is None else thread.values
+        return {digest: join_value(values[digest], self._inline_of(scope)) for digest in digests if digest in values}
+
+    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
+        parts = await _cut(projection)
+        thread = self._find(scope, thread_id)
+        if thread is not None and run_id in thread.runs and thread.running != run_id:
+            self._make_room(projection.size, keep=thread)
+            self._write_projection(thread, run_id, parts, self._clock())
+
+    def _write_projection(self, thread: Thread, run_id: str, new: CutProjection, now: float) -> None:
+        self._threads.grow(thread, thread.save_projection(run_id, new))
+        self._hold_inline(thread, new.files, now)
+
+    def _hold_inline(self, thread: Thread, files: dict[bytes, memoryview], now: float) -> None:
+        """Store the inline files of a request or a projection for a thread."""
+        scope, thread_id = thread.key
+        for digest, data in files.items():
+            if not self._blobs.has(scope, inline_id(digest)):
+                self._blobs.add(scope, inline_file(digest, data, now), bytes(data))
+            self._blobs.hold(scope, inline_id(digest), thread_id)
+
+    def _inline_of(self, scope: str) -> Callable[[bytes], bytes]:
+        return lambda digest: self._blobs.get(scope, inline_id(digest))[1]
 
     # Interrupts, session, recorded effects
 
@@ -569,6 +614,12 @@ class _Snapshot(Snapshot):
     async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
         for archive in self._rest:
             yield archive
+
+
+async def _cut(projection: RunProjection) -> CutProjection:
+    if projection.size > LARGE:
+        return await asyncio.to_thread(cut_projection, projection)
+    return cut_projection(projection)
 
 
 def _stored_at(entry: _Entry) -> float:

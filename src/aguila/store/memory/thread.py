@@ -9,10 +9,19 @@ import msgspec
 
 from aguila.store import refusals
 from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
-from aguila.store.base import Batch, CancelRequest, InterruptRecord, RunRecord, ThreadSummary, ThreadUpdate
+from aguila.store.base import (
+    Batch,
+    CancelRequest,
+    InterruptRecord,
+    RunRecord,
+    StoredProjection,
+    ThreadSummary,
+    ThreadUpdate,
+)
 from aguila.store.encoding import check_cursor, encode_rows, size_of_details, size_of_rows, to_milliseconds
 from aguila.store.feed import Key, cut
 from aguila.store.memory.inputs import Inputs
+from aguila.store.run_inputs import CutProjection, StoredJSON
 
 _replace = msgspec.structs.replace
 
@@ -22,8 +31,8 @@ class Thread:
 
     __slots__ = (
         "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "inputs",
-        "interrupts", "key", "last", "lease_seconds", "metadata", "position", "running", "runs", "session", "title",
-        "updated_at", "viewers",
+        "interrupts", "key", "last", "lease_seconds", "metadata", "position", "projections", "running", "runs",
+        "session", "title", "updated_at", "values", "viewers",
     )  # fmt: skip
 
     def __init__(self, key: Key, now: float, first: int, agent: str) -> None:
@@ -41,6 +50,8 @@ class Thread:
         self.firsts: list[int] = []
         self.runs: dict[str, RunRecord] = {}
         self.inputs = Inputs()
+        self.projections: dict[str, tuple[int, bytes]] = {}  # run -> format and body
+        self.values: dict[bytes, StoredJSON] = {}
         self.running: str | None = None
         self.lease_seconds = 0.0
         self.cancel: CancelRequest | None = None
@@ -110,6 +121,26 @@ class Thread:
             after = batch.last
             index += 1
         return found, self.last
+
+    # Projections
+
+    def save_projection(self, run_id: str, new: CutProjection) -> int:
+        """Store the projection of a run; return by how many bytes the thread grew, without inline files."""
+        size = len(new.body) - len(self.projections.get(run_id, (0, b""))[1])
+        self.projections[run_id] = (new.format, new.body)
+        for digest, value in new.values.items():
+            if digest not in self.values:
+                self.values[digest] = value
+                size += value.size
+        return size
+
+    def list_projections(self, after: int) -> list[StoredProjection]:
+        """Return the projections of the runs that began after an event."""
+        return [
+            StoredProjection(run_id=run.run_id, first=run.first, last=run.last, format=found[0], body=found[1])
+            for run in self.runs.values()
+            if run.first > after and (found := self.projections.get(run.run_id)) is not None
+        ]
 
     # Interrupts
 

@@ -16,9 +16,18 @@ from typing import Any, Final
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.errors import StoreUnavailable
+from aguila.errors import NotFound, StoreUnavailable
 from aguila.store.encoding import decode_row, hash_blob, size_of_details
-from aguila.store.run_inputs import DIGEST, StoredJSON, inline_id, is_inline, join_input, split_digests
+from aguila.store.run_inputs import (
+    DIGEST,
+    StoredJSON,
+    hash_json,
+    inline_id,
+    is_inline,
+    join_input,
+    join_value,
+    split_digests,
+)
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.connection import connect, connect_reader, unavailable
 from aguila.store.sqlite.inputs import decode_files, read_stored
@@ -83,6 +92,7 @@ def _check_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str) 
     yield from _check_interrupts(db, key, scope)
     try:
         yield from _check_inputs(db, key, scope, thread_id)
+        yield from _check_values(db, key, scope)
         yield from _check_bytes(db, key)
     except msgspec.DecodeError as error:
         yield f"a list of messages or of inline files cannot be decoded: {error}"
@@ -212,6 +222,20 @@ def _check_inputs(db: sqlite3.Connection, key: int, scope: str, thread_id: str) 
             yield f"the request of run {run_id!r} is not JSON"
 
 
+def _check_values(db: sqlite3.Connection, key: int, scope: str) -> Iterator[str]:
+    for digest, body, files in db.execute(
+        "SELECT digest, CAST(body AS BLOB), files FROM projected_values WHERE thread = ?", (key,)
+    ):
+        value = StoredJSON(body, decode_files(files))
+        try:
+            found = join_value(value, lambda file: queries.read_blob(db, scope, inline_id(file))[1])
+        except NotFound:
+            yield f"value {digest.hex()} of a projection: an inline file is missing"
+        else:
+            if hash_json(found) != digest:
+                yield f"value {digest.hex()} of a projection does not match its digest"
+
+
 def _check_chain(db: sqlite3.Connection, run: int) -> str | None:
     """Return what is wrong with the list of messages of a request."""
     seen: set[int] = set()
@@ -236,6 +260,8 @@ def _check_bytes(db: sqlite3.Connection, key: int) -> Iterator[str]:
         SELECT (SELECT coalesce(sum(length(body)), 0) FROM interrupts WHERE thread = ?1)
           + (SELECT coalesce(sum(length(body)), 0) FROM sessions WHERE thread = ?1)
           + (SELECT coalesce(sum(length(value)), 0) FROM effects WHERE thread = ?1)
+          + (SELECT coalesce(sum(length(body)), 0) FROM projections
+             WHERE run IN (SELECT key FROM runs WHERE thread = ?1))
         """,
         (key,),
     ).fetchone()
@@ -243,7 +269,13 @@ def _check_bytes(db: sqlite3.Connection, key: int) -> Iterator[str]:
         "SELECT coalesce(sum(length(events)), 0) FROM log WHERE place > ? AND place < ?",
         (queries.log_place(key, 0), queries.log_place(key + 1, 0)),
     ).fetchone()[0]
-    texts = db.execute("SELECT length(body), files FROM messages WHERE thread = ?", (key,)).fetchall()
+    texts = db.execute(
+        """
+        SELECT length(body), files FROM messages WHERE thread = ?1
+        UNION ALL SELECT length(body), files FROM projected_values WHERE thread = ?1
+        """,
+        (key,),
+    ).fetchall()
     for size, files, messages in db.execute(
         "SELECT length(body), files, length(messages) FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)",
         (key,),
@@ -279,11 +311,11 @@ def _check_files(db: sqlite3.Connection) -> Iterator[Damage]:
 
 
 def _check_orphans(db: sqlite3.Connection) -> Iterator[str]:
-    for table in ("runs", "messages", "interrupts", "effects", "sessions", "details"):
+    for table in ("runs", "messages", "projected_values", "interrupts", "effects", "sessions", "details"):
         (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE thread NOT IN (SELECT key FROM threads)").fetchone()  # noqa: S608
         if count:
             yield f"{table}: {count} rows belong to no thread"
-    for table in ("inputs", "viewers"):
+    for table in ("inputs", "projections", "viewers"):
         (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE run NOT IN (SELECT key FROM runs)").fetchone()  # noqa: S608
         if count:
             yield f"{table}: {count} rows belong to no run"

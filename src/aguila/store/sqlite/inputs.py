@@ -42,11 +42,11 @@ def write_input(db: sqlite3.Connection, now: float, thread: int, lease: Lease, r
         if old is not None and old_depth < MAX_DEPTH:
             base, depth, delta = found[0], old_depth + 1, compare_lists(old, new.digests)
     encoded = delta.encode()
-    insert(db, _INSERT, (run, base, encoded, depth, _files(new.body)), new.body.text)
+    insert(db, _INSERT, (run, base, encoded, depth, encode_files(new.body)), new.body.text)
     size = len(encoded)
     for digest in delta.new:
         message = new.messages[digest]
-        values = (thread, digest, message.text, _files(message))
+        values = (thread, digest, message.text, encode_files(message))
         if db.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", values).rowcount:
             size += message.size
     if size:
@@ -98,5 +98,6 @@ def _read_list(db: sqlite3.Connection, run: int) -> tuple[bytes | None, int]:
     return read_list(deltas), depths[0]
 
 
-def _files(json: StoredJSON) -> bytes | None:
+def encode_files(json: StoredJSON) -> bytes | None:
+    """Return the column for the inline files of a JSON value."""
     return _encode(json.files) if json.files else None

@@ -13,10 +13,11 @@ from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
 from aguila.store.new_run import NewRun
-from aguila.store.run_inputs import CutInput
+from aguila.store.run_inputs import CutInput, CutProjection
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.inputs import write_input
 from aguila.store.sqlite.large_values import insert, row_id
+from aguila.store.sqlite.projections import write_projection
 from aguila.store.sqlite.thread_writes import change_details
 
 
@@ -104,7 +105,13 @@ def begin(
 
 
 def append(
-    db: sqlite3.Connection, now: float, lease: Lease, events: Sequence[bytes], rows: Sequence[Row], end: RunEnd | None
+    db: sqlite3.Connection,
+    now: float,
+    lease: Lease,
+    events: Sequence[bytes],
+    rows: Sequence[Row],
+    end: RunEnd | None,
+    projection: CutProjection | None,
 ) -> Batch:
     """Append events, and close the run if ``end`` is given. Raises ``StaleLease``, ``InterruptTaken``."""
     thread, run, last, lease_until, lease_seconds, _ = _check_lease(db, lease)
@@ -138,6 +145,8 @@ def append(
         size += len(end.session) - (0 if old is None else old[0])
     if end.update is not None:
         change_details(db, thread, end.update)
+    if projection is not None:
+        size += write_projection(db, now, lease.scope, lease.thread_id, thread, run, projection)
     return _append_events(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
 
 

@@ -65,6 +65,17 @@ CREATE TABLE messages (
 ) WITHOUT ROWID;
 CREATE TABLE sessions (thread INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
+-- The thread after each closed run, as the server computed it; the server knows what "body" means. It refers to the
+-- values, which are messages and states, once per thread, by a digest of their JSON.
+CREATE TABLE projections (run INTEGER PRIMARY KEY, format INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE projected_values (
+  thread INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  files BLOB, -- the places of inline files in the body
+  body BLOB NOT NULL,
+  PRIMARY KEY (thread, digest)
+) WITHOUT ROWID;
+
 -- The log. A row is a batch with one event per line. "place" is threads.key * 2^32 + the number of the last event, so
 -- that the log needs no index and the events of a thread are stored together. "at" is the time of the append in
 -- milliseconds; 0 if an earlier schema did not store it.

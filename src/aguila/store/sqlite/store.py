@@ -33,20 +33,23 @@ from aguila.store.base import (
     MetadataFilter,
     Retention,
     RunEnd,
+    RunProjection,
     RunRecord,
     Store,
+    StoredProjection,
     ThreadSummary,
     ThreadUpdate,
 )
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Key
 from aguila.store.new_run import NewRun
-from aguila.store.run_inputs import CutInput, cut_input, is_inline
+from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import read_input
 from aguila.store.sqlite.locks import OwnerLocks
+from aguila.store.sqlite.projections import list_projections, read_values, save_projection
 
 T = TypeVar("T")
 
@@ -203,9 +206,10 @@ class SQLiteStore(Store):
         rows = encode_rows(events)
         size = size_of_rows(rows)
         batch_events = tuple(events)
+        parts = None if end is None or end.projection is None else await self._cut(end.projection)
         return await self._write_leased(
             lease,
-            lambda db: run_writes.append(db, self._clock(), lease, batch_events, rows, end),
+            lambda db: run_writes.append(db, self._clock(), lease, batch_events, rows, end, parts),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
             is_short=size + (0 if end is None else end.size) <= SHORT,
             size=size,
@@ -353,6 +357,25 @@ class SQLiteStore(Store):
                 engine.feed.invalidate(key)
 
         return await engine.write(remove, removed, invalidate, frees_pages=True)
+
+    # Projections
+
+    async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
+        return await self._opened().read(list_projections, scope, thread_id, after)
+
+    async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        return await self._opened().read(read_values, scope, thread_id, digests)
+
+    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
+        parts = await self._cut(projection)
+        await self._opened().write(
+            lambda db: save_projection(db, self._clock(), scope, thread_id, run_id, parts), size=projection.size
+        )
+
+    async def _cut(self, projection: RunProjection) -> CutProjection:
+        if projection.size > LARGE:
+            return await self._opened().compute(cut_projection, projection)
+        return cut_projection(projection)
 
     # Interrupts, session, recorded effects
 

@@ -150,11 +150,12 @@ def remove_peer(db: sqlite3.Connection, token: str) -> None:
 
 def remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str) -> None:
     """Remove a thread without an open run."""
-    db.execute("DELETE FROM inputs WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))
+    for table in ("inputs", "projections"):
+        db.execute(f"DELETE FROM {table} WHERE run IN (SELECT key FROM runs WHERE thread = ?)", (key,))  # noqa: S608
     db.execute(
         "DELETE FROM log WHERE place > ? AND place < ?", (queries.log_place(key, 0), queries.log_place(key + 1, 0))
     )
-    for table in ("runs", "messages", "interrupts", "effects", "sessions", "details"):
+    for table in ("runs", "messages", "projected_values", "interrupts", "effects", "sessions", "details"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
         """
