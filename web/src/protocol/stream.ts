@@ -1,6 +1,94 @@
-/** Reads the events of a response. The interface is in web/README.md; this is a placeholder. */
+/** Reads the events of a response. */
 
-import type { StoredEvent } from "./types";
+import type { AguiEvent, StoredEvent } from "./types";
 
-// eslint-disable-next-line require-yield
-export async function* readEvents(_response: Response): AsyncGenerator<StoredEvent> {}
+/** Splits SSE into frames: text in, the events that it completes out. */
+export class SSEParser {
+  #rest = "";
+  #data: string[] = [];
+  #id: string | null = null;
+  #time: number | null = null;
+  #endedWithCR = false;
+
+  /** Whether the text so far ends inside a frame. */
+  get isInsideFrame(): boolean {
+    return this.#rest !== "" || this.#data.length > 0;
+  }
+
+  /** Return the events that the next piece of text completes. Throws SyntaxError for data that is not JSON. */
+  feed(text: string): StoredEvent[] {
+    if (this.#endedWithCR && text.startsWith("\n")) text = text.slice(1);
+    this.#endedWithCR = text.endsWith("\r");
+    const events: StoredEvent[] = [];
+    const whole = this.#rest + text;
+    let start = 0;
+    // indexOf is much faster than a regular expression on the usual stream, which has LF only.
+    const hasCR = whole.includes("\r");
+    for (;;) {
+      let end = whole.indexOf("\n", start);
+      let next = end + 1;
+      if (hasCR) {
+        const cr = whole.indexOf("\r", start);
+        if (cr !== -1 && (end === -1 || cr < end)) {
+          end = cr;
+          next = whole[cr + 1] === "\n" ? cr + 2 : cr + 1;
+        }
+      }
+      if (end === -1) break;
+      if (end === start) this.#dispatch(events);
+      else this.#line(whole.slice(start, end));
+      start = next;
+    }
+    this.#rest = whole.slice(start);
+    return events;
+  }
+
+  #line(line: string): void {
+    const colon = line.indexOf(":");
+    if (colon === 0) {
+      // `?times=true`: the time when the events that follow were stored.
+      if (line.startsWith(": time=")) this.#time = Number(line.slice(7)) || null;
+      return;
+    }
+    const name = colon === -1 ? line : line.slice(0, colon);
+    const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (name === "data") this.#data.push(value);
+    else if (name === "id") this.#id = value;
+  }
+
+  #dispatch(events: StoredEvent[]): void {
+    if (this.#data.length > 0) {
+      const raw = this.#data.length === 1 ? this.#data[0]! : this.#data.join("\n");
+      const seq = this.#id !== null && /^\d+$/.test(this.#id) ? Number(this.#id) : null;
+      const stored: StoredEvent = { seq, event: JSON.parse(raw) as AguiEvent, raw };
+      if (this.#time !== null) stored.time = this.#time;
+      events.push(stored);
+    }
+    this.#data = [];
+    this.#id = null;
+  }
+}
+
+/** Read the events of a response, in the batches in which they arrive. Throws if the body breaks off inside a frame. */
+export async function* readBatches(response: Response): AsyncGenerator<StoredEvent[]> {
+  if (response.body === null) return;
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  const parser = new SSEParser();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      const batch = parser.feed(done ? decoder.decode() : decoder.decode(value, { stream: true }));
+      if (batch.length > 0) yield batch;
+      if (done) break;
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+  if (parser.isInsideFrame) throw new Error("the stream broke off inside an event");
+}
+
+/** Read the events of a response one by one. Throws if the body breaks off inside a frame. */
+export async function* readEvents(response: Response): AsyncGenerator<StoredEvent> {
+  for await (const batch of readBatches(response)) yield* batch;
+}

@@ -110,8 +110,8 @@ export type AguiEvent =
   | (Owned & { type: "CUSTOM"; name: string; value: Json });
 export type EventType = AguiEvent["type"];
 
-/** An event with its place in the log: the `id:` of its SSE frame. */
-export type StoredEvent = { seq: number | null; event: AguiEvent };
+/** An event with its place in the log (the `id:` of its SSE frame), its JSON, and the time (ms) when it was stored. */
+export type StoredEvent = { seq: number | null; event: AguiEvent; raw: string; time?: number };
 
 /** A row of `GET /threads`. */
 export type ThreadSummary = {
@@ -160,3 +160,29 @@ export type ThreadView = {
 
 /** The answer of `POST /files`. */
 export type UploadedFile = { id: string; mediaType: string; filename: string | null; size: number; source: Source };
+
+/** A finding of the verifier. `index` counts the events of its source, `number` is the sequence number in the log. */
+export type Finding = {
+  source: "run" | "upstream";
+  level: "error" | "warning" | "note";
+  rule: string;
+  message: string;
+  text: string;
+  help: string;
+  number: number | null;
+  index?: number;
+  event?: string;
+  path?: string;
+  /** The event as another server sent it. */
+  sent?: string;
+};
+
+/** `GET /threads/{id}/runs/{run}/check`. */
+export type CheckReport = {
+  threadId: string;
+  runId: string;
+  events: number;
+  upstreamEvents?: number;
+  isRunning: boolean;
+  findings: Finding[];
+};
