@@ -48,7 +48,7 @@ def consumer_version_notice(declared: str | None) -> Notice | None:
     The request is served anyway: in our version if the declared one is newer (VER-5), whatever its major version
     (VER-6).
     """
-    if declared is None:
+    if declared is None or declared == PROTOCOL_VERSION:
         return None
     version = parse_version(declared)
     if version is None and parse_peer(declared) is not None:

@@ -59,6 +59,9 @@ async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> i
 
 def peek_cursor(exchange: Exchange) -> int | None:
     """Return the cursor of a request without checking it against the log; None if it is not a number."""
+    request = exchange.request
+    if not request.asgi.get("query_string") and "last-event-id" not in request.headers:
+        return None
     text = _cursor_text(exchange)
     return int(text) if text is not None and is_number(text) and len(text) <= MAX_DIGITS else None
 

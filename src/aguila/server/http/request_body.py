@@ -107,10 +107,14 @@ async def read_object(service: Service, exchange: Exchange, *, may_be_empty: boo
 
 async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
     """Decode the input, and hash a large body. Raises ``Rejected``: for exceeded limits before other faults."""
+    if isinstance(body.outline, RunAgentInput):
+        return _check_decoded(body.outline, body.data, service.limits), None
+    return await _decode_outlined(service, body)
+
+
+async def _decode_outlined(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:
     limits = service.limits
     digest: str | None = None
-    if isinstance(body.outline, RunAgentInput):
-        return _check_decoded(body.outline, body.data, limits), None
     try:
         if len(body.data) <= _MAX_INLINE:
             warn = NoticeLimiter(_mark_data_routine(service.warn))

@@ -93,7 +93,8 @@ async def _read_and_start(
     if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
         return await _decode_and_start(service, exchange, reservation, body)
     with RunLogContext(outline.thread_id, outline.run_id):
-        await service.runs.check_capacity(exchange.scope, outline.thread_id, outline.run_id)
+        if not isinstance(outline, RunAgentInput):  # refuse before a body is decoded for nothing
+            await service.runs.check_capacity(exchange.scope, outline.thread_id, outline.run_id)
         return await _decode_and_start(service, exchange, reservation, body)
 
 

@@ -54,7 +54,10 @@ def has_command_answer(input: RunAgentInput) -> bool:  # noqa: A002 - the protoc
 
     Null is not an answer, as in ag-ui-langgraph.
     """
-    return bool(input.forwarded_props) and not input.resume and _get_command(input).get("resume") is not None
+    props: Any = input.forwarded_props
+    if not is_object(props) or "command" not in props or input.resume:
+        return False
+    return _get_command(input).get("resume") is not None
 
 
 async def translate_command(request: StartRequest, store: Store) -> RunRecord | StartRequest:

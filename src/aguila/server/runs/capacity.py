@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 from aguila.server.errors import Rejected, draining_error
 from aguila.server.limits import Limits
@@ -14,7 +13,7 @@ class Capacity:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._scopes: Counter[str] = Counter()
+        self._scopes: dict[str, int] = {}
         self._empty: asyncio.Future[None] | None = None
         self.total = 0
         self.draining = asyncio.Event()
@@ -30,7 +29,7 @@ class Capacity:
 
     def admit(self, scope: str) -> None:
         """Count a run, whatever the limits."""
-        self._scopes[scope] += 1
+        self._scopes[scope] = self._scopes.get(scope, 0) + 1
         self.total += 1
 
     def release(self, scope: str) -> None:
