@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import jsonschema_rs
@@ -13,7 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from provider_checkers import check_gemini_schema, check_root_schema
 
-from aguila.providers import FunctionTool, anthropic
+from aguila.errors import RunFailed
+from aguila.protocol import Tool
+from aguila.providers import FunctionTool, anthropic, gemini, openai_chat, openai_responses
+from aguila.providers._request.prompt import Prompt
 from aguila.providers._request.schema import gemini_schema, standard_schema
 
 CLEANERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[str]]]] = {
@@ -236,3 +241,48 @@ def test_a_combination_at_the_root_becomes_an_object_with_all_properties(provide
     assert made["additionalProperties"] is False
     open_ended = clean({"anyOf": [circle, square]})  # a square may have a radius of its own, of any type
     assert jsonschema_rs.validator_for(open_ended).is_valid({"kind": "square", "side": 1, "radius": "none"})
+
+
+def bomb(levels: int, part: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A schema of two kilobytes whose definitions each use the next one twice."""
+    definitions = {f"d{i}": part({"$ref": f"#/$defs/d{i + 1}"}) for i in range(levels)}
+    return {
+        "$defs": {**definitions, f"d{levels}": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "properties": {"b": {"allOf": [{"$ref": "#/$defs/d0"}]}},
+        "$ref": "#/$defs/d0",
+    }
+
+
+BOMBS: dict[str, dict[str, Any]] = {
+    "allOf": bomb(26, lambda next_: {"allOf": [next_, next_]}),
+    "anyOf": bomb(26, lambda next_: {"anyOf": [next_, {"anyOf": [next_, {"type": "object"}]}]}),
+    "cycles": {
+        "$defs": {f"n{i}": {"allOf": [{"$ref": f"#/$defs/n{j}"} for j in range(12) if j != i]} for i in range(12)},
+        "$ref": "#/$defs/n0",
+    },
+    "many long branches": {
+        "anyOf": [{"properties": {"a": {"enum": ["x" * 40] * 20 + [i]}}} for i in range(1_000)],
+    },
+    "deep patterns": {
+        "properties": {"a": {"pattern": "(" * 5_000 + ")" * 5_000}, "b": {"pattern": "a{%s}" % ("9" * 30)}}
+    },
+}
+
+
+@pytest.mark.parametrize("provider", CLEANERS)
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_schema_that_expands_too_far_is_refused_in_bounded_time(name: str, provider: str) -> None:
+    clean, _ = CLEANERS[provider]
+    is_refused = name not in ("patterns", "many long branches")
+    started = time.thread_time()
+    with pytest.raises(RunFailed, match="more than 20000 parts") if is_refused else nullcontext():
+        clean(BOMBS[name])
+    assert time.thread_time() - started < 1.0
+
+
+def test_the_tools_of_a_request_share_one_budget() -> None:
+    tools = [Tool(name=f"t{i}", description="", parameters=bomb(6, lambda n: {"allOf": [n, n]})) for i in range(1_000)]
+    prompt = Prompt(messages=[], tools=tools)
+    for module in (anthropic, gemini, openai_chat, openai_responses):
+        with pytest.raises(RunFailed, match="expand to more than 20000 parts"):
+            module.request(prompt, model="m")

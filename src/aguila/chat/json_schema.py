@@ -1,6 +1,7 @@
 """Check values against JSON Schemas: arguments of tools, answers to interrupts (INT-4), schemas of questions.
 
-A schema comes from the other side and is data: an address in it is never fetched. jsonschema-rs does the work (extras
+A schema comes from the other side and is data: an address in it is never fetched, and one that expands too far is not
+used. jsonschema-rs does the work (extras
 ``client`` and ``server``), and is imported when it is first used.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from aguila.chat.schema_expansion import check_expansion
 from aguila.codec.json.text import replace_surrogates
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.pointer import escape_token
@@ -57,6 +59,7 @@ def _validator_for(schema: Any) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra("client", "jsonschema-rs") from error
     try:
+        check_expansion(schema)
         return jsonschema_rs.validator_for(schema, offline=True)
     except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error

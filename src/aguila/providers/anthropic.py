@@ -65,7 +65,7 @@ from aguila.providers._request.prompt import (
     make_offloaded,
     object_arguments,
 )
-from aguila.providers._request.schema import standard_schema
+from aguila.providers._request.schema import SchemaBudget, standard_schema
 from aguila.providers._response.anthropic import BLOCK, OWN_CALLS, REDACTED, THINKING, is_own_result, is_sent_back
 from aguila.providers._response.anthropic import updates as updates
 from aguila.providers._response.citations import citations_of, split_by_citations
@@ -147,11 +147,12 @@ def request(
     texts = [text for text in system if text.strip() != ""]
     if texts:
         made["system"] = "\n\n".join(texts)
+    budget = SchemaBudget()
     declared = [
         {
             "name": name,
             "description": tool.description,
-            "input_schema": _schema(tool, warn),
+            "input_schema": _schema(tool, budget, warn),
         }
         for name, tool in view.tools
     ]
@@ -163,10 +164,12 @@ def request(
     return made
 
 
-def _schema(tool: Tool, warn: Warn) -> Block:
+def _schema(tool: Tool, budget: SchemaBudget, warn: Warn) -> Block:
     """Return the schema of a tool's arguments. The tool itself still checks dropped parameters."""
     refused: dict[str, None] = {}
-    cleaned = standard_schema(tool.parameters, property_name=PROPERTY_NAME, on_dropped=refused.setdefault)
+    cleaned = standard_schema(
+        tool.parameters, budget=budget, property_name=PROPERTY_NAME, on_dropped=refused.setdefault
+    )
     if refused:
         names = ", ".join(map(repr, refused))
         message = f"the tool {tool.name!r} is declared without {names}: Anthropic refuses such parameter names"

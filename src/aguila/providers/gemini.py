@@ -66,7 +66,7 @@ from aguila.providers._request.prompt import (
     make_offloaded,
     object_arguments,
 )
-from aguila.providers._request.schema import gemini_schema
+from aguila.providers._request.schema import SchemaBudget, gemini_schema
 from aguila.providers._response.gemini import OWN_PARTS, PART, SIGNATURE
 from aguila.providers._response.gemini import updates as updates
 
@@ -186,11 +186,12 @@ def request(
     if texts:
         config["system_instruction"] = "\n\n".join(texts)
     if view.tools:
+        budget = SchemaBudget()
         declarations = [
             {
                 "name": name,
                 "description": tool.description or name,
-                "parameters_json_schema": gemini_schema(tool.parameters),
+                "parameters_json_schema": gemini_schema(tool.parameters, budget=budget),
             }
             for name, tool in view.tools
         ]

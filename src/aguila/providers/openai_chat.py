@@ -51,7 +51,7 @@ from aguila.providers._request.media import (
     result_contents,
 )
 from aguila.providers._request.prompt import BEGIN, Prompt, ProviderView, Rules, object_arguments
-from aguila.providers._request.schema import standard_schema
+from aguila.providers._request.schema import SchemaBudget, standard_schema
 from aguila.providers._response.openai_chat import DETAILS, EXTRA, THINKING, THOUGHT, describe_origin
 from aguila.providers._response.openai_chat import updates as updates
 
@@ -105,13 +105,14 @@ def request(
         "stream_options": {"include_usage": True},
     }
     if view.tools:
+        budget = SchemaBudget()
         made["tools"] = [
             {
                 "type": "function",
                 "function": {
                     "name": name,
                     "description": tool.description,
-                    "parameters": standard_schema(tool.parameters),
+                    "parameters": standard_schema(tool.parameters, budget=budget),
                 },
             }
             for name, tool in view.tools

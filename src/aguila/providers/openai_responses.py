@@ -45,7 +45,7 @@ from aguila.providers._request.media import (
     result_contents,
 )
 from aguila.providers._request.prompt import BEGIN, Prompt, ProviderView, Rules, object_arguments
-from aguila.providers._request.schema import standard_schema
+from aguila.providers._request.schema import SchemaBudget, standard_schema
 from aguila.providers._response.openai_responses import (
     IMAGE_CALL,
     ITEM,
@@ -87,12 +87,13 @@ def request(
     if prompt.system_text != "":
         made["instructions"] = prompt.system_text
     if view.tools:
+        budget = SchemaBudget()
         made["tools"] = [
             {
                 "type": "function",
                 "name": name,
                 "description": tool.description,
-                "parameters": standard_schema(tool.parameters),
+                "parameters": standard_schema(tool.parameters, budget=budget),
                 "strict": False,
             }
             for name, tool in view.tools

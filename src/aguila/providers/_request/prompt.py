@@ -25,6 +25,9 @@ from aguila.providers._request.history import restore_message
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_MAX_SIMPLE = 5_000
+"""Parts of tool schemas that are reduced on the event loop: some milliseconds."""
+
 BEGIN = "(The user has not said anything yet.)"
 """User text for a provider that requires a user message first."""
 GO_ON = "(Please go on.)"
@@ -71,10 +74,25 @@ async def prompt_of(
 async def make_offloaded(
     prompt: Prompt, make: Callable[Concatenate[Prompt, P], T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call ``make`` with a prompt, offloaded if the prompt is large."""
-    if is_large(prompt.messages):
+    """Call ``make`` with a prompt, offloaded if the prompt is large or has complex tools."""
+    if is_large(prompt.messages) or not _has_simple_tools(prompt):
         return await offload(make, prompt, *args, **kwargs)
     return make(prompt, *args, **kwargs)
+
+
+def _has_simple_tools(prompt: Prompt) -> bool:
+    """Return whether the schemas of the tools have few parts and no references, which could expand to many."""
+    found: list[Any] = [tool.parameters for tool in prompt.tools]
+    for part in found:  # the loop also visits what is added
+        if is_object(part):
+            if "$ref" in part:
+                return False
+            found += part.values()
+        elif is_array(part):
+            found += part
+        if len(found) > _MAX_SIMPLE:
+            return False
+    return True
 
 
 def add_options(made: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ properties with refused names,             ``additionalProperties`` beside them 
 ``contains`` with ``minContains``          dropped
 external references, and too deep parts    accept anything
 =========================================  ==========================================================================
+
+References can make a short schema expand to any size. ``SchemaBudget`` limits the work for one request.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aguila.codec.json.values import is_array, is_object
+from aguila.errors import RunFailed
 
 Schema = dict[str, Any]
 
@@ -55,15 +58,45 @@ _NOT_AT_THE_ROOT = (*_COMBINING, "not", "enum", "const", "$ref")
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/]+)\Z")
 
 
+MAX_PARTS = 20_000
+"""How many parts the schemas of one request may expand to: less than 0.2 s of CPU time."""
+
+
+class SchemaBudget:
+    """Counts the parts that the schemas of one request expand to.
+
+    ``spend`` raises ``RunFailed`` (``tool_schema_too_complex``) beyond ``MAX_PARTS``.
+    """
+
+    def __init__(self, most: int = MAX_PARTS) -> None:
+        self._most = most
+        self._left = most
+
+    def spend(self, parts: int = 1) -> None:
+        """Count parts of a schema."""
+        self._left -= parts
+        if self._left < 0:
+            raise RunFailed(
+                f"The schemas of the tools expand to more than {self._most} parts. Send fewer tools, or schemas with"
+                " fewer references and combinations.",
+                code="tool_schema_too_complex",
+            )
+
+
 def standard_schema(
-    parameters: Any, *, property_name: str | None = None, on_dropped: Callable[[str], object] | None = None
+    parameters: Any,
+    *,
+    budget: SchemaBudget | None = None,
+    property_name: str | None = None,
+    on_dropped: Callable[[str], object] | None = None,
 ) -> Schema:
     """Reduce the schema of an object for OpenAI and Anthropic: known keywords only, references that resolve.
 
     ``property_name`` is a pattern. Properties with other names are dropped, and ``on_dropped`` is called for each.
     """
     root = parameters if is_object(parameters) else {}
-    cleaned = _Standard(root, property_name, on_dropped).clean(_object_at_the_root(root), 0)
+    budget = SchemaBudget() if budget is None else budget
+    cleaned = _Standard(root, budget, property_name, on_dropped).clean(_object_at_the_root(root, budget), 0)
     for keyword in _NOT_AT_THE_ROOT:
         cleaned.pop(keyword, None)
     cleaned["type"] = "object"
@@ -86,10 +119,10 @@ def _target(root: Schema, reference: Any) -> Schema | None:
 # The root must be an object without combinations
 
 
-def _object_at_the_root(root: Schema) -> Schema:
+def _object_at_the_root(root: Schema, budget: SchemaBudget) -> Schema:
     if not any(name in root for name in (*_COMBINING, "$ref")):
         return root
-    found = _Members(root).of(root, ())
+    found = _Members(root, budget).of(root, ())
     plain = {name: value for name, value in root.items() if name in ("title", "description", "$defs", "definitions")}
     closed = {"additionalProperties": False} if found.is_closed else {}
     return {**plain, **closed, "properties": found.properties, "required": sorted(found.required)}
@@ -103,34 +136,97 @@ class _Found:
         self.required = required
         self.is_closed = is_closed
 
-    def both(self, other: _Found) -> _Found:
-        """Combine two schemas that both apply. Of two rules for a property one is kept."""
-        properties = {**other.properties, **self.properties}
-        return _Found(properties, self.required | other.required, self.is_closed or other.is_closed)
-
 
 class _Members:
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, budget: SchemaBudget) -> None:
         self._root = root
+        self._budget = budget
+        self._equality = _Equality(budget)
+        self._found: dict[int, _Found] = {}  # by the id of the schema
+        self._cuts = 0
 
     def of(self, schema: Any, within: tuple[int, ...]) -> _Found:
         """Collect the properties of a schema. ``within`` are the schemas that lead to this one."""
-        if not is_object(schema) or id(schema) in within or len(within) > _DEEPEST:
+        if not is_object(schema):
             return _Found({}, set(), False)
-        within = (*within, id(schema))
+        if id(schema) in within or len(within) > _DEEPEST:
+            self._cuts += 1
+            return _Found({}, set(), False)
+        known = self._found.get(id(schema))
+        if known is not None:
+            return known
+        cuts = self._cuts
+        found = self._collect(schema, (*within, id(schema)))
+        if self._cuts == cuts:  # it does not depend on the schemas that led here
+            self._found[id(schema)] = found
+        return found
+
+    def _collect(self, schema: Schema, within: tuple[int, ...]) -> _Found:
         required = {name for name in _array(schema.get("required")) if isinstance(name, str)}
         is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
         found = _Found(dict(_object(schema.get("properties"))), required, is_closed)
         target = _target(self._root, schema.get("$ref"))
         if target is not None:
-            found = found.both(self.of(target, within))
+            found = self._both(found, self.of(target, within))
         for part in _array(schema.get("allOf")):
-            found = found.both(self.of(part, within))
+            found = self._both(found, self.of(part, within))
         for name in ("anyOf", "oneOf"):
             branches = [self.of(one, within) for one in _array(schema.get(name)) if _may_be_object(one)]
             if branches:
-                found = found.both(_either(branches))
+                found = self._both(found, self._either(branches))
         return found
+
+    def _both(self, one: _Found, other: _Found) -> _Found:
+        """Combine two schemas that both apply. Of two rules for a property one is kept."""
+        self._budget.spend(1 + len(one.properties) + len(other.properties))
+        properties = {**other.properties, **one.properties}
+        return _Found(properties, one.required | other.required, one.is_closed or other.is_closed)
+
+    def _either(self, branches: list[_Found]) -> _Found:
+        """Combine schemas of which one applies."""
+        properties: dict[str, Any] = {}
+        for name in dict.fromkeys(name for branch in branches for name in branch.properties):
+            self._budget.spend(len(branches))
+            choices: dict[int, Any] = {}
+            for branch in branches:
+                if name in branch.properties:
+                    choice = branch.properties[name]
+                elif branch.is_closed:
+                    continue  # this branch does not allow it
+                else:
+                    choice = _ANYTHING
+                choices.setdefault(self._equality.number(choice), choice)
+            properties[name] = {"anyOf": list(choices.values())} if len(choices) > 1 else next(iter(choices.values()))
+        required = branches[0].required.intersection(*[branch.required for branch in branches])
+        return _Found(properties, required, all(branch.is_closed for branch in branches))
+
+
+_ANYTHING: Schema = {}
+
+
+class _Equality:
+    """Numbers JSON values so that equal values have the same number. A value that is seen again costs nothing."""
+
+    def __init__(self, budget: SchemaBudget) -> None:
+        self._budget = budget
+        self._by_id: dict[int, tuple[int, Any]] = {}  # with the object, so that its id is not used again
+        self._by_value: dict[Any, int] = {}
+
+    def number(self, value: Any) -> int:
+        known = self._by_id.get(id(value))
+        if known is not None:
+            return known[0]
+        self._budget.spend()
+        key: Any
+        if is_object(value):
+            key = ("object", frozenset((name, self.number(one)) for name, one in value.items()))
+        elif is_array(value):
+            key = ("array", *map(self.number, value))
+        else:
+            key = (type(value), value)
+        number = self._by_value.setdefault(key, len(self._by_value))
+        self._by_id[id(value)] = (number, value)
+        return number
 
 
 def _may_be_object(schema: Any) -> bool:
@@ -138,34 +234,24 @@ def _may_be_object(schema: Any) -> bool:
     return schema is not False and (type_ == "object" or (is_array(type_) and "object" in type_))
 
 
-def _either(branches: list[_Found]) -> _Found:
-    properties: dict[str, Any] = {}
-    for name in dict.fromkeys(name for branch in branches for name in branch.properties):
-        choices: list[Any] = []
-        for branch in branches:
-            if name in branch.properties:
-                choice = branch.properties[name]
-            elif branch.is_closed:
-                continue  # this branch does not allow it
-            else:
-                choice = {}  # this branch allows anything
-            if choice not in choices:
-                choices.append(choice)
-        properties[name] = choices[0] if len(choices) == 1 else {"anyOf": choices}
-    required = branches[0].required.intersection(*[branch.required for branch in branches])
-    return _Found(properties, required, all(branch.is_closed for branch in branches))
-
-
 # OpenAI and Anthropic
 
 
 class _Standard:
-    def __init__(self, root: Schema, property_name: str | None, on_dropped: Callable[[str], object] | None) -> None:
+    def __init__(
+        self,
+        root: Schema,
+        budget: SchemaBudget,
+        property_name: str | None,
+        on_dropped: Callable[[str], object] | None,
+    ) -> None:
         self._root = root
+        self._budget = budget
         self._on_dropped = on_dropped
         self._property_name = None if property_name is None else re.compile(rf"{property_name}\Z")
 
     def clean(self, schema: Any, depth: int) -> Schema:
+        self._budget.spend()
         if not is_object(schema) or depth > _DEEPEST:
             return {}  # true, or not a schema: accept anything
         cleaned = _plain(schema)
@@ -252,7 +338,7 @@ def _plain(schema: Schema) -> Schema:
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, RecursionError, OverflowError):  # also nested too deep, or a count beyond its limit
         return False
     return True
 
@@ -272,14 +358,15 @@ _GEMINI_FORMATS = ("date-time", "date", "time")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
 
-def gemini_schema(parameters: Any) -> Schema:
+def gemini_schema(parameters: Any, *, budget: SchemaBudget | None = None) -> Schema:
     """Reduce the schema of an object for Gemini: known keywords, references without siblings and without cycles.
 
     ``anyOf`` has no siblings, enums have strings or numbers only, and ``allOf`` is merged into the schema.
     """
     root = parameters if is_object(parameters) else {}
-    cleaner = _Gemini(root)
-    cleaned = cleaner.clean(_object_at_the_root(root), 0)
+    budget = SchemaBudget() if budget is None else budget
+    cleaner = _Gemini(root, budget)
+    cleaned = cleaner.clean(_object_at_the_root(root, budget), 0)
     made: Schema = {name: cleaned[name] for name in _GEMINI_PLAIN if name in cleaned}
     made |= {"type": "object", "properties": cleaned.get("properties", {})}
     made |= {name: cleaned[name] for name in ("required", "additionalProperties") if name in cleaned}
@@ -289,13 +376,15 @@ def gemini_schema(parameters: Any) -> Schema:
 
 
 class _Gemini:
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, budget: SchemaBudget) -> None:
         self._root = root
+        self._budget = budget
         self._names: dict[str, str] = {}  # names of definitions, by reference
         self._within: set[str] = set()
         self.definitions: dict[str, Schema] = {}
 
     def clean(self, schema: Any, depth: int) -> Schema:
+        self._budget.spend()
         if not is_object(schema) or depth > _DEEPEST:
             return {}
         if _target(self._root, schema.get("$ref")) is not None:
@@ -351,6 +440,7 @@ class _Gemini:
                 part.pop("items", None)  # they apply after its own prefix
             properties = {**_object(part.get("properties")), **_object(merged.get("properties"))}
             required = [*_array(merged.get("required")), *_array(part.get("required"))]
+            self._budget.spend(1 + len(properties) + len(required))
             merged = {**part, **merged}
             if properties:
                 merged["properties"] = properties
