@@ -36,10 +36,10 @@ Requests
 
 Projections
     The caller computes the projection of a thread after each run from the log and the requests. A store keeps it, so
-    that a thread is read without them. It is written with the end of its run (``RunEnd.projection``), or later for a
-    run that was closed without one (``save_projection``). Its values are JSON, such as messages; a thread stores each
-    value once, and a scope each inline file in them. A store does not interpret a projection. Projections are not
-    archived, because they can be computed again.
+    that a thread is read without them. It is written with the end of its run (``RunEnd.projection``), or later for
+    runs that were closed without one (``save_projections``). Its values are JSON, such as messages; a thread stores
+    each value once, and a scope each inline file in them. A store does not interpret a projection. Projections are
+    not archived, because they can be computed again.
 
 Cancelling
     Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
@@ -547,8 +547,8 @@ class Store(ABC):
         """Return the JSON of these values of a thread, by their digests. Values that it does not have are left out."""
 
     @abstractmethod
-    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
-        """Store the projection of a closed run, in place of the one it has. Other runs are ignored.
+    async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
+        """Store the projections of closed runs, by run id, in place of those that they have. Other runs are ignored.
 
         This changes neither ``updated_at`` nor the position of the thread in lists.
         """

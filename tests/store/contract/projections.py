@@ -65,9 +65,11 @@ class ProjectionsContract(StoreTest):
         await end(store, "r2", projection(b"old"))
         before = await store.thread("a", "t")
         lease = await start(store, "t", "r3")
-        for run_id in ("r1", "r2", "r3", "missing"):
-            await store.save_projection("a", "t", run_id, projection(b"new " + run_id.encode(), b"[1]", version=2))
-        await store.save_projection("a", "other", "r1", projection(b"new"))
+        new = {
+            run_id: projection(b"new " + run_id.encode(), b"[1]", version=2) for run_id in ("r1", "r2", "r3", "missing")
+        }
+        await store.save_projections("a", "t", new)
+        await store.save_projections("a", "other", new)
         found = await store.projections("a", "t")
         assert [(one.body, one.format) for one in found] == [(b"new r1", 2), (b"new r2", 2)]
         assert await store.values("a", "t", [hash_json(b"[1]")]) == {hash_json(b"[1]"): b"[1]"}
@@ -80,7 +82,7 @@ class ProjectionsContract(StoreTest):
         value = json.dumps(messages[0]).encode()
         for number in range(20):
             await send(store, f"s{number}", request(f"s{number}", messages))
-            await store.save_projection("a", "t", f"s{number}", projection(b"%d" % number, value))
+            await store.save_projections("a", "t", {f"s{number}": projection(b"%d" % number, value)})
         assert await store.values("a", "t", [hash_json(value)]) == {hash_json(value): value}
         assert await fits(store, size + 64 * KIB)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from heapq import merge
 from itertools import islice
@@ -434,12 +434,14 @@ class MemoryStore(Store):
         values = {} if thread is None else thread.values
         return {digest: join_value(values[digest], self._inline_of(scope)) for digest in digests if digest in values}
 
-    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
-        parts = await _cut(projection)
+    async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
+        parts = {run_id: await _cut(projection) for run_id, projection in projections.items()}
         thread = self._find(scope, thread_id)
-        if thread is not None and run_id in thread.runs and thread.running != run_id:
-            self._make_room(projection.size, keep=thread)
-            self._write_projection(thread, run_id, parts, self._clock())
+        if thread is not None:
+            self._make_room(sum([projection.size for projection in projections.values()]), keep=thread)
+            for run_id, new in parts.items():
+                if run_id in thread.runs and thread.running != run_id:
+                    self._write_projection(thread, run_id, new, self._clock())
 
     def _write_projection(self, thread: Thread, run_id: str, new: CutProjection, now: float) -> None:
         self._threads.grow(thread, thread.save_projection(run_id, new))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aguila.store.base import StoredProjection
 from aguila.store.run_inputs import CutProjection, StoredJSON, inline_file, inline_id, join_value
@@ -27,21 +27,22 @@ def write_projection(
     return size
 
 
-def save_projection(
-    db: sqlite3.Connection, now: float, scope: str, thread_id: str, run_id: str, new: CutProjection
+def save_projections(
+    db: sqlite3.Connection, now: float, scope: str, thread_id: str, projections: Mapping[str, CutProjection]
 ) -> None:
-    """Store the projection of a closed run; ignore any other run."""
-    row = db.execute(
-        """
-        SELECT t.key, r.key FROM threads t JOIN runs r ON r.thread = t.key
-        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.outcome IS NOT NULL
-        """,
-        (scope, thread_id, run_id),
-    ).fetchone()
-    if row is not None:
-        thread, run = row
-        size = write_projection(db, now, scope, thread_id, thread, run, new)
-        db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (size, thread))
+    """Store the projections of closed runs; ignore any other run."""
+    for run_id, new in projections.items():
+        row = db.execute(
+            """
+            SELECT t.key, r.key FROM threads t JOIN runs r ON r.thread = t.key
+            WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.outcome IS NOT NULL
+            """,
+            (scope, thread_id, run_id),
+        ).fetchone()
+        if row is not None:
+            thread, run = row
+            size = write_projection(db, now, scope, thread_id, thread, run, new)
+            db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (size, thread))
 
 
 def list_projections(db: sqlite3.Connection, scope: str, thread_id: str, after: int) -> Sequence[StoredProjection]:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from math import inf
@@ -49,7 +49,7 @@ from aguila.store.sqlite.connection import Synchronous, connect
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import read_input
 from aguila.store.sqlite.locks import OwnerLocks
-from aguila.store.sqlite.projections import list_projections, read_values, save_projection
+from aguila.store.sqlite.projections import list_projections, read_values, save_projections
 
 T = TypeVar("T")
 
@@ -366,10 +366,11 @@ class SQLiteStore(Store):
     async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         return await self._opened().read(read_values, scope, thread_id, digests)
 
-    async def save_projection(self, scope: str, thread_id: str, run_id: str, projection: RunProjection) -> None:
-        parts = await self._cut(projection)
+    async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
+        parts = {run_id: await self._cut(projection) for run_id, projection in projections.items()}
         await self._opened().write(
-            lambda db: save_projection(db, self._clock(), scope, thread_id, run_id, parts), size=projection.size
+            lambda db: save_projections(db, self._clock(), scope, thread_id, parts),
+            size=sum([projection.size for projection in projections.values()]),
         )
 
     async def _cut(self, projection: RunProjection) -> CutProjection:
