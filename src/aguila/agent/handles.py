@@ -18,6 +18,7 @@ from aguila.agent.replay.branches import Branches
 from aguila.chat.from_chat.updates import Update
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json.encoder import encode
+from aguila.codec.json.text import MAX_SIZE
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ContentPart,
@@ -391,7 +392,7 @@ class ActivityHandle:
     async def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Apply a JSON Patch to the content. If it does not apply, raises ``PatchError`` and sends nothing."""
         operations = copy_json(list(patch))
-        new = apply_patch(self._content, operations)
+        new = apply_patch(self._content, operations, limit=MAX_SIZE)
         self._content = _object(new)
         await self._send_patch(operations)
 

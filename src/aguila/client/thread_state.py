@@ -41,7 +41,9 @@ class ThreadState:
         self._is_stale = False
         self._begun: dict[str, PlannedCall] = {}  # calls in progress of runs that were left
         initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
-        self._reducer = Reducer(initial, {} if state is None else _copied(state), warn=self._warn)
+        self._reducer = Reducer(
+            initial, {} if state is None else _copied(state), warn=self._warn, max_size=settings.max_size
+        )
         self._slot = RunSlot()
         self._run_id: str | None = None
 
@@ -103,7 +105,7 @@ class ThreadState:
         """
         if self._slot.is_taken:
             raise IllegalStep("the conversation cannot be replaced while a run is in progress", rule="LIFE-17")
-        self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
+        self._reducer = Reducer.from_conversation(conversation, warn=self._warn, max_size=self._settings.max_size)
 
     def _warn(self, notice: Notice) -> None:
         if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":

@@ -8,6 +8,7 @@ RUN_FINISHED                         sent with the ids of this run; outcome, res
 RUN_ERROR                            raised as ``RunFailed``, which the server masks; sent with ``errors="pass"``
 RAW, and ``rawEvent`` of any event   dropped, unless ``raw="keep"``
 STATE_SNAPSHOT, STATE_DELTA          sent without hidden keys; a patch that does not apply is dropped (SNAP-9)
+ACTIVITY_DELTA                       sent; dropped if the patch does not apply
 MESSAGES_SNAPSHOT                    sent; a message whose id changed keeps the one that it had first
 any other                            sent as it is
 ===================================  ==================================================================================
@@ -19,11 +20,14 @@ from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from aguila.agent.run import Run
+from aguila.codec.json.text import MAX_SIZE
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
 from aguila.protocol import (
+    ActivityDeltaEvent,
+    ActivitySnapshotEvent,
     AssistantMessage,
     Event,
     Message,
@@ -45,7 +49,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.stream.patch import apply_patch
+from aguila.stream.patch import PatchLimit
 
 Raw = Literal["drop", "keep"]
 Errors = Literal["mask", "pass"]
@@ -95,6 +99,8 @@ class Relay:
         self._held: list[Event] | None = None
         """Events of a run with another id, while it may be an earlier one."""
         self._state: Any = {} if input.state is None else input.state
+        self._activities: dict[str, Any] = {}  # their contents
+        self._patches = PatchLimit(MAX_SIZE)
         self._tool_messages: dict[str, str] = {}  # ids by the call that they answer
         self._callers: dict[str, str] = {}  # ids of the assistant's messages by the calls that they make
         self._streamed: dict[str, None] = {}  # ids of the texts and thoughts of this run, in order
@@ -164,7 +170,7 @@ class Relay:
 
     def _state_delta(self, event: StateDeltaEvent) -> Sequence[Event]:
         try:
-            self._state = apply_patch(self._state, event.delta)
+            self._state = self._patches.apply_patch(self._state, event.delta)
         except PatchError:
             return _NOTHING  # the reader has reported it
         is_visible = [self._is_visible(operation["path"]) for operation in event.delta]
@@ -175,6 +181,20 @@ class Relay:
             return (StateSnapshotEvent(snapshot=snapshot, subagent_run_id=event.subagent_run_id),)
         delta = [each for each, is_sent in zip(event.delta, is_visible, strict=True) if is_sent]
         return (replace(event, delta=delta),) if delta else _NOTHING
+
+    def _activity(self, event: ActivitySnapshotEvent) -> Sequence[Event]:
+        if event.replace is not False or event.message_id not in self._activities:
+            self._activities[event.message_id] = event.content
+        return (event,)
+
+    def _activity_delta(self, event: ActivityDeltaEvent) -> Sequence[Event]:
+        content = self._activities.get(event.message_id)
+        if content is not None:
+            try:
+                self._activities[event.message_id] = self._patches.apply_patch(content, event.patch)
+            except PatchError:
+                return _NOTHING  # the reader has reported it
+        return (event,)
 
     def _is_visible(self, path: str | None) -> bool:
         """Return whether a path of a patch names visible keys only. The whole state may have hidden ones."""
@@ -251,6 +271,8 @@ class Relay:
         TextMessageStartEvent: _text_start,
         ReasoningMessageStartEvent: _text_start,
         MessagesSnapshotEvent: _messages,
+        ActivitySnapshotEvent: _activity,
+        ActivityDeltaEvent: _activity_delta,
     }
 
 

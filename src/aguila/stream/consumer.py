@@ -69,7 +69,7 @@ class Consumer:
         self._expander = ChunkExpander()
         self._verifier = Verifier(producer=producer)
         self._is_lenient = not producer
-        self._reducer = reducer or Reducer(messages=messages, state=state, warn=self._warn)
+        self._reducer = reducer or Reducer(messages=messages, state=state, warn=self._warn, max_size=max_size)
         self._index = 0
         self.on_run_started: Callable[[RunStartedEvent], None] | None = None
         """Callback, called before each RUN_STARTED is applied. If it raises, the consumer is unchanged."""

@@ -37,6 +37,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
     principal: Any
     headers: Mapping[str, str]
     max_state: int
+    max_event: int
     debug: bool
     restates_messages: bool = False
     """Whether the client holds tool messages that are not in the thread, and receives a snapshot without them."""
@@ -50,7 +51,14 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
         sent, plan, live, store = self.input, self.plan, self.live, self.projections.store
         scope, thread_id, run_id = live.lease.scope, sent.thread_id, sent.run_id
         state: Any = {} if sent.state is None else sent.state
-        writer = EventWriter(thread_id, run_id, new_id=new_id, parent_run_id=sent.parent_run_id, state=state)
+        writer = EventWriter(
+            thread_id,
+            run_id,
+            new_id=new_id,
+            parent_run_id=sent.parent_run_id,
+            state=state,
+            max_size=self.max_event,
+        )
         for event in self.prelude:
             writer.emit(event)
         resume_input, snapshot = sent, None

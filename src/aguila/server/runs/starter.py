@@ -266,6 +266,7 @@ class RunStarter:
             principal=request.principal,
             headers=request.headers,
             max_state=settings.limits.state,
+            max_event=settings.limits.event,
             debug=settings.debug,
             restates_messages=bool(prepared.input.resume and prepared.ignored_results),
         )

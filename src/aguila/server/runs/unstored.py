@@ -113,6 +113,7 @@ async def begin_unstored(
         principal=request.principal,
         headers=request.headers,
         max_state=settings.limits.state,
+        max_event=settings.limits.event,
         debug=settings.debug,
         is_stored=False,
     )

@@ -2,5 +2,6 @@
 
 from aguila.stream.patch.apply import apply_patch
 from aguila.stream.patch.diff import make_patch
+from aguila.stream.patch.limit import PatchLimit
 
-__all__ = ["apply_patch", "make_patch"]
+__all__ = ["PatchLimit", "apply_patch", "make_patch"]

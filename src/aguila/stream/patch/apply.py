@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from aguila.errors import PatchError
 from aguila.stream.json_values import ARRAY, OBJECT, json_equal
 from aguila.stream.patch.pointer import OperationError, Path, parse_index, parse_path, recent_paths, shorten
@@ -24,7 +26,11 @@ _Owned = dict[int, Any]
 _MAPPING: Any = Mapping
 
 
-def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
+class TooLarge(OperationError):
+    """The document is larger than its limit after an operation."""
+
+
+def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int | None = None) -> Any:
     """Apply the operations of a patch in order and return the new document. The old document is unchanged.
 
     The result shares the untouched parts with the old document, and contains values of the patch. Removing the whole
@@ -33,8 +39,13 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
     Raises PatchError, with the index of the operation, if an operation is malformed or does not apply: the path does
     not exist, a ``test`` fails (values are compared by ``json_equal``), a ``move`` goes into its own child, or the path
     contains ``__proto__`` or ``constructor/prototype``. JavaScript clients refuse such paths, and two consumers of one
-    stream must not end with different states.
+    stream must not end with different states. With ``limit`` an operation is refused (``limit-size``) if the document
+    would have more bytes of JSON than this.
     """
+    if limit is not None:
+        from aguila.stream.patch.limit import PatchLimit  # it uses this module
+
+        return PatchLimit(limit).apply_patch(document, patch)
     if not isinstance(patch, ARRAY):
         raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
     root = document
@@ -46,6 +57,60 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
         except (OperationError, KeyError, TypeError) as error:
             raise _describe_failure(error, index, operation) from None
     return root
+
+
+def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], limit: int, size: int) -> tuple[Any, int]:
+    """Apply a patch as ``apply_patch`` does, to a document of at most ``size`` bytes.
+
+    Returns the new document and an upper bound for its size. What is removed is not subtracted. If the bound exceeds
+    the limit, the document is measured, and may then grow by an eighth of the limit before it is measured again.
+    """
+    if not isinstance(patch, ARRAY):
+        raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
+    root = document
+    owned: _Owned = {}
+    copied: dict[int, tuple[Any, int]] = {}  # sizes by id, with the value, so that its id is not used again
+    for index, operation in enumerate(patch):
+        try:
+            name, path = operation["op"], operation["path"]
+            value: Any = None
+            if name == "add" or name == "replace":
+                value = operation["value"]
+            elif name == "copy":
+                value = _resolve(root, parse_path(operation["from"]))
+            root = _OPERATIONS[name](root, operation, recent_paths.get(path) or parse_path(path), owned)
+            cls = value.__class__
+            if cls is str:
+                size += len(value)
+            elif cls is dict or cls is list:
+                known = copied.get(id(value))
+                if known is None:
+                    known = copied[id(value)] = (value, size_of(value))
+                size += known[1]
+            size += len(path) + _OVERHEAD
+            if size > limit:
+                size = size_of(root)
+                if size > limit:
+                    raise TooLarge(f"the document would have more than {limit} bytes")
+                size -= limit // 8
+        except (OperationError, KeyError, TypeError) as error:
+            raise _describe_failure(error, index, operation) from None
+    return root, size
+
+
+_OVERHEAD = 24
+"""Bytes of a number, or of the punctuation around another value."""
+
+
+def size_of(value: Any) -> int:
+    """Return how many bytes a JSON value has."""
+    try:
+        return len(_encode(value))
+    except (UnicodeError, TypeError, msgspec.MsgspecError):  # a lone surrogate, or not JSON
+        return len(repr(value))
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _describe_failure(error: Exception, index: int, operation: Any) -> PatchError:
@@ -69,7 +134,7 @@ def _describe_failure(error: Exception, index: int, operation: Any) -> PatchErro
             return error_for(f"{member!r} must be a string, not {_describe_type(operation[member])}")
     if not isinstance(error, OperationError):
         raise error
-    return error_for(str(error), "SNAP-9")
+    return error_for(str(error), "limit-size" if isinstance(error, TooLarge) else "SNAP-9")
 
 
 def _describe_type(value: Any) -> str:

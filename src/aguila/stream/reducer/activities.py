@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 from aguila.errors import PatchError
 from aguila.protocol import ActivityDeltaEvent, ActivityMessage, ActivitySnapshotEvent, Event, replace
-from aguila.stream.patch import apply_patch
 from aguila.stream.reducer.message_builder import MessageBuilder
 from aguila.stream.reducer.message_list import MessageList
 
@@ -50,7 +50,9 @@ def set_activity(messages: MessageList, event: ActivitySnapshotEvent, notice: Se
     messages.mark_changed(builder)
 
 
-def patch_activity(messages: MessageList, event: ActivityDeltaEvent, notice: SendNotice) -> None:
+def patch_activity(
+    messages: MessageList, event: ActivityDeltaEvent, apply_patch: Callable[[Any, Any], Any], notice: SendNotice
+) -> None:
     """Apply a JSON Patch to the content of an activity."""
     builder = messages.by_id.get(event.message_id)
     if builder is None or builder.role != "activity":

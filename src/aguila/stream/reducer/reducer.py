@@ -68,7 +68,7 @@ from aguila.protocol import (
 )
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
-from aguila.stream.patch import apply_patch
+from aguila.stream.patch import PatchLimit, apply_patch
 from aguila.stream.reducer.activities import patch_activity, set_activity
 from aguila.stream.reducer.message_builder import MessageBuilder
 from aguila.stream.reducer.message_list import MessageList
@@ -88,17 +88,26 @@ class Reducer:
     """Build a conversation event by event.
 
     ``messages`` and ``state`` are those before the stream; the default state is ``{}``. ``warn`` receives a notice for
-    every tolerated fault. Chunks have to be expanded first.
+    every tolerated fault. With ``max_size`` a patch does not apply if the state or activity would have more bytes.
+    Chunks have to be expanded first.
 
     If RUN_STARTED echoes the input, its messages are added, but its state is not used: the reader of the stream has
     sent that state and passes it as ``state`` (SNAP-4). ``Lineage.reduce_along`` reads the log of runs that others
     started.
     """
 
-    __slots__ = ("_by_id", "_calls", "_messages", "_runs", "_state", "_view", "_warn")
+    __slots__ = ("_apply_patch", "_by_id", "_calls", "_messages", "_runs", "_state", "_view", "_warn")
 
-    def __init__(self, messages: Iterable[Message] = (), state: State = UNSET, *, warn: Warn = log_notice) -> None:
+    def __init__(
+        self,
+        messages: Iterable[Message] = (),
+        state: State = UNSET,
+        *,
+        warn: Warn = log_notice,
+        max_size: int | None = None,
+    ) -> None:
         self._warn = warn
+        self._apply_patch = apply_patch if max_size is None else PatchLimit(max_size).apply_patch
         self._state: State = {} if state is UNSET else state
         self._runs = RunHistory()
         self._view: Conversation | None = None
@@ -110,9 +119,11 @@ class Reducer:
                 self._notice("ENV-12", f"two {message.role} messages have the id {message.id!r}; keeping the later one")
 
     @classmethod
-    def from_conversation(cls, conversation: Conversation, *, warn: Warn = log_notice) -> Reducer:
+    def from_conversation(
+        cls, conversation: Conversation, *, warn: Warn = log_notice, max_size: int | None = None
+    ) -> Reducer:
         """Make a reducer that continues from a conversation."""
-        reducer = cls(conversation.messages, conversation.state, warn=warn)
+        reducer = cls(conversation.messages, conversation.state, warn=warn, max_size=max_size)
         reducer._runs.load(conversation)
         return reducer
 
@@ -378,7 +389,7 @@ class Reducer:
 
     def _patch_state(self, event: StateDeltaEvent) -> None:
         try:
-            self._state = apply_patch(self._state, event.delta)
+            self._state = self._apply_patch(self._state, event.delta)
         except PatchError as error:
             self._notice("SNAP-9", f"the patch does not apply; the state is unchanged: {error}", event, "/delta")
 
@@ -396,7 +407,7 @@ class Reducer:
         set_activity(self._messages, event, self._notice)
 
     def _patch_activity(self, event: ActivityDeltaEvent) -> None:
-        patch_activity(self._messages, event, self._notice)
+        patch_activity(self._messages, event, self._apply_patch, self._notice)
 
     # Runs (LIFE, INT, USE)
 

@@ -36,7 +36,7 @@ from aguila.protocol import (
 )
 from aguila.stream.chunks import CHUNKED_ENDS, ChunkExpander
 from aguila.stream.json_values import copy_json
-from aguila.stream.patch import apply_patch, make_patch
+from aguila.stream.patch import PatchLimit, apply_patch, make_patch
 from aguila.stream.producer_rules import ProducerRules
 from aguila.stream.rules import SUBAGENT, Item, RunState
 from aguila.stream.verifier import OpenItem, Verifier
@@ -68,6 +68,7 @@ class RunWriter:
         protocol_version: str = PROTOCOL_VERSION,
         state: Any = None,
         now: Callable[[], int] | None = None,
+        max_size: int | None = None,
     ) -> None:
         self.thread_id = thread_id
         self.run_id = run_id
@@ -82,6 +83,7 @@ class RunWriter:
         if state is None:
             state = {} if input is None or input.state is None else input.state
         self._state = copy_json(state)
+        self._apply_patch = apply_patch if max_size is None else PatchLimit(max_size).apply_patch
 
     # Queries
 
@@ -368,10 +370,12 @@ class RunWriter:
 
     def _apply_to_state(self, patch: Sequence[Any]) -> Any:
         try:
-            return apply_patch(self._state, patch)
+            return self._apply_patch(self._state, patch)
         except PatchError as error:
             if error.rule == "SNAP-8":
                 raise IllegalStep(f"the patch is malformed: {error}", rule="SNAP-8") from error
+            if error.rule == "limit-size":
+                raise IllegalStep(f"the patch makes the state too large: {error}", rule="limit-size") from error
             raise IllegalStep(
                 f"the patch does not apply to the state that was last sent ({error}); send a snapshot", rule="SNAP-9"
             ) from error

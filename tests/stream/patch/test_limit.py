@@ -1,0 +1,90 @@
+"""Patches do not make documents that are larger than their limit."""
+
+import tracemalloc
+
+import pytest
+
+from aguila.codec import encode
+from aguila.errors import IllegalStep, PatchError
+from aguila.protocol import StateDeltaEvent
+from aguila.stream import EventWriter, consume
+from aguila.stream.patch import PatchLimit, apply_patch
+from aguila.stream.patch import limit as limits
+
+
+def bomb(count: int) -> list[dict[str, str]]:
+    """Double a document many times."""
+    return [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(count)]
+
+
+def test_a_patch_of_copies_is_refused_at_the_limit():
+    document = {"text": "x" * 100}
+    tracemalloc.start()
+    with pytest.raises(PatchError, match="operation 13: the document would have more than 1000000 bytes") as caught:
+        apply_patch(document, bomb(24), limit=1_000_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.rule == "limit-size"
+    assert peak < 8_000_000
+    assert document == {"text": "x" * 100}
+
+
+def test_the_limit_counts_what_is_left_not_what_was_added():
+    patch = [{"op": "replace", "path": "/a", "value": "x" * 600} for _ in range(10)]
+    assert len(encode(apply_patch({"a": "y" * 600}, patch, limit=1_000))) < 1_000
+    grow = [{"op": "add", "path": f"/{i}", "value": ["x" * 300]} for i in range(10)]
+    with pytest.raises(PatchError, match="operation 3"):
+        apply_patch({}, grow, limit=1_000)
+
+
+def test_a_document_that_is_patched_again_and_again_is_measured_once(monkeypatch):
+    sizes = []
+    limit = PatchLimit(100_000)
+    monkeypatch.setattr(limits, "size_of", lambda value: sizes.append(value) or 10_000)
+    state = {"list": list(range(1_000)), "n": 0}
+    for i in range(100):
+        state = limit.apply_patch(state, [{"op": "replace", "path": "/n", "value": i}])
+    assert len(sizes) == 1
+
+
+def test_copies_over_many_patches_are_refused_too():
+    limit, document, refused = PatchLimit(1_000_000), {"text": "x" * 100}, 0
+    for i in range(40):
+        try:
+            document = limit.apply_patch(document, [{"op": "copy", "from": "", "path": f"/{i}"}])
+        except PatchError:
+            refused += 1
+    assert refused > 20
+    assert len(encode(document)) < 1_200_000
+
+
+def started(*events):
+    ids = {"threadId": "t", "runId": "r"}
+    return [{"type": "RUN_STARTED", **ids}, *events, {"type": "RUN_FINISHED", **ids}]
+
+
+def test_a_reader_of_a_stream_keeps_its_state_and_activities():
+    notices = []
+    conversation = consume(
+        started(
+            {"type": "STATE_SNAPSHOT", "snapshot": {"text": "x" * 1000}},
+            {"type": "STATE_DELTA", "delta": bomb(24)},
+            {"type": "ACTIVITY_SNAPSHOT", "messageId": "a", "activityType": "PLAN", "content": {"text": "x" * 1000}},
+            {"type": "ACTIVITY_DELTA", "messageId": "a", "activityType": "PLAN", "patch": bomb(24)},
+        ),
+        warn=notices.append,
+    )
+    assert conversation.state == {"text": "x" * 1000}
+    assert conversation.messages[0].content == {"text": "x" * 1000}
+    assert [notice.rule for notice in notices] == ["SNAP-9", "SNAP-9"]
+    assert "more than 10485760 bytes" in notices[0].message
+
+
+def test_a_writer_refuses_the_patch():
+    writer = EventWriter("t", "r", new_id=lambda: "id", state={"text": "x" * 1000}, max_size=100_000)
+    writer.start()
+    with pytest.raises(IllegalStep, match="makes the state too large"):
+        writer.patch_state(bomb(24))
+    with pytest.raises(IllegalStep, match="makes the state too large"):
+        writer.emit(StateDeltaEvent(delta=bomb(24)))
+    assert writer.state == {"text": "x" * 1000}
