@@ -72,10 +72,10 @@ class Command(Peer):
 
 
 @contextmanager
-def aguila_serve(folder: Path, *arguments: str) -> Iterator[Command]:
-    """``aguila serve`` with these arguments, in a folder."""
+def aguila_serve(folder: Path, *arguments: str, command_name: str = "serve") -> Iterator[Command]:
+    """``aguila serve``, or another command that serves, with these arguments, in a folder."""
     port = free_port()
-    command = [sys.executable, "-m", "aguila", "serve", *arguments, "--port", str(port)]
+    command = [sys.executable, "-m", "aguila", command_name, *arguments, "--port", str(port)]
     server = Command(command, port, folder, "/healthz", {})
     try:
         yield server

@@ -9,6 +9,7 @@ import typer
 from aguila import __version__
 from aguila.cli.main import about
 from aguila.cli.options import stores, streams
+from aguila.cli.options.inspect import inspect
 from aguila.cli.options.serve import serve
 
 commands = typer.Typer(
@@ -29,5 +30,6 @@ def _root(
 
 
 commands.command()(serve)
+commands.command(help=streams.unwrapped(inspect.__doc__ or ""))(inspect)
 streams.register(commands)
 stores.register(commands)

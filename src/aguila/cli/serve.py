@@ -1,4 +1,4 @@
-"""``aguila serve``: import an agent or an ``App`` from a module and serve it on uvicorn.
+"""``aguila serve``: import an agent or an ``App`` from a module, or call an endpoint, and serve it on uvicorn.
 
 If the options are not enough, write an ``App`` and serve it with this command or any ASGI server.
 """
@@ -25,9 +25,12 @@ import typer
 import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
+from aguila.cli.http_caller import is_url
 from aguila.cli.output.logs import log_config
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
+from aguila.frameworks import upstream
+from aguila.frameworks.upstream import Upstream
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
 from aguila.server.page.files import NOT_BUILT, PageFiles
@@ -40,7 +43,7 @@ _ENVIRONMENT = "AGUILA_SERVE"
 MEMORY = ":memory:"
 """Value of --store that keeps threads in memory."""
 
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """Host names of this machine for its own users."""
 
 
@@ -55,6 +58,10 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of ``App`` that were given as options."""
     given: list[str] = []
     """The same options as written on the command line."""
+    upstream_headers: dict[str, str] = {}
+    """Headers for the endpoint, if the target is a URL."""
+    inspects: bool = False
+    """Whether the target is inspected: what its endpoint violates is recorded, and its texts are passed on."""
 
     @property
     def is_local(self) -> bool:
@@ -128,7 +135,7 @@ def build_in_worker() -> App:
 def build() -> App:
     """Build the app that the environment describes. Raise ``CannotServe``."""
     serving = decode_json(os.environ[_ENVIRONMENT], Serving)
-    found = find(serving.target, serving.folder)
+    found = _make_gateway(serving) if is_url(serving.target) else find(serving.target, serving.folder)
     if isinstance(found, App):
         if serving.given:
             given = ", ".join(serving.given)
@@ -144,11 +151,24 @@ def build() -> App:
         options["retention"] = Retention(**options["retention"])
     options.setdefault("page", serving.is_local)
     if serving.is_local:
-        options["allowed_hosts"] = [*_LOCAL, serving.host, *options.get("allowed_hosts", ())]
+        options["allowed_hosts"] = [*LOCAL_HOSTS, serving.host, *options.get("allowed_hosts", ())]
     try:
         return App(found, store=store, allow_anonymous=serving.is_local, **options)
     except ValueError as error:  # an option that only the app can judge
         raise CannotServe(str(error)) from None
+
+
+def _make_gateway(serving: Serving) -> Upstream:
+    """Make an agent of the endpoint at a URL. It may be of any age, so all older shapes are read."""
+    return upstream(
+        serving.target,
+        headers=serving.options.get("headers_allowed", ()),
+        auth=serving.upstream_headers or None,
+        client={"compat": "wide"},
+        raw="keep" if serving.inspects else "drop",
+        errors="pass" if serving.inspects else "mask",
+        check=serving.inspects,
+    )
 
 
 def find(target: str, folder: str) -> Any:

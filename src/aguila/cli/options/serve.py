@@ -5,6 +5,7 @@ Options that configure an ``App`` are passed on only if they were given, and ref
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -60,7 +61,11 @@ def _option(panel: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A0
 def serve(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="The agent or App to serve, importable from this directory.")
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME|URL",
+            help="The agent or App to serve, importable from this directory; or the URL of an AG-UI endpoint.",
+        ),
     ] = "aguila.cli.demo:agent",
     host: Annotated[
         str, _option(_SERVER, "Address to bind. Anything but a loopback address is reachable from the network.")
@@ -122,6 +127,10 @@ def serve(
     header: Annotated[
         list[str] | None, _option(_ACCESS, "Pass this request header to the agent. Repeatable.", metavar="NAME")
     ] = None,
+    upstream_header: Annotated[
+        list[str] | None,
+        _option(_ACCESS, "Send this header to the endpoint at URL. Repeatable.", metavar="'NAME: VALUE'"),
+    ] = None,
     allow_system_messages: Annotated[
         bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
     ] = False,
@@ -156,11 +165,14 @@ def serve(
         int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
     ] = 100,
 ) -> None:
-    """Serve an agent over AG-UI; without one, the demo."""
+    """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""
     from aguila.cli import serve as serving
+    from aguila.cli.http_caller import is_url
 
     if reload and workers > 1:
         raise typer.BadParameter("--reload works with one process only; drop --workers")
+    if upstream_header and not is_url(target):
+        raise typer.BadParameter("--upstream-header is for the URL of an endpoint; drop it")
     given = [option for option in APP_OPTIONS if _is_given(context, option)]
     what = serving.Serving(
         target=target,
@@ -169,6 +181,7 @@ def serve(
         host=host,
         options=_nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}),
         given=["--" + option.replace("_", "-") for option in given],
+        upstream_headers=_headers(upstream_header or ()),
     )
     try:
         serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs, open_page=open)
@@ -194,6 +207,15 @@ def _absolute(store: str) -> str:
 def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
+def _headers(lines: Sequence[str]) -> dict[str, str]:
+    from aguila.cli.http_caller import CannotRun, headers_of
+
+    try:
+        return headers_of(lines)
+    except CannotRun as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

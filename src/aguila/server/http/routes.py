@@ -17,7 +17,7 @@ from aguila.server.errors import Rejected, draining_error
 from aguila.server.http import files as file_routes
 from aguila.server.http import runs as run_routes
 from aguila.server.http import threads as thread_routes
-from aguila.server.http.check import check_run
+from aguila.server.http.inspection import check_run, get_run_input
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack import routes as tanstack_routes
@@ -92,6 +92,7 @@ ROUTES: Final = (
     Route(("threads", None, "events"), {"GET": thread_routes.stream_thread_events}, is_stream=True),
     Route(("threads", None, "runs", None), {"GET": run_routes.get_run}),
     Route(("threads", None, "runs", None, "events"), {"GET": run_routes.stream_run_events}, is_stream=True),
+    Route(("threads", None, "runs", None, "input"), {"GET": get_run_input}),
     Route(("threads", None, "runs", None, "check"), {"GET": check_run}),
     Route(("threads", None, "runs", None, "cancel"), {"POST": run_routes.cancel_run}),
     Route(("files",), {"POST": file_routes.upload_file}, needs_owner=frozenset({"POST"})),

@@ -1,4 +1,4 @@
-"""GET /threads/{id}/runs/{run}/check: the findings about a run, at their events, with the texts of the rules."""
+"""What the inspector asks of the server: the input of a run, and the findings about it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import user_json
 from serving import Held, run_input, serving
 
 from aguila import App
@@ -99,6 +100,22 @@ def test_an_unknown_run_is_not_found() -> None:
     with serving(App(echo)) as server:
         server.events()
         assert server.get("/threads/thread/runs/none/check").status_code == 404
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_the_input_of_a_run_has_the_messages_and_the_state_that_its_events_change(history: Any) -> None:
+    first, second = user_json("u1", "Hello"), user_json("u2", "And?")
+    with serving(App(echo, history=history)) as server:
+        server.events(messages=[first], state={"n": 1})
+        answer = server.get("/threads/thread").json()["messages"][-1]
+        sent = [second] if history == "server" else [first, answer, second]
+        server.events(run_id="run2", messages=sent, tools=[{"name": "f", "description": "d"}])
+        found = server.get("/threads/thread/runs/run2/input").json()
+        assert server.get("/threads/thread/runs/run/input").json()["state"] == {"n": 1}
+    assert found["messages"] == [first, answer, second]
+    assert found["state"] == {}
+    assert found["input"]["messages"] == sent
+    assert found["input"]["tools"] == [{"name": "f", "description": "d"}]
 
 
 def recorded(*events: dict[str, Any]) -> Replay:

@@ -1,4 +1,4 @@
-"""The handler that checks a stored run against the rules of the protocol, the rules for producers included."""
+"""The handlers of the inspector: what a run started from, and what its events violate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice
-from aguila.offload import offload
+from aguila.offload import is_large, offload
 from aguila.server.history.stored_input import load_input
 from aguila.server.http.responses import Response, json_response
 from aguila.server.http.runs import find_run
@@ -18,6 +18,20 @@ from aguila.store import RunRecord
 from aguila.stream.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
 
 Source = Literal["run", "upstream"]
+
+
+async def get_run_input(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}/runs/{run}/input``: the request of a run, and the messages and state that its events change.
+
+    With ``history="server"`` the messages are more than those of the request.
+    """
+    record = await find_run(service, exchange)
+    sent = await load_input(service.store, record)
+    messages = await service.runs.projections.load_initial_messages(exchange.scope, record.thread_id, record.run_id)
+    answer: dict[str, Any] = {"input": sent, "messages": messages, "state": {} if sent.state is None else sent.state}
+    if is_large(messages) or is_large(sent.state):
+        return await offload(json_response, answer, exchange.headers, is_large=True)
+    return json_response(answer, exchange.headers)
 
 
 async def check_run(service: Service, exchange: Exchange) -> Response:
