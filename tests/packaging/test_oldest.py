@@ -1,4 +1,4 @@
-"""The oldest packages that our extras allow: ag-ui-protocol 0.1.19 and rich 14, in processes of their own."""
+"""The oldest packages that our extras allow: ag-ui-protocol 0.1.19, rich 14, uuid-utils 0.12, in own processes."""
 
 from __future__ import annotations
 

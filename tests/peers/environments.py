@@ -1,12 +1,13 @@
 """The peers: servers that use the packages of others, each in an environment of its own.
 
-A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and kept until
-that file or the Python changes. Those without such a file use the packages that the tests have anyway. The programs
-are in ``servers/``.
+A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and what our own
+server needs (``requirements/server.txt``), and kept until these files or the Python change. Peers without such a file
+use the packages that the tests have anyway. The programs are in ``servers/``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -41,10 +42,11 @@ class Peer(NamedTuple):
     program: str
     packages: tuple[str, ...]
     is_protobuf: bool = False
+    environment: str | None = None
 
     @property
     def requirements(self) -> Path:
-        return REPOSITORY / "requirements" / "peers" / f"{self.name}.txt"
+        return REPOSITORY / "requirements" / "peers" / f"{self.environment or self.name}.txt"
 
     @property
     def needs_environment(self) -> bool:
@@ -65,9 +67,16 @@ PEERS = (
     Peer("encoder_protobuf", "Node, protobuf", "encoder_server.mjs", ("@ag-ui/encoder",), is_protobuf=True),
 )
 
+"""Servers that others publish."""
+
+FRAMEWORKS = (
+    Peer("langgraph_app", "LangGraph", "langgraph_app.py", ("langgraph", "langchain"), environment="langgraph"),
+)
+"""Agents of frameworks behind ``App``."""
+
 
 def peer_named(name: str) -> Peer:
-    return next(peer for peer in PEERS if peer.name == name)
+    return next(peer for peer in (*PEERS, *FRAMEWORKS) if peer.name == name)
 
 
 def interpreter(peer: Peer) -> str:
@@ -85,18 +94,22 @@ def interpreter(peer: Peer) -> str:
 
 
 def _environment(peer: Peer) -> Path:
-    folder = ENVIRONMENTS / peer.name
+    folder = ENVIRONMENTS / peer.requirements.stem
     python, stamp = folder / "bin" / "python", folder / ".stamp"
-    wanted = hashlib.sha256(sys.version.encode() + peer.requirements.read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    print(f"installing {peer.title} into {folder.relative_to(REPOSITORY)}", file=sys.stderr)
-    _command(sys.executable, "-m", "venv", str(folder))
-    _command(
-        str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(peer.requirements)
-    )
-    stamp.write_text(wanted)
+    own = REPOSITORY / "requirements" / "server.txt"
+    files = (peer.requirements, own)
+    wanted = hashlib.sha256(sys.version.encode() + b"".join(file.read_bytes() for file in files)).hexdigest()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with (ENVIRONMENTS / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if stamp.exists() and stamp.read_text() == wanted:
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"installing {peer.title} into {folder.relative_to(REPOSITORY)}", file=sys.stderr)
+        _command(sys.executable, "-m", "venv", "--without-pip", str(folder))
+        pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile")
+        _command(*pip, "--disable-pip-version-check", "-r", str(peer.requirements), "-r", str(own))
+        stamp.write_text(wanted)
     return python
 
 
@@ -141,7 +154,7 @@ def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterato
             [program, str(HERE / "servers" / peer.program), str(port)],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **(environment or {})},
         )
         try:
             deadline = time.monotonic() + START_DEADLINE

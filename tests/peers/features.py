@@ -7,13 +7,17 @@ with our verifier as strict as it gets, and from what a feature itself sees.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from environments import HERE, Peer, Running
+from environments import HERE, Peer, Running, running
 
 from aguila.client import AsyncClient, AsyncThread, Stage, Timeouts, approve, tool
 from aguila.codec import decode_event, encode
@@ -302,6 +306,77 @@ async def cancel(trial: Trial) -> None:
         trial.remark("half a minute after the disconnect the agent is neither cancelled nor running")
     await trial.goes_on(thread)
 
+
+async def two_tools(trial: Trial) -> None:
+    thread = trial.thread()
+    result = await thread.run("two")
+    answers = [message.content for message in result.messages if isinstance(message, ToolMessage)]
+    check(answers == ["3", "7"], f"the tool's answers are {answers}")
+    check(result.text == script.TWO_SUMS, f"it said {result.text!r}")
+    await trial.goes_on(thread)
+
+
+async def reload(trial: Trial) -> None:
+    """Leave a run, come back with a new client, and cancel it there."""
+    thread = trial.thread()
+    run = thread.run("cancel")
+    async with run:
+        async for event in run:
+            if isinstance(event, TextMessageContentEvent):
+                break
+    page = trial.client.thread(thread.id)
+    attached = page.attach()
+    async with attached:
+        async for event in attached:
+            if isinstance(event, TextMessageContentEvent) and str(page.messages[-1].content) >= script.TICK * 3:
+                break
+        await page.cancel()
+    check(str(page.messages[-1].content).startswith(script.TICK * 3), f"the page shows {page.messages[-1]}")
+    await trial.goes_on(page)
+
+
+async def kill(trial: Trial) -> None:
+    """Kill the server during a run. The run ends as lost, and the thread continues on the next server."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"PEER_STORE": str(Path(folder) / "threads.db")}
+        with running(trial.peer, environment) as server:
+            first = Trial(trial.peer, server, "standard")
+            thread = first.thread()
+            run = thread.run("cancel")
+            async with run:
+                async for event in run:
+                    if isinstance(event, TextMessageContentEvent):
+                        os.kill(server.pid, signal.SIGKILL)
+                        break
+            await first.client.close()
+        with running(trial.peer, environment) as server:
+            second = Trial(trial.peer, server, "standard")
+            page = second.client.thread(thread.id)
+            try:
+                await page.attach()
+            except RunFailed as failed:
+                check(failed.code == "run_lost", f"the lost run ended with {failed.code}")
+            else:
+                raise Broken("the lost run did not end as lost")
+            check(script.TICK in str(page.messages[-1].content), f"kept is {page.messages[-1]}")
+            await second.goes_on(page)
+            await second.client.close()
+    trial.remarks += second.remarks
+
+
+FRAMEWORK_FEATURES: dict[str, Feature] = {
+    "text": text,
+    "two tools": two_tools,
+    "front-end tool": frontend,
+    "state": state,
+    "reasoning": reasoning,
+    "interrupt": interrupt,
+    "error": error,
+    "cancel": cancel,
+    "reload during a run": reload,
+    "kill -9": kill,
+}
+"""What a framework behind ``App`` is asked."""
 
 FEATURES: dict[str, Feature] = {
     "text": text,

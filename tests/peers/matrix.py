@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Collection
 from typing import NamedTuple
 
 from environments import PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
-from features import FEATURES, Broken, Trial, error_text
+from features import FEATURES, FRAMEWORK_FEATURES, Broken, Trial, error_text
 
 from aguila.errors import AguilaError, ProtocolError
 
@@ -56,7 +57,7 @@ async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple
     verdict, reason, is_protocol = "works", "", False
     try:
         async with asyncio.timeout(60):
-            await FEATURES[name](trial)
+            await (FEATURES | FRAMEWORK_FEATURES)[name](trial)
     except (Broken, TimeoutError) as error:
         verdict, reason = "fails", str(error) or "nothing for a minute"
     except AguilaError as error:
@@ -67,17 +68,17 @@ async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple
     return Cell(verdict, reason, tuple(trial.remarks)), is_protocol
 
 
-def try_peer(peer: Peer) -> Column:
-    """All features of one peer."""
+def try_peer(peer: Peer, features: Collection[str] = FEATURES) -> Column:
+    """Try all features of one peer."""
     try:
         with running(peer) as server:
 
             async def all_features() -> Column:
-                return {name: await try_feature(peer, server, name) for name in FEATURES}
+                return {name: await try_feature(peer, server, name) for name in features}
 
             return asyncio.run(all_features())
     except Blocked as blocked:
-        return {name: Cell("blocked", str(blocked)) for name in FEATURES}
+        return {name: Cell("blocked", str(blocked)) for name in features}
 
 
 def page(columns: dict[Peer, Column]) -> str:

@@ -7,14 +7,17 @@ A server program takes its port as the only argument. The first word of the last
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-FEATURES = ("text", "backend", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
+FEATURES = ("text", "backend", "two", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
 
 TEXT = ["Hello ", "from ", "the ", "other ", "side."]
 SUM = "The sum is 5."
+TWO_SUMS = "The sums are 3 and 7."
 COLOUR = "The colour is teal."
 COUNTED = "Counted."
 THOUGHT = ["Let me ", "think."]
@@ -75,6 +78,25 @@ class Probe:
 
 
 probe = Probe()
+
+
+STORE = os.environ.get("PEER_STORE")
+LEASE = 1.0
+"""Seconds until a run of a killed server counts as lost."""
+
+
+def serve_app(app: Any, port: int) -> None:
+    """Serve an app of Aguila, with the probe beside it."""
+
+    async def with_probe(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] != "/probe":
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(probe.counts).encode()})
+
+    serve(with_probe, port)
 
 
 def serve(app: object, port: int) -> None:
