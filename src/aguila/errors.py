@@ -16,6 +16,7 @@
     ├── TransportFailed          the server is unreachable, or the connection broke before its response
     ├── AuthFailed               the application's ``auth`` failed; its exception is the cause
     ├── ToolRoundsExceeded       the agent called tools in too many rounds: .rounds
+    ├── OutcomeUnknown           an effect was begun, and nobody recorded how it ended: .key
     ├── StoreError               the store refused or failed
     │   ├── ThreadBusy           the thread has another active run: .run
     │   ├── TooManyRuns          the scope has reached its limit of active runs
@@ -252,6 +253,20 @@ class ToolRoundsExceeded(AguilaError):
         super().__init__(f"the agent still calls tools after {rounds} rounds; raise max_rounds to allow more")
         self.rounds = rounds
         self.conversation: Any = None
+
+
+class OutcomeUnknown(AguilaError):
+    """An earlier run began the effect ``key`` of ``run.once`` and did not record how it ended.
+
+    The effect may have happened, completely or in part, and is not called again.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"once({key!r}) was begun by an earlier run, which did not record how it ended; find out whether it"
+            " happened, then call once with another key, or with idempotent=True if it may happen twice"
+        )
+        self.key = key
 
 
 class StoreError(AguilaError):

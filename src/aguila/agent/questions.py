@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aguila import protocol
 from aguila.agent.context import RunContext, Services
@@ -27,7 +27,7 @@ from aguila.chat.json_schema import check_schema
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice, log_notice
-from aguila.errors import PatchError, RunNotStored
+from aguila.errors import OutcomeUnknown, PatchError, RunNotStored
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import Metadata, ResumeEntry
 from aguila.stream.json_values import copy_json
@@ -109,6 +109,12 @@ APPROVAL_SCHEMA: dict[str, Any] = {
     "required": ["approved"],
 }
 """The schema of an answer to ``approve``. ``accepted`` is read like ``approved``, if no schema was enforced."""
+
+
+_BEGUN: Final = "aguila.begun "
+_ENDED: Final = "aguila.ended "
+_MARK: Final = b"true"
+"""The records around an effect: that an attempt began, and that it ended without a result."""
 
 
 def nested_effect_error(key: str) -> RuntimeError:
@@ -256,14 +262,37 @@ class Questions:
         """Record the result of an effect. Return it as a replay will. Raises ``EncodeError`` if it is not JSON."""
         own = copy_json(value)
         data = await offload(encode, own) if is_large(own) else encode(own)
-        await self._services.record(key, data)
-        self._recorded[key] = data
+        await self._record(key, data)
         return (await self._read_effect(key))[1]
 
-    async def once(self, key: str, effect: Callable[[], Any]) -> Any:
+    async def begin_effect(self, key: str) -> str:
+        """Record that an effect begins. Return the key under which ``end_effect`` records its end.
+
+        Raises ``OutcomeUnknown`` if it has begun before and has not ended.
+        """
+        attempt = 1
+        while f"{_BEGUN}{attempt} {key}" in self._recorded:
+            if f"{_ENDED}{attempt} {key}" not in self._recorded:
+                raise OutcomeUnknown(key)
+            attempt += 1
+        await self._record(f"{_BEGUN}{attempt} {key}", _MARK)
+        return f"{_ENDED}{attempt} {key}"
+
+    async def end_effect(self, end: str) -> None:
+        """Record that an effect has ended without a result, so that it may be called again."""
+        await self._record(end, _MARK)
+
+    async def _record(self, key: str, data: bytes) -> None:
+        await self._services.record(key, data)
+        self._recorded[key] = data
+
+    async def once(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
         """Return the recorded result of an effect. If there is none, call the effect and record its result.
 
-        Raises ``RuntimeError`` within the effect of the same key.
+        The store refuses the record of the beginning if another process has taken over the run. So an effect is not
+        called by two processes, and one that was interrupted is not called again.
+
+        Raises ``RuntimeError`` within the effect of the same key, ``OutcomeUnknown`` if its outcome is unknown.
         """
         self._check_stored("record an effect with once")
         self._output.branches.here()
@@ -274,9 +303,14 @@ class Questions:
             known, value = await self._read_effect(key)
             if known:
                 return value
+            end = None if is_idempotent else await self.begin_effect(key)
             token = _effects.set((*effects, (self, key)))
             try:
                 value = await _call_effect(effect)
+            except (Exception, RunInterrupt):
+                if end is not None:
+                    await self.end_effect(end)
+                raise
             finally:
                 _effects.reset(token)
             return await self.record_effect(key, value)
@@ -287,7 +321,7 @@ class Questions:
         self._output.branches.here()
         return await self._read_effect(key)
 
-    async def once_using_run(self, key: str, effect: Callable[[], Any]) -> Any:
+    async def once_using_run(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
         """Do the same as ``once`` for an effect that uses the run.
 
         A replay that skips the effect applies its changes of the state, because the state of a replay starts as in the
@@ -313,7 +347,7 @@ class Questions:
             times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
             return {"value": value, "patch": patch, "times": times, "ids": output.ids.position}
 
-        done = await self.once(key, observed)
+        done = await self.once(key, observed, is_idempotent=is_idempotent)
         if not is_new:
             for same, number in done["times"].items():
                 self._ask_counts[same] = (max(self._count_of(same), number), branch)

@@ -214,18 +214,22 @@ class Run(RunAPI):
         if self._output.branches.count():
             self._usage.append(counted)
 
-    async def once(self, key: str, effect: Callable[[], Any], *, uses_run: bool = False) -> Any:
+    async def once(
+        self, key: str, effect: Callable[[], Any], *, uses_run: bool = False, idempotent: bool = False
+    ) -> Any:
         """Call an effect only once, however often the agent is replayed. Return the recorded result if there is one.
 
         ``effect`` takes no arguments and may be async. Its result must be JSON and is recorded under ``key`` before
-        this returns. If it raises, nothing is recorded. Set ``uses_run`` if the effect sends, asks or changes the
-        state: a replay then applies its changes of the state and does not send its output again.
+        this returns. If it raises or asks, it may be called again. If its process dies or the run is cancelled in the
+        middle, nobody knows whether it happened: a later run raises ``OutcomeUnknown``. Set ``idempotent`` if it may
+        happen twice: a later run then calls it again. Set ``uses_run`` if the effect sends, asks or changes the state:
+        a replay then applies its changes of the state and does not send its output again.
 
         Raises ``EncodeError`` for a result that is not JSON.
         """
         if uses_run:
-            return await self._questions.once_using_run(key, effect)
-        return await self._questions.once(key, effect)
+            return await self._questions.once_using_run(key, effect, is_idempotent=idempotent)
+        return await self._questions.once(key, effect, is_idempotent=idempotent)
 
     def muted(self) -> AbstractContextManager[None]:
         """Suppress output that a recorded effect sent before.

@@ -28,8 +28,9 @@ from aguila.agent.questions import (
     Questions,
     read_approval,
 )
-from aguila.agent.tool_calls import ToolResult, begin_call, call_function
+from aguila.agent.tool_calls import ToolResult, begin_call, call_function, unknown_outcome
 from aguila.chat.tools import FunctionTool
+from aguila.errors import OutcomeUnknown
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.json_values import copy_json
 from aguila.stream.rules import SUBAGENT
@@ -145,7 +146,10 @@ class RunAPI:
 
         if known is None:
             once = self._questions.once_using_run if tool.takes_run else self._questions.once
-            known = msgspec.convert(await once(key, effect), ToolResult)
+            try:
+                known = msgspec.convert(await once(key, effect), ToolResult)
+            except OutcomeUnknown:
+                known = unknown_outcome(tool)
         await call.result(known.content)
         return known
 

@@ -106,6 +106,14 @@ async def call_function(tool: FunctionTool[..., Any], arguments: dict[str, Any],
         return failed_call(tool, error)
 
 
+def unknown_outcome(tool: FunctionTool[..., Any]) -> ToolResult:
+    """Return the result of a call that an earlier run began and did not end. It is not called again."""
+    return ToolResult.failed(
+        f"it is unknown whether {tool.declaration.name!r} was executed: the server stopped in the middle;"
+        " check before calling it again"
+    )
+
+
 def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResult:
     """Log what a function raised, and return the result for it."""
     if isinstance(error, ToolError):

@@ -47,7 +47,7 @@ class UpstreamCheck:
             refused = Finding(level="error", rule=error.rule, message=error.message, index=error.index, path=error.path)
             findings.append(refused)
         found = UpstreamFindings(count=self._count, findings=findings[:_MAX_FINDINGS], events=self._events)
-        await run.once(UPSTREAM_FINDINGS, lambda: msgspec.to_builtins(found))
+        await run.once(UPSTREAM_FINDINGS, lambda: msgspec.to_builtins(found), idempotent=True)
 
 
 class UpstreamChecks:

@@ -29,9 +29,10 @@ from aguila.agent.handles import ToolCallHandle
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
 from aguila.agent.run_api import RunAPI, SubagentHandle
-from aguila.agent.tool_calls import ToolResult, begin_call, failed_call
+from aguila.agent.tool_calls import ToolResult, begin_call, failed_call, unknown_outcome
 from aguila.chat.hooks import Hooks
 from aguila.chat.tools import FunctionTool
+from aguila.errors import OutcomeUnknown
 from aguila.protocol import Context, Message, Metadata, ResumeEntry, RunAgentInput, TokenUsage, Tool
 from aguila.stream.json_values import copy_json
 
@@ -74,7 +75,10 @@ class BlockingRunAPI(PortalHandle[A]):
             return msgspec.to_builtins(result)
 
         if known is None:
-            known = msgspec.convert(self.portal.once(key, effect), ToolResult)
+            try:
+                known = msgspec.convert(self.portal.once(key, effect), ToolResult)
+            except OutcomeUnknown:
+                known = unknown_outcome(tool)
         self.portal.call(partial(call.result, known.content))
         return known
 
@@ -214,9 +218,9 @@ class BlockingRun(BlockingRunAPI[Run]):
         """See ``Run.resume_messages``."""
         return self.portal.call_function(lambda: self.wrapped.resume_messages)
 
-    def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Return the recorded result of an effect. If there is none, call it in this thread and record its result."""
-        return self.portal.once(key, effect)
+    def once(self, key: str, effect: Callable[[], Any], *, idempotent: bool = False) -> Any:
+        """Do the same as ``Run.once``. The effect is called in this thread."""
+        return self.portal.once(key, effect, is_idempotent=idempotent)
 
     @contextmanager
     def muted(self) -> Generator[None]:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 
+from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import Questions, nested_effect_error
 
 P = ParamSpec("P")
@@ -120,8 +121,8 @@ class ThreadPortal:
         """Make a key for ``once`` that is unique in the run and that a replay makes again."""
         return self.call_function(self._questions.new_key, kind)
 
-    def once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Return the recorded result of an effect. If there is none, call it in this thread and record its result."""
+    def once(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
+        """Do the same as ``Questions.once``. The effect is called in this thread."""
         active = (threading.get_ident(), key)
         if active in self._active_effects:
             raise nested_effect_error(key)
@@ -129,9 +130,14 @@ class ThreadPortal:
             is_known, value = self.call(partial(self._questions.find_effect, key))
             if is_known:
                 return value
+            end = None if is_idempotent else self.call(partial(self._questions.begin_effect, key))
             self._active_effects.add(active)
             try:
                 value = effect()
+            except (Exception, RunInterrupt):
+                if end is not None:
+                    self.call(partial(self._questions.end_effect, end))
+                raise
             finally:
                 self._active_effects.discard(active)
             return self.call(partial(self._questions.record_effect, key, value))

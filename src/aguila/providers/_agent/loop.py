@@ -26,7 +26,7 @@ from aguila.agent.handles import ChatHandle
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
-from aguila.agent.tool_calls import ToolResult, call_function
+from aguila.agent.tool_calls import ToolResult, call_function, unknown_outcome
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import METADATA
@@ -34,7 +34,7 @@ from aguila.chat.tools import AnyTool, FunctionTool, Toolbox, ToolError
 from aguila.chat.types import FunctionCallContent
 from aguila.codec.logs import log_fields
 from aguila.codec.notices import Notice, Warn, log_notice
-from aguila.errors import RunFailed, ToolRoundsExceeded
+from aguila.errors import OutcomeUnknown, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     AgentCapabilities,
     HumanInTheLoopCapabilities,
@@ -166,7 +166,7 @@ class _AgentLoop:
             answers.append(await ask())
             return await answers[0].to_record()
 
-        recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True)
+        recorded = await self._run.once(f"{self._key} round {number}", effect, uses_run=True, idempotent=True)
         if answers:
             return answers[0]
         turn = await Turn.from_record(recorded)
@@ -302,12 +302,15 @@ class _AgentLoop:
         self, call: Call, tool: FunctionTool[..., Any], arguments: dict[str, Any], results: dict[str, ToolResult]
     ) -> None:
         if self._remembers:
-            recorded = await self._run.once(
-                f"{self._key} call {call.call_id}",
-                lambda: _recorded(call_function(tool, arguments, self._run)),
-                uses_run=tool.takes_run,
-            )
-            result = msgspec.convert(recorded, ToolResult)
+            try:
+                recorded = await self._run.once(
+                    f"{self._key} call {call.call_id}",
+                    lambda: _recorded(call_function(tool, arguments, self._run)),
+                    uses_run=tool.takes_run,
+                )
+                result = msgspec.convert(recorded, ToolResult)
+            except OutcomeUnknown:
+                result = unknown_outcome(tool)
         else:
             result = await call_function(tool, arguments, self._run)
         await self._send_result(call, result, results)
