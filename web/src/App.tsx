@@ -1,11 +1,11 @@
 import { Chat } from "./chat/Chat";
 import { Inspector } from "./inspector/Inspector";
+import { TokenBar } from "./TokenBar";
 import { hrefOf, route } from "./router";
 
 /** The shell: a header with the two parts, and the part that the route names. */
 export function App() {
   const at = route.value;
-  const run = at.page === "inspect" ? at.run : null;
   return (
     <>
       <a class="skip" href="#main" onClick={skipToMain}>
@@ -13,18 +13,22 @@ export function App() {
       </a>
       <header class="bar">
         <a class="brand" href={hrefOf("chat")}>
+          <svg viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
+            <path d="M2 24c8-1 11-7 14-17 3 10 6 16 14 17-6 2-10 1-14-3-4 4-8 5-14 3z" fill="currentColor" />
+          </svg>
           Aguila
         </a>
         <nav aria-label="Parts">
           <a href={hrefOf("chat", at.thread)} aria-current={at.page === "chat" ? "page" : undefined}>
             Chat
           </a>
-          <a href={hrefOf("inspect", at.thread, run)} aria-current={at.page === "inspect" ? "page" : undefined}>
+          <a href={hrefOf("inspect", at.thread, at.run)} aria-current={at.page === "inspect" ? "page" : undefined}>
             Inspector
           </a>
         </nav>
+        <TokenBar />
       </header>
-      {at.page === "chat" ? <Chat thread={at.thread} /> : <Inspector thread={at.thread} run={at.run} />}
+      {at.page === "chat" ? <Chat thread={at.thread} run={at.run} /> : <Inspector thread={at.thread} run={at.run} />}
     </>
   );
 }

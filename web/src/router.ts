@@ -2,9 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 
-export type Route =
-  | { page: "chat"; thread: string | null }
-  | { page: "inspect"; thread: string | null; run: string | null };
+export type Route = { page: "chat" | "inspect"; thread: string | null; run: string | null };
 
 const hash = signal(location.hash);
 addEventListener("hashchange", () => (hash.value = location.hash));
@@ -12,10 +10,10 @@ addEventListener("hashchange", () => (hash.value = location.hash));
 /** The current route. */
 export const route = computed<Route>(() => parseRoute(hash.value));
 
-/** Parse `#/chat/THREAD` and `#/inspect/THREAD/RUN`. Anything else is a new chat. */
+/** Parse `#/chat/THREAD/RUN` and `#/inspect/THREAD/RUN`. Anything else is a new chat. */
 export function parseRoute(text: string): Route {
   const [page, thread = null, run = null] = text.replace(/^#\/?/, "").split("/").map(decodeSegment);
-  return page === "inspect" ? { page, thread: thread || null, run: run || null } : { page: "chat", thread: thread || null };
+  return { page: page === "inspect" ? page : "chat", thread: thread || null, run: run || null };
 }
 
 /** Return the hash of a route, for links. */
@@ -25,12 +23,12 @@ export function hrefOf(page: "chat" | "inspect", ...ids: (string | null | undefi
 
 /** Go to a route. With `replace` the current history entry is replaced. */
 export function navigate(href: string, { replace = false } = {}): void {
-  if (replace) {
-    history.replaceState(null, "", href);
-    hash.value = location.hash;
-  } else {
+  if (!replace) {
     location.hash = href;
+    return;
   }
+  history.replaceState(null, "", href);
+  hash.value = location.hash;
 }
 
 function decodeSegment(segment: string): string {

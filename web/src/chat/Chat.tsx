@@ -1,8 +1,278 @@
-/** The chat on one thread; without an id, on a new one. */
-export function Chat({ thread }: { thread: string | null }) {
+/** The chat: the list of threads, and one thread with its messages, questions and composer. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { deleteThread, token, updateThread } from "../protocol/api";
+import type { Json } from "../protocol/types";
+import { hrefOf, navigate } from "../router";
+import { type Attachment, attach, Composer } from "./Composer";
+import { isObject, parseJson } from "./format";
+import { setPageColour } from "./frontendTools";
+import { Messages } from "./Messages";
+import { callOf, PendingCalls, Questions } from "./Questions";
+import { ThreadSession } from "./session";
+import { refreshThreads, ThreadList } from "./ThreadList";
+
+/** Draw the chat on one thread; without an id, on a new one. */
+export function Chat({ thread, run }: { thread: string | null; run: string | null }) {
+  const [session, setSession] = useState<ThreadSession | null>(null);
+  const [isListOpen, setListOpen] = useState(false);
+  const current = useRef<{ session: ThreadSession; secret: string | null } | null>(null);
+  const secret = token.value;
+  useEffect(() => {
+    setListOpen(false);
+    // A new thread gets its address with its first message: that is the same session.
+    if (thread !== null && current.current?.session.id === thread && current.current.secret === secret) return;
+    current.current?.session.close();
+    const made = new ThreadSession(thread ?? `thread-${crypto.randomUUID()}`, () => void refreshThreads());
+    current.current = { session: made, secret };
+    void made.open(run, thread === null);
+    setSession(made);
+    void refreshThreads();
+  }, [thread, secret]);
+  useEffect(() => () => current.current?.session.close(), []);
   return (
-    <main class="chat" id="main" tabIndex={-1}>
-      <p>{thread === null ? "A new thread." : `Thread ${thread}`}</p>
+    <div class={`chat ${isListOpen ? "has-list" : ""}`}>
+      <ThreadList current={thread} />
+      {session !== null && <Thread key={session.id} session={session} isNew={thread === null} onList={() => setListOpen(!isListOpen)} isListOpen={isListOpen} />}
+    </div>
+  );
+}
+
+function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession; isNew: boolean; onList: () => void; isListOpen: boolean }) {
+  session.version.value; // drawn again with every change of the session
+  const attachments = useSignal<readonly Attachment[]>([]);
+  const [isDropping, setDropping] = useState(false);
+  const { conversation } = session;
+  const isRunning = session.isRunning;
+  const interrupts = isRunning ? [] : conversation.interrupts;
+  const asked = new Set(interrupts.map((interrupt) => interrupt.toolCallId));
+  const pending = isRunning ? [] : conversation.pendingToolCalls.filter((id) => !asked.has(id));
+  useRoute(session, isNew);
+  useOwnCalls(session, pending);
+  const log = useStickyScroll(session.version.value);
+  return (
+    <main
+      class={`thread ${isDropping ? "is-dropping" : ""}`}
+      id="main"
+      tabIndex={-1}
+      onDragOver={(event) => {
+        event.preventDefault();
+        setDropping(true);
+      }}
+      onDragLeave={(event) => event.currentTarget === event.target && setDropping(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setDropping(false);
+        attach(session, attachments, event.dataTransfer?.files ?? []);
+      }}
+    >
+      <ThreadHeader session={session} isNew={isNew} onList={onList} isListOpen={isListOpen} />
+      <div class="scroll" ref={log}>
+        <div class="column">
+          <div role="log" aria-label="Messages" aria-busy={isRunning} class="messages">
+            {session.phase.value === "loading" && <p class="soft">Loading…</p>}
+            {session.phase.value === "ready" && conversation.messages.length === 0 && <Welcome />}
+            <Messages session={session} />
+          </div>
+          {interrupts.length > 0 && <Questions key={interrupts.map((one) => one.id).join()} session={session} interrupts={interrupts} />}
+          {pending.length > 0 && <PendingCalls session={session} ids={pending} />}
+        </div>
+      </div>
+      <div class="bottom">
+        <div class="column">
+          {!session.isConnected.value && (
+            <p class="notice is-warn" role="status">
+              The server cannot be reached. Trying again…
+            </p>
+          )}
+          {session.problem.value !== null && (
+            <div class="notice is-error" role="alert">
+              <span>
+                <strong>{session.problem.value.title}.</strong> {session.problem.value.message}
+              </span>
+              <button class="quiet" aria-label="Dismiss" onClick={() => (session.problem.value = null)}>
+                ✕
+              </button>
+            </div>
+          )}
+          <Composer session={session} attachments={attachments} isBlocked={interrupts.length > 0 || pending.length > 0} />
+        </div>
+      </div>
     </main>
   );
+}
+
+function Welcome() {
+  return (
+    <div class="welcome">
+      <h1>New thread</h1>
+      <p class="soft">Write a message to start. Files can be attached, dropped or pasted.</p>
+    </div>
+  );
+}
+
+// The header of a thread
+
+function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadSession; isNew: boolean; onList: () => void; isListOpen: boolean }) {
+  session.version.value;
+  const [isRenaming, setRenaming] = useState(false);
+  const [isStateOpen, setStateOpen] = useState(false);
+  const dialog = useRef<HTMLDialogElement>(null);
+  const isEmpty = isNew && session.conversation.messages.length === 0;
+  const change = async (title: string, action: () => Promise<void>) => {
+    try {
+      await action();
+      await refreshThreads();
+    } catch (error) {
+      session.report(title, error);
+    }
+  };
+  return (
+    <>
+      <header class="thread-head">
+        <button class="quiet list-button" aria-expanded={isListOpen} onClick={onList}>
+          Threads
+        </button>
+        {isRenaming ? (
+          <RenameForm
+            title={session.title.value ?? ""}
+            onCancel={() => setRenaming(false)}
+            onSave={(title) => {
+              setRenaming(false);
+              void change("The thread was not renamed", async () => {
+                session.title.value = (await updateThread(session.id, { title: title === "" ? null : title })).title;
+              });
+            }}
+          />
+        ) : (
+          <h1 class="thread-name">{session.title.value ?? (isEmpty ? "New thread" : session.id)}</h1>
+        )}
+        <div class="thread-actions">
+          <button class="quiet" aria-expanded={isStateOpen} onClick={() => setStateOpen(!isStateOpen)}>
+            State
+          </button>
+          {!isEmpty && (
+            <>
+              <button class="quiet" onClick={() => setRenaming(true)}>
+                Rename
+              </button>
+              <button
+                class="quiet"
+                onClick={() =>
+                  void change("The thread was not changed", async () => {
+                    session.isArchived.value = (await updateThread(session.id, { archived: !session.isArchived.value })).archived;
+                  })
+                }
+              >
+                {session.isArchived.value ? "Unarchive" : "Archive"}
+              </button>
+              <button class="quiet" onClick={() => dialog.current?.showModal()}>
+                Delete
+              </button>
+            </>
+          )}
+        </div>
+        <dialog ref={dialog} aria-label="Delete thread">
+          <p>Delete this thread with its runs and files?</p>
+          <div class="row">
+            <button
+              class="danger"
+              onClick={() => {
+                dialog.current?.close();
+                void change("The thread was not deleted", async () => {
+                  await deleteThread(session.id);
+                  navigate(hrefOf("chat"));
+                });
+              }}
+            >
+              Delete thread
+            </button>
+            <button onClick={() => dialog.current?.close()}>Keep</button>
+          </div>
+        </dialog>
+      </header>
+      {isStateOpen && <StatePanel state={session.conversation.state} />}
+    </>
+  );
+}
+
+function RenameForm({ title, onSave, onCancel }: { title: string; onSave: (title: string) => void; onCancel: () => void }) {
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => input.current?.select(), []);
+  return (
+    <form
+      class="rename"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onSave(input.current!.value.trim());
+      }}
+      onKeyDown={(event) => event.key === "Escape" && onCancel()}
+    >
+      <input ref={input} aria-label="Title" maxLength={500} defaultValue={title} />
+      <button class="primary" type="submit">
+        Save
+      </button>
+      <button type="button" onClick={onCancel}>
+        Cancel
+      </button>
+    </form>
+  );
+}
+
+/** Show the state that agent and page share. */
+function StatePanel({ state }: { state: Json }) {
+  const id = useId();
+  return (
+    <section class="state" aria-labelledby={id}>
+      <h2 id={id}>State</h2>
+      <pre tabIndex={0} aria-labelledby={id}>
+        {JSON.stringify(state, null, 2)}
+      </pre>
+    </section>
+  );
+}
+
+// Effects
+
+/** Keep the address in step: a new thread gets one with its first message, a branch that is not the latest is named. */
+function useRoute(session: ThreadSession, isNew: boolean): void {
+  const hasMessages = session.conversation.messages.length > 0;
+  const pinned = session.isPinned ? session.tip : null;
+  useEffect(() => {
+    if (isNew && !hasMessages) return;
+    const href = hrefOf("chat", session.id, pinned);
+    if (location.hash !== href) navigate(href, { replace: true });
+  }, [isNew && !hasMessages, pinned, session]);
+}
+
+/** Execute calls of front-end tools that need nobody, if this tab started the run that made them. */
+function useOwnCalls(session: ThreadSession, pending: readonly string[]): void {
+  const key = pending.join();
+  useEffect(() => {
+    if (session.tip === null || !session.ownRuns.has(session.tip)) return;
+    for (const id of pending) {
+      const call = callOf(session, id);
+      if (call?.function.name !== "set_page_colour" || session.results.value.has(id)) continue;
+      const args = parseJson(call.function.arguments);
+      void session.answerCall(id, setPageColour(isObject(args) ? args : null));
+    }
+  }, [key, session]);
+}
+
+/** Keep the end of the messages in view, unless the user has scrolled up. */
+function useStickyScroll(version: number) {
+  const element = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  useEffect(() => {
+    const scroller = element.current!;
+    const onScroll = () => (isAtEnd.current = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60);
+    scroller.addEventListener("scroll", onScroll, { passive: true });
+    return () => scroller.removeEventListener("scroll", onScroll);
+  }, []);
+  useLayoutEffect(() => {
+    const scroller = element.current!;
+    if (isAtEnd.current) scroller.scrollTop = scroller.scrollHeight;
+  }, [version]);
+  return element;
 }

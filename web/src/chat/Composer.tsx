@@ -1,0 +1,156 @@
+/** Where the user writes: text, attachments by button, drop and paste, Send and Stop. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { ApiError, uploadFile } from "../protocol/api";
+import type { MediaPart, Part, Source } from "../protocol/types";
+import type { ThreadSession } from "./session";
+
+export type Attachment = { key: string; name: string; type: string; share: number; source: Source | null; error: string | null; abort: AbortController };
+
+/** Upload files and list them as attachments. A server without uploads receives them inline. */
+export function attach(session: ThreadSession, attachments: Signal<readonly Attachment[]>, files: Iterable<File>): void {
+  const change = (key: string, changes: Partial<Attachment>) => {
+    attachments.value = attachments.value.map((each) => (each.key === key ? { ...each, ...changes } : each));
+  };
+  for (const file of files) {
+    const key = crypto.randomUUID();
+    const abort = new AbortController();
+    const type = file.type || "application/octet-stream";
+    attachments.value = [...attachments.value, { key, name: file.name, type, share: 0, source: null, error: null, abort }];
+    uploadFile(file, { thread: session.id, signal: abort.signal, onProgress: (share) => change(key, { share }) })
+      .then((stored) => stored.source)
+      .catch((error: unknown) => {
+        if (error instanceof ApiError && error.code === "anonymous_not_allowed") return inlineSource(file, type);
+        throw error;
+      })
+      .then(
+        (source) => change(key, { share: 1, source }),
+        (error: Error) => change(key, { error: error.message }),
+      );
+  }
+}
+
+export function Composer({ session, attachments, isBlocked }: { session: ThreadSession; attachments: Signal<readonly Attachment[]>; isBlocked: boolean }) {
+  session.version.value; // the session changes without new props
+  const text = useSignal("");
+  const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  const isRunning = session.isRunning;
+  const files = attachments.value;
+  const isUploading = files.some((file) => file.source === null && file.error === null);
+  const canSend = !isBlocked && !isRunning && !isUploading && (text.value.trim() !== "" || files.some((file) => file.source !== null));
+  useEffect(() => {
+    const element = area.current!;
+    element.style.height = "auto";
+    element.style.height = `${Math.min(240, element.scrollHeight + 2)}px`;
+  }, [text.value]);
+  useEffect(() => area.current?.focus(), [session]);
+  const send = async () => {
+    if (!canSend) return;
+    const content = contentOf(text.value, files);
+    const before = text.value;
+    text.value = "";
+    attachments.value = [];
+    if (!(await session.send(content))) {
+      text.value = before;
+      attachments.value = files;
+    }
+  };
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      {files.length > 0 && (
+        <ul class="plain attachments" aria-label="Attachments">
+          {files.map((file) => (
+            <li key={file.key} class={file.error === null ? "" : "is-bad"}>
+              <span class="file-name">{file.name}</span>
+              {file.error !== null ? <span>{file.error}</span> : file.source === null ? <progress value={file.share} aria-label={`Upload of ${file.name}`} /> : <span class="soft">ready</span>}
+              <button
+                type="button"
+                class="quiet"
+                aria-label={`Remove ${file.name}`}
+                onClick={() => {
+                  file.abort.abort();
+                  attachments.value = attachments.value.filter((each) => each.key !== file.key);
+                }}
+              >
+                ✕
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <div class="composer-row">
+        <input
+          ref={picker}
+          type="file"
+          class="hidden"
+          multiple
+          tabIndex={-1}
+          aria-hidden="true"
+          onChange={(event) => {
+            attach(session, attachments, event.currentTarget.files ?? []);
+            event.currentTarget.value = "";
+          }}
+        />
+        <button type="button" class="quiet" aria-label="Attach files" title="Attach files" onClick={() => picker.current?.click()}>
+          <svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.6">
+            <path d="M14.5 9.5l-5 5a3 3 0 01-4.2-4.2l6-6a2 2 0 012.8 2.8l-5.8 5.8a1 1 0 01-1.4-1.4l4.8-4.8" stroke-linecap="round" stroke-linejoin="round" />
+          </svg>
+        </button>
+        <textarea
+          ref={area}
+          rows={1}
+          aria-label="Message"
+          placeholder={isBlocked ? "Answer the question above first" : "Write a message"}
+          value={text.value}
+          onInput={(event) => (text.value = event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+            event.preventDefault();
+            void send();
+          }}
+          onPaste={(event) => {
+            const pasted = [...(event.clipboardData?.files ?? [])];
+            if (pasted.length === 0) return;
+            event.preventDefault();
+            attach(session, attachments, pasted);
+          }}
+        />
+        {isRunning ? (
+          <button type="button" class="primary" onClick={() => void session.stop()}>
+            Stop
+          </button>
+        ) : (
+          <button type="submit" class="primary" disabled={!canSend}>
+            Send
+          </button>
+        )}
+      </div>
+    </form>
+  );
+}
+
+function contentOf(text: string, files: readonly Attachment[]): string | Part[] {
+  const media = files.flatMap((file): MediaPart[] => (file.source === null ? [] : [{ type: kindOf(file.type), source: file.source, metadata: { filename: file.name } }]));
+  if (media.length === 0) return text;
+  return text.trim() === "" ? media : [{ type: "text", text }, ...media];
+}
+
+function kindOf(type: string): MediaPart["type"] {
+  const [kind] = type.split("/");
+  return kind === "image" || kind === "audio" || kind === "video" ? kind : "document";
+}
+
+async function inlineSource(file: File, mimeType: string): Promise<Source> {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let binary = "";
+  for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+  return { type: "data", value: btoa(binary), mimeType };
+}

@@ -1,0 +1,61 @@
+/** Markdown of the agent as sanitised HTML. */
+
+import DOMPurify from "dompurify";
+import { Marked, type Token } from "marked";
+import { memo } from "preact/compat";
+
+const marked = new Marked({
+  gfm: true,
+  renderer: {
+    // Nothing is loaded from other hosts: an image is a link to it.
+    image({ href, text }) {
+      return `<a href="${escape(href)}">${escape(text || href)}</a>`;
+    },
+    html({ text }) {
+      return escape(text);
+    },
+  },
+});
+
+DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.tagName === "A") {
+    node.setAttribute("target", "_blank");
+    node.setAttribute("rel", "noopener noreferrer");
+  }
+  if (node.tagName === "PRE" || node.tagName === "TABLE") node.setAttribute("tabindex", "0"); // they scroll
+});
+
+const ALLOWED = {
+  ALLOWED_TAGS: [
+    "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong", "table", "tbody", "td",
+    "th", "thead", "tr", "ul",
+  ],
+  ALLOWED_ATTR: ["href", "title", "start"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+};
+
+/** Draw Markdown, block by block: while a text grows, only its last block is drawn again. */
+export function Markdown({ text }: { text: string }) {
+  const tokens = marked.lexer(text);
+  return (
+    <div class="markdown">
+      {tokens.map((token, index) => token.type !== "space" && <Block key={index} token={token} raw={token.raw} />)}
+    </div>
+  );
+}
+
+const Block = memo(
+  function Block({ token }: { token: Token; raw: string }) {
+    return <div dangerouslySetInnerHTML={{ __html: sanitise(marked.parser([token])) }} />;
+  },
+  (before, after) => before.raw === after.raw,
+);
+
+/** Remove everything from HTML that could execute or load something. */
+export function sanitise(html: string): string {
+  return DOMPurify.sanitize(html, ALLOWED);
+}
+
+function escape(text: string): string {
+  return text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
+}

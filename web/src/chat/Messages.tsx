@@ -1,0 +1,441 @@
+/** The messages of a thread, with the boxes of their runs. */
+
+import type { ComponentChildren } from "preact";
+import { memo } from "preact/compat";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import type { Span, Step, Subagent } from "../protocol/reducer";
+import type { ActivityMessage, AssistantMessage, Json, Message, Part, ReasoningMessage, ToolCall, ToolMessage, UserMessage } from "../protocol/types";
+import { hrefOf } from "../router";
+import { A2ui } from "./A2ui";
+import { formatDuration, formatUsage, isObject, prettyJson } from "./format";
+import { Markdown } from "./Markdown";
+import { Media, Parts } from "./Media";
+import type { Entry, RunLayout } from "./runLayout";
+import type { ThreadSession } from "./session";
+
+type Section = { kind: "message"; message: Message } | { kind: "run"; runId: string; isLastOfTurn: boolean };
+
+/** Draw the shown branch of a thread. */
+export function Messages({ session }: { session: ThreadSession }) {
+  const messages = session.conversation.messages;
+  const byId = new Map(messages.map((message) => [message.id, message]));
+  const results = new Map<string, ToolMessage>();
+  for (const message of messages) if (message.role === "tool") results.set(message.toolCallId, message);
+  return (
+    <>
+      {sectionsOf(session).map((section) =>
+        section.kind === "message" ? (
+          <SingleMessage key={section.message.id} session={session} message={section.message} results={results} />
+        ) : (
+          <RunBox key={section.runId} session={session} runId={section.runId} isLastOfTurn={section.isLastOfTurn} byId={byId} results={results} />
+        ),
+      )}
+    </>
+  );
+}
+
+/** Order messages and runs: a run stands where its first message is, or after the user message that started it. */
+function sectionsOf(session: ThreadSession): Section[] {
+  const path = session.tree.path(session.tip).map((node) => node.runId);
+  const places = new Map(path.map((runId, index) => [runId, index]));
+  const sections: Section[] = [];
+  let next = 0;
+  const addRuns = (end: number) => {
+    for (; next < end; next++) sections.push({ kind: "run", runId: path[next]!, isLastOfTurn: false });
+  };
+  for (const message of session.conversation.messages) {
+    if (message.role === "tool") continue; // drawn with its call
+    const run = session.runOf(message);
+    const place = run === undefined ? undefined : places.get(run);
+    if (place !== undefined) {
+      addRuns(place + 1);
+      continue;
+    }
+    if (message.role === "user") {
+      const turn = session.turnOf(message);
+      if (turn !== undefined) addRuns(places.get(turn) ?? 0);
+    }
+    sections.push({ kind: "message", message });
+  }
+  addRuns(path.length);
+  sections.forEach((section, index) => {
+    if (section.kind === "run") section.isLastOfTurn = sections[index + 1]?.kind !== "run";
+  });
+  return sections;
+}
+
+type Shared = { session: ThreadSession; results: ReadonlyMap<string, ToolMessage> };
+
+function SingleMessage({ session, message, results }: Shared & { message: Message }) {
+  if (message.role === "user") return <UserBox session={session} message={message} />;
+  return <MessageBody session={session} message={message} results={results} layout={null} isLive={false} />;
+}
+
+// What the user said
+
+function UserBox({ session, message }: { session: ThreadSession; message: UserMessage }) {
+  session.version.value; // the session changes without new props
+  const [isEditing, setEditing] = useState(false);
+  const run = session.turnOf(message);
+  const siblings = run === undefined ? [] : session.tree.siblings(run);
+  const at = siblings.findIndex((node) => node.runId === run);
+  const text = typeof message.content === "string" ? message.content : message.content.map((part) => (part.type === "text" ? part.text : "")).join("\n");
+  const isIdle = !session.isRunning;
+  return (
+    <article class="message user" aria-label="You">
+      {isEditing ? (
+        <EditForm
+          text={text}
+          onCancel={() => setEditing(false)}
+          onSend={(changed) => {
+            setEditing(false);
+            const media = typeof message.content === "string" ? [] : message.content.filter((part) => part.type !== "text");
+            void session.branch(message, media.length === 0 ? changed : [{ type: "text", text: changed } as Part, ...media]);
+          }}
+        />
+      ) : typeof message.content === "string" ? (
+        <div class="user-text">{message.content}</div>
+      ) : (
+        <Parts parts={message.content} text={(each) => <div class="user-text">{each}</div>} />
+      )}
+      {!isEditing && (
+        <div class="actions">
+          {siblings.length > 1 && at !== -1 && (
+            <span class="switcher" role="group" aria-label="Branches">
+              <button class="quiet" aria-label="Previous branch" disabled={at === 0 || !isIdle} onClick={() => void session.show(siblings[at - 1]!.runId)}>
+                ‹
+              </button>
+              <span>{`${at + 1} / ${siblings.length}`}</span>
+              <button class="quiet" aria-label="Next branch" disabled={at === siblings.length - 1 || !isIdle} onClick={() => void session.show(siblings[at + 1]!.runId)}>
+                ›
+              </button>
+            </span>
+          )}
+          {run !== undefined && isIdle && (
+            <>
+              <button class="quiet" onClick={() => setEditing(true)}>
+                Edit
+              </button>
+              <button class="quiet" onClick={() => void session.branch(message)}>
+                Regenerate
+              </button>
+            </>
+          )}
+        </div>
+      )}
+    </article>
+  );
+}
+
+function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: string) => void; onCancel: () => void }) {
+  const id = useId();
+  const [changed, setChanged] = useState(text);
+  const input = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => input.current?.focus(), []);
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        onSend(changed);
+      }}
+      onKeyDown={(event) => event.key === "Escape" && onCancel()}
+    >
+      <div class="field">
+        <label for={id}>Edit message</label>
+        <textarea id={id} ref={input} rows={3} value={changed} onInput={(event) => setChanged(event.currentTarget.value)} />
+      </div>
+      <div class="row">
+        <button class="primary" type="submit" disabled={changed.trim() === ""}>
+          Send again
+        </button>
+        <button type="button" onClick={onCancel}>
+          Cancel
+        </button>
+      </div>
+    </form>
+  );
+}
+
+// What a run wrote
+
+function RunBox({ session, runId, isLastOfTurn, byId, results }: Shared & { runId: string; isLastOfTurn: boolean; byId: ReadonlyMap<string, Message> }) {
+  session.version.value;
+  const layout = session.layouts.get(runId);
+  const run = layout?.conversation.run ?? null;
+  const status = session.tree.get(runId)?.status;
+  const isRunning = status === "running";
+  const details = [
+    run !== null && run.endedAt !== null && formatDuration(run.endedAt - run.startedAt),
+    run !== null && run.usage.length > 0 && formatUsage(run.usage),
+  ].filter((text) => text !== false);
+  return (
+    <section class="run" aria-label="Answer" aria-busy={isRunning}>
+      {layout !== undefined && <Entries entries={layout.entries} layout={layout} session={session} byId={byId} results={results} />}
+      {isRunning && <p class="working soft">Working…</p>}
+      {run?.error && (
+        <div class="card is-error" role="alert">
+          <strong>The run failed.</strong> {run.error.message} {run.error.code !== undefined && <code>{run.error.code}</code>}
+        </div>
+      )}
+      {status === "cancelled" && <p class="soft">Stopped.</p>}
+      {!isRunning && (isLastOfTurn || run?.error) && (
+        <div class="actions run-footer">
+          {details.length > 0 && <span class="soft">{details.join(" · ")}</span>}
+          {textOfRun(layout, byId) !== "" && <CopyButton text={() => textOfRun(layout, byId)} />}
+          <a href={hrefOf("inspect", session.id, runId)}>Inspect</a>
+        </div>
+      )}
+    </section>
+  );
+}
+
+type EntryProps = Shared & { entries: readonly Entry[]; layout: RunLayout; byId: ReadonlyMap<string, Message> };
+
+function Entries({ entries, ...rest }: EntryProps) {
+  const { layout, byId, session, results } = rest;
+  const isLive = layout.conversation.run?.status === "running";
+  return (
+    <>
+      {entries.map((entry, index) => {
+        switch (entry.kind) {
+          case "message": {
+            const message = byId.get(entry.id);
+            return message === undefined ? null : <MessageBody key={entry.id} session={session} message={message} results={results} layout={layout} isLive={isLive} />;
+          }
+          case "step": {
+            const step = layout.conversation.steps[entry.index];
+            return (
+              <StepBox key={`step-${entry.index}`} step={step} name={entry.name}>
+                <Entries {...rest} entries={entry.entries} />
+              </StepBox>
+            );
+          }
+          case "subagent":
+            return (
+              <SubagentBox key={entry.id} subagent={layout.conversation.subagents.get(entry.id)}>
+                <Entries {...rest} entries={entry.entries} />
+              </SubagentBox>
+            );
+          case "custom":
+            return <Fold key={index} summary={`Custom event ${entry.name}`} json={entry.value} />;
+        }
+      })}
+    </>
+  );
+}
+
+function StepBox({ step, name, children }: { step: Step | undefined; name: string; children: ComponentChildren }) {
+  const details = isObject(step?.metadata) && isObject(step.metadata["aguila"]) ? step.metadata["aguila"] : {};
+  const status = step?.endedAt == null ? "running" : typeof details["status"] === "string" ? details["status"] : "done";
+  return (
+    <section class="box step" aria-label={`Step ${name}`}>
+      <header>
+        <strong>{name}</strong> <span class="soft">{["step", status, spanText(step)].filter(Boolean).join(" · ")}</span>
+      </header>
+      {children}
+      {details["result"] !== undefined && <Result value={details["result"]} />}
+    </section>
+  );
+}
+
+function SubagentBox({ subagent, children }: { subagent: Subagent | undefined; children: ComponentChildren }) {
+  if (subagent === undefined) return <>{children}</>;
+  return (
+    <section class="box subagent" aria-label={`Subagent ${subagent.name}`}>
+      <header>
+        <strong>{subagent.name}</strong> <span class="soft">{["subagent", subagent.status, spanText(subagent)].filter(Boolean).join(" · ")}</span>
+      </header>
+      {subagent.description !== null && <p class="soft">{subagent.description}</p>}
+      {children}
+      {subagent.error !== null && <p class="is-bad">{subagent.error}</p>}
+      {subagent.result !== null && <Result value={subagent.result} />}
+    </section>
+  );
+}
+
+function Result({ value }: { value: Json }) {
+  return (
+    <p class="result">
+      <span class="soft">Result</span> <code>{typeof value === "string" ? value : JSON.stringify(value)}</code>
+    </p>
+  );
+}
+
+// Single messages
+
+type BodyProps = Shared & { message: Message; layout: RunLayout | null; isLive: boolean };
+
+const MessageBody = memo(function MessageBody({ session, message, results, layout }: BodyProps) {
+  const isOpen = layout?.conversation.open.has(message.id) ?? false;
+  switch (message.role) {
+    case "assistant":
+      return <AssistantBody session={session} message={message} results={results} layout={layout} />;
+    case "reasoning":
+      return <Reasoning message={message} span={layout?.conversation.times.get(message.id)} isOpen={isOpen} />;
+    case "activity":
+      return <Activity session={session} message={message} />;
+    case "user":
+      return <article class="message user">{typeof message.content === "string" ? message.content : <Parts parts={message.content} text={(text) => text} />}</article>;
+    case "tool":
+      return null;
+    default:
+      return <Fold summary={`${message.role} message`} text={message.content} />;
+  }
+}, isSameBody);
+
+/** Draw a message again only if it, a result of its calls, or their progress changed. */
+function isSameBody(before: BodyProps, after: BodyProps): boolean {
+  if (before.message !== after.message || before.layout !== after.layout || before.session !== after.session) return false;
+  if (before.isLive || after.isLive) return false;
+  const calls = after.message.role === "assistant" ? (after.message.toolCalls ?? []) : [];
+  return calls.every((call) => before.results.get(call.id) === after.results.get(call.id));
+}
+
+function AssistantBody({ session, message, results, layout }: Shared & { message: AssistantMessage; layout: RunLayout | null }) {
+  return (
+    <article class="message assistant" aria-label="Agent">
+      {message.name !== undefined && <header class="soft">{message.name}</header>}
+      {message.content !== undefined && message.content !== "" && <Markdown text={message.content} />}
+      {message.toolCalls?.map((call) => (
+        <CallCard
+          key={call.id}
+          call={call}
+          result={results.get(call.id)}
+          span={layout?.conversation.times.get(call.id)}
+          isOpen={layout?.conversation.open.has(call.id) ?? false}
+          isPending={session.conversation.pendingToolCalls.includes(call.id)}
+        />
+      ))}
+    </article>
+  );
+}
+
+function CallCard({ call, result, span, isOpen, isPending }: { call: ToolCall; result: ToolMessage | undefined; span: Span | undefined; isOpen: boolean; isPending: boolean }) {
+  const error = result?.error ?? errorOf(result);
+  const status = error !== undefined ? "failed" : result !== undefined ? "done" : isOpen ? "writing arguments" : isPending ? "waits for you" : "called";
+  return (
+    <details class={`card call ${error === undefined ? "" : "is-error"}`} open>
+      <summary>
+        <code class="call-name">{call.function.name}</code>
+        <span class="soft">{[status, result !== undefined && spanText(span)].filter(Boolean).join(" · ")}</span>
+      </summary>
+      {call.function.arguments !== "" && (
+        <pre tabIndex={0} aria-label="Arguments">
+          {isOpen ? call.function.arguments : prettyJson(call.function.arguments)}
+        </pre>
+      )}
+      {error !== undefined && <p class="is-bad">{error}</p>}
+      {result !== undefined &&
+        (typeof result.content === "string" ? (
+          <pre tabIndex={0} aria-label="Result" class="call-result">
+            {prettyJson(result.content)}
+          </pre>
+        ) : (
+          <div class="call-result" aria-label="Result" role="group">
+            {result.content.map((part, index) => (part.type === "text" ? <p key={index}>{part.text}</p> : <Media key={index} part={part} />))}
+          </div>
+        ))}
+    </details>
+  );
+}
+
+function Reasoning({ message, span, isOpen }: { message: ReasoningMessage; span: Span | undefined; isOpen: boolean }) {
+  const title = isOpen ? "Thinking…" : span?.endedAt == null ? "Thought" : `Thought for ${formatDuration(span.endedAt - span.startedAt)}`;
+  return (
+    <details class="reasoning">
+      <summary>{title}</summary>
+      {message.content === "" ? <p class="soft">The model does not show this thought.</p> : <Markdown text={message.content} />}
+    </details>
+  );
+}
+
+function Activity({ session, message }: { session: ThreadSession; message: ActivityMessage }) {
+  const { content } = message;
+  if (Array.isArray(content["a2ui_operations"])) {
+    return (
+      <section class="box" aria-label="Surface">
+        <A2ui session={session} operations={content["a2ui_operations"]} />
+      </section>
+    );
+  }
+  const steps = content["steps"];
+  if (Array.isArray(steps) && steps.every(isObject)) {
+    return (
+      <section class="box activity" aria-label={titleCase(message.activityType)}>
+        <header>
+          <strong>{titleCase(message.activityType)}</strong>
+        </header>
+        <ul class="plain">
+          {steps.map((step, index) => {
+            const isDone = step["done"] === true || step["status"] === "completed" || step["status"] === "done";
+            return (
+              <li key={index}>
+                <span aria-hidden="true">{isDone ? "☑" : "☐"}</span> {String(step["title"] ?? step["description"] ?? step["name"] ?? "")}
+                <span class="hidden">{isDone ? " (done)" : " (open)"}</span>
+              </li>
+            );
+          })}
+        </ul>
+      </section>
+    );
+  }
+  return <Fold summary={`Activity ${message.activityType}`} json={content} isOpen />;
+}
+
+// Small parts
+
+/** A folded block of JSON or text. */
+export function Fold({ summary, json, text, isOpen = false }: { summary: string; json?: Json; text?: string; isOpen?: boolean }) {
+  return (
+    <details class="card fold" open={isOpen}>
+      <summary>{summary}</summary>
+      <pre tabIndex={0} aria-label={summary}>
+        {text ?? JSON.stringify(json, null, 2)}
+      </pre>
+    </details>
+  );
+}
+
+function CopyButton({ text }: { text: () => string }) {
+  const [isCopied, setCopied] = useState(false);
+  return (
+    <button
+      class="quiet"
+      onClick={() => {
+        void navigator.clipboard?.writeText(text()).then(() => {
+          setCopied(true);
+          setTimeout(() => setCopied(false), 1_500);
+        });
+      }}
+    >
+      {isCopied ? "Copied" : "Copy"}
+    </button>
+  );
+}
+
+function textOfRun(layout: RunLayout | undefined, byId: ReadonlyMap<string, Message>): string {
+  const texts: string[] = [];
+  const visit = (entries: readonly Entry[]) => {
+    for (const entry of entries) {
+      if (entry.kind === "step" || entry.kind === "subagent") visit(entry.entries);
+      const message = entry.kind === "message" ? byId.get(entry.id) : undefined;
+      if (message?.role === "assistant" && message.content) texts.push(message.content);
+    }
+  };
+  visit(layout?.entries ?? []);
+  return texts.join("\n\n");
+}
+
+function spanText(span: Span | undefined): string | false {
+  return span !== undefined && span.endedAt !== null && formatDuration(span.endedAt - span.startedAt);
+}
+
+/** The error of a tool message, as Aguila's agents send it. */
+function errorOf(result: ToolMessage | undefined): string | undefined {
+  const own = result?.metadata?.["aguila"];
+  return isObject(own) && typeof own["error"] === "string" ? own["error"] : undefined;
+}
+
+function titleCase(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1).toLowerCase().replaceAll("_", " ");
+}

@@ -1,0 +1,266 @@
+/** What waits for the user: interrupts, approvals, and calls of front-end tools. */
+
+import { useId, useState } from "preact/hooks";
+import { uploadFile } from "../protocol/api";
+import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
+import { formatDuration, isObject, parseJson } from "./format";
+import { setPageColour, TOOLS } from "./frontendTools";
+import { findProblems, initialValue, JsonField, SchemaForm, type Schema } from "./SchemaForm";
+import type { ThreadSession } from "./session";
+
+type Answer = { status: "resolved"; payload: Json } | { status: "cancelled" };
+
+/** Draw the forms of all open interrupts. Several are sent together, because a run answers all of them. */
+export function Questions({ session, interrupts }: { session: ThreadSession; interrupts: readonly Interrupt[] }) {
+  const [answers, setAnswers] = useState<{ [id: string]: Answer }>({});
+  const send = (all: { [id: string]: Answer }) =>
+    session.resume(interrupts.map((interrupt): ResumeEntry => ({ interruptId: interrupt.id, ...all[interrupt.id]! })));
+  const isAlone = interrupts.length === 1;
+  const missing = interrupts.filter((interrupt) => answers[interrupt.id] === undefined).length;
+  return (
+    <div class="questions">
+      {interrupts.map((interrupt) => (
+        <Question
+          key={interrupt.id}
+          interrupt={interrupt}
+          call={callOf(session, interrupt.toolCallId)}
+          answer={isAlone ? undefined : answers[interrupt.id]}
+          onAnswer={(answer) => (isAlone ? void send({ [interrupt.id]: answer }) : setAnswers({ ...answers, [interrupt.id]: answer }))}
+          onChange={() => setAnswers(Object.fromEntries(Object.entries(answers).filter(([id]) => id !== interrupt.id)))}
+        />
+      ))}
+      {!isAlone && (
+        <div class="row">
+          <button class="primary" disabled={missing > 0} onClick={() => void send(answers)}>
+            Send {interrupts.length} answers
+          </button>
+          {missing > 0 && <span class="soft">{missing} left to answer</span>}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onAnswer: (answer: Answer) => void; onChange: () => void }) {
+  const { interrupt, call, answer } = props;
+  const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
+  return (
+    <section class="card question" aria-label="Question">
+      <h2 class="question-text">{interrupt.message ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</h2>
+      {interrupt.expiresAt !== undefined && (
+        <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
+      )}
+      {answer !== undefined ? (
+        <div class="row">
+          <span>{answer.status === "cancelled" ? "Cancelled" : `Answer: ${JSON.stringify(answer.payload)}`}</span>
+          <button onClick={props.onChange}>Change</button>
+        </div>
+      ) : interrupt.reason === "tool_call" && isApproval(interrupt.responseSchema) ? (
+        <ApprovalForm call={call} onAnswer={props.onAnswer} />
+      ) : (
+        <AnswerForm schema={interrupt.responseSchema ?? { type: "string" }} onAnswer={props.onAnswer} />
+      )}
+    </section>
+  );
+}
+
+function AnswerForm({ schema, onAnswer }: { schema: Schema; onAnswer: (answer: Answer) => void }) {
+  const id = useId();
+  const [value, setValue] = useState(() => initialValue(schema));
+  const [problems, setProblems] = useState<string[]>([]);
+  return (
+    <form
+      noValidate
+      onSubmit={(event) => {
+        event.preventDefault();
+        const found = findProblems(schema, value, "Answer");
+        setProblems(found);
+        if (found.length === 0) onAnswer({ status: "resolved", payload: value! });
+      }}
+    >
+      <SchemaForm schema={schema} value={value} label="Answer" id={id} onChange={setValue} />
+      {problems.length > 0 && (
+        <p class="is-bad" role="alert">
+          {problems.join(". ")}.
+        </p>
+      )}
+      <div class="row">
+        <button class="primary" type="submit">
+          Answer
+        </button>
+        <button type="button" onClick={() => onAnswer({ status: "cancelled" })}>
+          Cancel
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer: (answer: Answer) => void }) {
+  const id = useId();
+  const original = parseJson(call?.function.arguments ?? "");
+  const [args, setArgs] = useState<Json | undefined>(original);
+  const [isRejecting, setRejecting] = useState(false);
+  const [reason, setReason] = useState("");
+  const isEdited = JSON.stringify(args) !== JSON.stringify(original);
+  if (isRejecting) {
+    return (
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          onAnswer({ status: "resolved", payload: reason === "" ? { approved: false } : { approved: false, reason } });
+        }}
+      >
+        <div class="field">
+          <label for={id}>
+            Reason<span class="soft"> (optional)</span>
+          </label>
+          <input id={id} value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
+        </div>
+        <div class="row">
+          <button class="danger" type="submit">
+            Reject
+          </button>
+          <button type="button" onClick={() => setRejecting(false)}>
+            Back
+          </button>
+        </div>
+      </form>
+    );
+  }
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (args !== undefined) onAnswer({ status: "resolved", payload: isEdited ? { approved: true, editedArgs: args } : { approved: true } });
+      }}
+    >
+      <JsonField label="Arguments" id={id} value={original} onChange={setArgs} />
+      <div class="row">
+        <button class="primary" type="submit" disabled={args === undefined}>
+          {isEdited ? "Approve with changes" : "Approve"}
+        </button>
+        <button type="button" onClick={() => setRejecting(true)}>
+          Reject…
+        </button>
+        <button type="button" onClick={() => onAnswer({ status: "cancelled" })}>
+          Cancel
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** Draw the calls that wait for the page: those of its own tools, and those of tools that another client offered. */
+export function PendingCalls({ session, ids }: { session: ThreadSession; ids: readonly string[] }) {
+  const results = session.results.value;
+  return (
+    <div class="questions">
+      {ids.map((id) => {
+        const call = callOf(session, id);
+        return call !== undefined && !results.has(id) && <PendingCall key={id} session={session} call={call} />;
+      })}
+    </div>
+  );
+}
+
+function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall }) {
+  const id = useId();
+  const [share, setShare] = useState<number | null>(null);
+  const [text, setText] = useState("");
+  const args = parseJson(call.function.arguments);
+  const argument = (name: string) => (isObject(args) && typeof args[name] === "string" ? args[name] : "");
+  const answer = (result: string) => void session.answerCall(call.id, result);
+  switch (TOOLS.some((tool) => tool.name === call.function.name) ? call.function.name : "") {
+    case "set_page_colour":
+      return (
+        <section class="card question" aria-label="Page colour">
+          <p>The agent wants the page to be {argument("colour")}.</p>
+          <div class="row">
+            <button class="primary" onClick={() => answer(setPageColour(args ?? null))}>
+              Set the colour
+            </button>
+            <button onClick={() => answer("The user refused.")}>Refuse</button>
+          </div>
+        </section>
+      );
+    case "confirm":
+      return (
+        <section class="card question" aria-label="Confirmation">
+          <h2 class="question-text">{argument("question") || "Do you confirm?"}</h2>
+          <div class="row">
+            <button class="primary" onClick={() => answer("yes")}>
+              Yes
+            </button>
+            <button onClick={() => answer("no")}>No</button>
+          </div>
+        </section>
+      );
+    case "pick_file":
+      return (
+        <section class="card question" aria-label="File">
+          <div class="field">
+            <label for={id}>Pick a file{argument("purpose") && `: ${argument("purpose")}`}</label>
+            <input
+              id={id}
+              type="file"
+              onChange={(event) => {
+                const file = event.currentTarget.files?.[0];
+                if (file === undefined) return;
+                setShare(0);
+                uploadFile(file, { thread: session.id, onProgress: setShare }).then(
+                  (stored) => answer(JSON.stringify({ id: stored.id, name: stored.filename, mediaType: stored.mediaType, size: stored.size })),
+                  (error: Error) => {
+                    setShare(null);
+                    session.report("The file was not uploaded", error);
+                  },
+                );
+              }}
+            />
+            {share !== null && <progress value={share} aria-label="Upload" />}
+          </div>
+          <div class="row">
+            <button onClick={() => answer("The user picked no file.")}>No file</button>
+          </div>
+        </section>
+      );
+  }
+  return (
+    <section class="card question" aria-label="Pending call">
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          answer(text);
+        }}
+      >
+        <p>
+          <code>{call.function.name}</code> is a tool of another client. You can answer for it.
+        </p>
+        <div class="field">
+          <label for={id}>Result</label>
+          <textarea id={id} class="code" rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </div>
+        <div class="row">
+          <button class="primary" type="submit">
+            Send the result
+          </button>
+        </div>
+      </form>
+    </section>
+  );
+}
+
+/** Whether a schema is that of an approval: it has the member `approved`. */
+function isApproval(schema: Schema | undefined): boolean {
+  return schema === undefined || (isObject(schema["properties"]) && schema["properties"]["approved"] !== undefined);
+}
+
+/** Find a call in the conversation. */
+export function callOf(session: ThreadSession, id: string | undefined): ToolCall | undefined {
+  if (id === undefined) return undefined;
+  for (const message of session.conversation.messages) {
+    const call = message.role === "assistant" ? message.toolCalls?.find((each) => each.id === id) : undefined;
+    if (call !== undefined) return call;
+  }
+  return undefined;
+}

@@ -1,0 +1,83 @@
+/** The list of threads, kept up to date while the page is visible. */
+
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, listThreads } from "../protocol/api";
+import type { ThreadSummary } from "../protocol/types";
+import { hrefOf } from "../router";
+import { formatAge } from "./format";
+
+const POLL_MS = 4_000;
+const PAGE = 50;
+
+export const threads = signal<readonly ThreadSummary[]>([]);
+const more = signal<string | null>(null);
+const showsArchived = signal(false);
+const problem = signal<string | null>(null);
+let wanted = PAGE;
+
+/** Read the list again. */
+export async function refreshThreads(): Promise<void> {
+  try {
+    const page = await listThreads({ limit: wanted, archived: showsArchived.value });
+    threads.value = page.threads;
+    more.value = page.next;
+    problem.value = null;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 0) return; // the session shows that the server cannot be reached
+    threads.value = [];
+    more.value = null;
+    problem.value = error.code === "anonymous_not_allowed" ? "This server lists threads only for authenticated callers." : error.message;
+  }
+}
+
+export function ThreadList({ current }: { current: string | null }) {
+  useEffect(() => {
+    void refreshThreads();
+    const timer = setInterval(() => !document.hidden && void refreshThreads(), POLL_MS);
+    return () => clearInterval(timer);
+  }, [showsArchived.value]);
+  return (
+    <nav class="threads" aria-label="Threads">
+      <div class="threads-head">
+        <a class="button" href={hrefOf("chat")}>
+          New thread
+        </a>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={showsArchived.value}
+            onChange={(event) => {
+              wanted = PAGE;
+              showsArchived.value = event.currentTarget.checked;
+            }}
+          />
+          Archived
+        </label>
+      </div>
+      {problem.value !== null && <p class="soft">{problem.value}</p>}
+      <ul class="plain">
+        {threads.value.map((thread) => (
+          <li key={thread.threadId}>
+            <a href={hrefOf("chat", thread.threadId)} aria-current={thread.threadId === current ? "page" : undefined}>
+              <span class="thread-title">{thread.title ?? thread.threadId}</span>
+              <span class="soft">{thread.isRunning ? "running" : formatAge(thread.updatedAt)}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      {threads.value.length === 0 && problem.value === null && <p class="soft">{showsArchived.value ? "No archived threads." : "No threads yet."}</p>}
+      {more.value !== null && wanted < 500 && (
+        <button
+          onClick={() => {
+            wanted = Math.min(500, wanted * 2);
+            void refreshThreads();
+          }}
+        >
+          Show more
+        </button>
+      )}
+    </nav>
+  );
+}

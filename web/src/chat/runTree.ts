@@ -1,0 +1,71 @@
+/** Which run of a thread continues which. */
+
+import type { RunRecord } from "../protocol/types";
+
+export type RunNode = { runId: string; parent: string | null; status: string };
+
+const RESTART = "restart-";
+
+/**
+ * Make the id of a new run. A run that starts the thread again cannot name a parent, and the server lets a run without a
+ * parent continue the latest one; so the id says that this run continues none.
+ */
+export function newRunId(isRestart: boolean): string {
+  return `${isRestart ? RESTART : "run-"}${crypto.randomUUID()}`;
+}
+
+/** The runs of a thread, in the order in which they began. */
+export class RunTree {
+  #nodes: RunNode[] = [];
+  #byId = new Map<string, RunNode>();
+
+  constructor(records: readonly RunRecord[] = []) {
+    for (const record of records) this.add(record.runId, record.parentRunId, record.status);
+  }
+
+  get(runId: string | null): RunNode | undefined {
+    return runId === null ? undefined : this.#byId.get(runId);
+  }
+
+  /** The run that began last. */
+  get latest(): RunNode | undefined {
+    return this.#nodes.at(-1);
+  }
+
+  /** Add a run. Without a named parent it continues the run before it, unless it restarts the thread. */
+  add(runId: string, parentRunId: string | null | undefined, status: string): RunNode {
+    const parent = parentRunId ?? (runId.startsWith(RESTART) ? null : (this.latest?.runId ?? null));
+    const node = { runId, parent, status };
+    this.#nodes.push(node);
+    this.#byId.set(runId, node);
+    return node;
+  }
+
+  /** Remove a run that was not accepted. */
+  remove(runId: string): void {
+    this.#nodes = this.#nodes.filter((node) => node.runId !== runId);
+    this.#byId.delete(runId);
+  }
+
+  /** The runs that continue the same run as this one, itself included. */
+  siblings(runId: string): RunNode[] {
+    const node = this.get(runId);
+    return node === undefined ? [] : this.#nodes.filter((other) => other.parent === node.parent);
+  }
+
+  /** The runs from the first to this one. */
+  path(runId: string | null): RunNode[] {
+    const path: RunNode[] = [];
+    for (let node = this.get(runId); node !== undefined && !path.includes(node); node = this.get(node.parent)) path.push(node);
+    return path.reverse();
+  }
+
+  /** The end of the branch that continues a run, by the latest run at each fork. */
+  leaf(runId: string): string {
+    for (;;) {
+      const next = this.#nodes.findLast((node) => node.parent === runId);
+      if (next === undefined) return runId;
+      runId = next.runId;
+    }
+  }
+}

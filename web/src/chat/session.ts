@@ -1,0 +1,417 @@
+/**
+ * One thread in the page: its conversation, its runs, and the stream that keeps them up to date.
+ *
+ * `GET /threads/{id}` has the messages with those of the user. The log has the agents' events, from which come
+ * durations, steps, subagents and errors. Events after the view are applied to the conversation too.
+ */
+
+import { signal } from "@preact/signals";
+import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
+import { Conversation } from "../protocol/reducer";
+import { readBatches } from "../protocol/stream";
+import type { Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
+import { TOOLS } from "./frontendTools";
+import { RunLayout } from "./runLayout";
+import { newRunId, RunTree } from "./runTree";
+
+const POLL_MS = 2_000;
+const MAX_WAIT_MS = 5_000;
+const MAX_EVENTS = 300_000; // of a longer log the page shows the messages, without durations and steps
+
+const news = new BroadcastChannel("aguila-threads");
+
+/** A request that was refused, as it is shown. */
+export type Problem = { title: string; message: string };
+
+export class ThreadSession {
+  readonly version = signal(0);
+  readonly phase = signal<"loading" | "ready" | "failed">("loading");
+  readonly isConnected = signal(true);
+  readonly problem = signal<Problem | null>(null);
+  readonly title = signal<string | null>(null);
+  readonly isArchived = signal(false);
+  /** Results of front-end calls that wait until all calls of the run have one, by call id. */
+  readonly results = signal<ReadonlyMap<string, string>>(new Map());
+
+  conversation = new Conversation();
+  tree = new RunTree();
+  layouts = new Map<string, RunLayout>();
+  /** The last run of the branch that is shown. */
+  tip: string | null = null;
+  /** Whether another branch than the latest is shown, so that new runs elsewhere do not replace it. */
+  isPinned = false;
+  /** Runs that this tab started: it executes their front-end calls. */
+  readonly ownRuns = new Set<string>();
+
+  #runOf = new Map<string, string>();
+  #cursor = 0;
+  #viewLast = 0;
+  #logRun: string | null = null;
+  #isClosed = false;
+  #isStored = false;
+  #isStarting = false;
+  #next: Response | null = null;
+  #stream: AbortController | null = null;
+  #wake: (() => void) | null = null;
+  #frame = 0;
+
+  constructor(
+    readonly id: string,
+    readonly onChange: () => void,
+  ) {
+    news.addEventListener("message", this.#onNews);
+    document.addEventListener("visibilitychange", this.#onVisible);
+  }
+
+  /** Load the thread, unless it is new, and follow it. `run` shows the branch that ends with it. */
+  async open(run: string | null, isNew: boolean): Promise<void> {
+    if (isNew) this.phase.value = "ready";
+    else await this.#load(run);
+    void this.#follow();
+  }
+
+  /** Stop following. */
+  close(): void {
+    this.#isClosed = true;
+    this.#stream?.abort();
+    this.#wake?.();
+    news.removeEventListener("message", this.#onNews);
+    document.removeEventListener("visibilitychange", this.#onVisible);
+  }
+
+  get isRunning(): boolean {
+    return this.#isStarting || this.tree.latest?.status === "running";
+  }
+
+  /** The run that made a message, or that a user message started; undefined if that is unknown. */
+  runOf(message: Message): string | undefined {
+    return this.#runOf.get(message.id);
+  }
+
+  /** The run of the shown branch that answers a user message; undefined if it is unknown. */
+  turnOf(message: Message): string | undefined {
+    const path = this.tree.path(this.tip).map((node) => node.runId);
+    if (message.id.startsWith("user-")) {
+      const siblings = this.tree.siblings(message.id.slice(5)).map((node) => node.runId);
+      const found = path.find((runId) => siblings.includes(runId));
+      if (found !== undefined) return found;
+    }
+    const messages = this.conversation.messages;
+    const at = messages.findIndex((each) => each.id === message.id);
+    const answer = messages[at + 1];
+    return answer === undefined || answer.role === "user" ? undefined : this.runOf(answer);
+  }
+
+  // Actions
+
+  /** Send a message of the user. */
+  async send(content: string | Part[]): Promise<boolean> {
+    const runId = newRunId(false);
+    const message: UserMessage = { id: `user-${runId}`, role: "user", content };
+    const isFirst = this.conversation.messages.length === 0 && this.title.value === null;
+    const isSent = await this.#start(runId, [...this.conversation.messages, message], this.tip);
+    if (isSent && isFirst) void this.#suggestTitle(content);
+    return isSent;
+  }
+
+  /** Ask again for the answer to a user message. With `content` the message is changed first. Starts a branch. */
+  async branch(message: UserMessage, content?: string | Part[]): Promise<boolean> {
+    const run = this.turnOf(message);
+    const messages = this.conversation.messages;
+    const before = messages.slice(0, messages.findIndex((each) => each.id === message.id));
+    const parent = run === undefined ? null : (this.tree.get(run)?.parent ?? null);
+    const runId = newRunId(parent === null);
+    // A branch from the very beginning has no parent to name: the server finds it by the id of the message.
+    const isNewMessage = content !== undefined && parent !== null;
+    const sent: UserMessage = { ...message, content: content ?? message.content, id: isNewMessage ? `user-${runId}` : message.id };
+    return this.#start(runId, [...before, sent], parent);
+  }
+
+  /** Answer the open interrupts. */
+  async resume(answers: ResumeEntry[]): Promise<boolean> {
+    return this.#start(newRunId(false), [...this.conversation.messages], this.tip, answers);
+  }
+
+  /** Record the result of a front-end call. When all calls have one, the next run brings them to the agent. */
+  async answerCall(callId: string, content: string): Promise<void> {
+    const results = new Map(this.results.value).set(callId, content);
+    this.results.value = results;
+    const pending = this.conversation.pendingToolCalls;
+    if (this.isRunning || !pending.every((id) => results.has(id))) return;
+    const messages = [...this.conversation.messages];
+    for (const id of pending) {
+      const parent = messages.findIndex((each) => each.role === "assistant" && each.toolCalls?.some((call) => call.id === id));
+      let at = parent + 1;
+      while (messages[at]?.role === "tool") at++;
+      messages.splice(at, 0, { id: `tool-${crypto.randomUUID()}`, role: "tool", toolCallId: id, content: results.get(id)! });
+    }
+    await this.#start(newRunId(false), messages, this.tip);
+  }
+
+  /** Stop the run in progress. */
+  async stop(): Promise<void> {
+    const run = this.tree.latest;
+    if (run === undefined) return;
+    try {
+      await cancelRun(this.id, run.runId);
+    } catch (error) {
+      this.#report("The run was not stopped", error);
+    }
+  }
+
+  /** Show the branch that ends with a run. */
+  async show(run: string): Promise<void> {
+    const leaf = this.tree.leaf(run);
+    this.isPinned = leaf !== this.tree.latest?.runId;
+    await this.#load(leaf);
+  }
+
+  /** Show a problem. */
+  report(title: string, error: unknown): void {
+    this.#report(title, error);
+  }
+
+  // Loading and following
+
+  async #load(run: string | null): Promise<void> {
+    try {
+      this.#seed(await getThread(this.id, run ?? undefined));
+      this.phase.value = "ready";
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) {
+        this.phase.value = "ready"; // a new thread
+      } else if (error instanceof ApiError && error.status === 0) {
+        this.isConnected.value = false;
+        await this.#pause(1_000);
+        if (!this.#isClosed) return this.#load(run);
+      } else {
+        this.phase.value = "failed";
+        this.#report("The thread was not loaded", error);
+      }
+    }
+    this.#changed();
+  }
+
+  #seed(view: ThreadView): void {
+    this.conversation = new Conversation(view);
+    this.tree = new RunTree(view.runs);
+    this.tip = view.tip;
+    this.isPinned = view.tip !== null && view.tip !== this.tree.latest?.runId;
+    this.title.value = view.title;
+    this.isArchived.value = view.archived;
+    this.results.value = new Map();
+    this.#viewLast = view.last;
+    this.#isStored = true;
+    const running = view.runs.find((run) => run.status === "running");
+    if (this.#cursor === 0 && view.last > MAX_EVENTS) {
+      this.#cursor = view.last;
+      this.#logRun = running?.runId ?? null;
+    }
+  }
+
+  /** Read the log for as long as the session is open: live during a run, and from time to time for runs of others. */
+  async #follow(): Promise<void> {
+    let failures = 0;
+    while (!this.#isClosed) {
+      if (!this.#isStored && this.#next === null) {
+        await this.#pause(POLL_MS * 1_000);
+        continue;
+      }
+      this.#stream = new AbortController();
+      const before = this.#cursor;
+      try {
+        const response = this.#next ?? (await threadEvents(this.id, { after: this.#cursor, times: true, signal: this.#stream.signal }));
+        this.#next = null;
+        for await (const batch of readBatches(response)) {
+          this.isConnected.value = true;
+          for (const stored of batch) {
+            const loading = this.#take(stored);
+            if (loading !== undefined) await loading;
+          }
+          this.#changed();
+          if (this.#next !== null || this.#isClosed) break;
+        }
+        this.isConnected.value = true;
+      } catch (error) {
+        if (this.#next !== null || this.#isClosed) continue;
+        failures += 1;
+        await this.#recover(error, failures);
+        continue;
+      }
+      if (this.#next !== null) continue;
+      failures = this.#cursor > before ? 0 : failures + 1;
+      if (!this.isRunning) {
+        failures = 0;
+        await this.#pause(document.hidden ? POLL_MS * 1_000 : POLL_MS);
+      } else if (failures > 1) {
+        // The log has nothing new and the run has not ended here: read what the server says about it.
+        await this.#pause(Math.min(MAX_WAIT_MS, 100 * 2 ** failures));
+        if (!this.#isStarting) await this.#load(this.tip);
+      }
+    }
+  }
+
+  /** React to a stream that failed. */
+  async #recover(error: unknown, failures: number): Promise<void> {
+    const status = error instanceof ApiError ? error.status : 0;
+    if (status === 404 || status === 410) {
+      if (this.#isStarting) return this.#pause(200);
+      this.#cursor = 0;
+      this.layouts.clear();
+      this.conversation = new Conversation();
+      this.tree = new RunTree();
+      this.tip = null;
+      this.#isStored = false;
+      this.#report("The thread was deleted", "It is no longer on the server. A message starts it again.");
+      this.#changed();
+      return;
+    }
+    if (status === 401 || status === 403) return this.#pause(POLL_MS * 1_000);
+    this.isConnected.value = false;
+    await this.#pause(Math.min(MAX_WAIT_MS, 250 * 2 ** failures));
+  }
+
+  /** Take the next event of the log. Returns a promise if the thread has to be loaded first. */
+  #take({ seq, event, time }: StoredEvent): Promise<void> | undefined {
+    if (seq !== null) {
+      if (seq <= this.#cursor) return undefined;
+      this.#cursor = seq;
+    }
+    const isNew = seq === null || seq > this.#viewLast;
+    let loading: Promise<void> | undefined;
+    if (event.type === "RUN_STARTED") {
+      this.#logRun = event.runId;
+      const node = this.tree.get(event.runId) ?? this.tree.add(event.runId, event.parentRunId, "running");
+      if (isNew) {
+        node.status = "running";
+        // A run of another tab or client: its user message is not in the log.
+        if (event.runId !== this.tip && !this.isPinned) loading = this.#load(event.runId);
+      }
+    }
+    const run = this.#logRun;
+    if (run === null) return loading;
+    const layout = this.layouts.get(run) ?? new RunLayout();
+    this.layouts.set(run, layout);
+    const message = layout.take(event, time ?? Date.now());
+    if (message !== null && !this.#runOf.has(message)) this.#runOf.set(message, run);
+    if (isNew && run === this.tip && loading === undefined) this.conversation.apply(event, time);
+    if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
+      const node = this.tree.get(run);
+      if (node !== undefined && isNew) node.status = event.type === "RUN_ERROR" ? "error" : (event.outcome?.type ?? "success");
+      if (isNew) this.onChange();
+    }
+    return loading;
+  }
+
+  /** Start a run. A request that is lost on the way is sent again: the server knows it by the id of its run. */
+  async #start(runId: string, messages: Message[], parent: string | null, resume?: ResumeEntry[]): Promise<boolean> {
+    if (this.isRunning) return false;
+    const { conversation, tip, isPinned } = this;
+    this.problem.value = null;
+    this.#isStarting = true;
+    this.conversation = new Conversation({ messages, state: conversation.state });
+    this.tree.add(runId, parent, "running");
+    this.ownRuns.add(runId);
+    this.tip = runId;
+    this.isPinned = false;
+    this.#changed();
+    const input = {
+      threadId: this.id,
+      runId,
+      ...(parent !== null && { parentRunId: parent }),
+      messages: messages.filter((message) => message.role !== "activity"),
+      state: conversation.state,
+      tools: TOOLS,
+      context: [],
+      ...(resume !== undefined && { resume }),
+    };
+    try {
+      this.#next = await this.#post(input);
+    } catch (error) {
+      this.conversation = conversation;
+      this.tip = tip;
+      this.isPinned = isPinned;
+      this.tree.remove(runId);
+      this.#isStarting = false;
+      this.#report(resume === undefined ? "The message was not sent" : "The answer was not sent", error);
+      this.#changed();
+      return false;
+    }
+    this.results.value = new Map();
+    this.#isStarting = false;
+    this.#isStored = true;
+    this.#stream?.abort();
+    this.#wake?.();
+    news.postMessage(this.id);
+    this.onChange();
+    return true;
+  }
+
+  async #post(input: Parameters<typeof startRun>[0]): Promise<Response> {
+    for (let failures = 1; ; failures++) {
+      try {
+        const response = await startRun(input);
+        this.isConnected.value = true;
+        return response;
+      } catch (error) {
+        const status = error instanceof ApiError ? error.status : -1;
+        if ((status !== 0 && status !== 503) || failures > 12 || this.#isClosed) throw error;
+        this.isConnected.value = false;
+        await new Promise((resolve) => setTimeout(resolve, Math.min(MAX_WAIT_MS, 250 * 2 ** failures)));
+      }
+    }
+  }
+
+  async #suggestTitle(content: string | Part[]): Promise<void> {
+    const text = typeof content === "string" ? content : content.map((part) => (part.type === "text" ? part.text : "")).join(" ");
+    const title = text.trim().replace(/\s+/g, " ").slice(0, 60);
+    if (title === "" || this.title.value !== null) return;
+    try {
+      this.title.value = (await updateThread(this.id, { title })).title;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error; // without a title the thread is listed by its id
+    }
+    this.onChange();
+  }
+
+  #report(title: string, error: unknown): void {
+    const message = error instanceof Error ? error.message : String(error);
+    this.problem.value = { title, message };
+  }
+
+  // Waiting and drawing
+
+  /** Wait for some time, or until something wakes the session up. */
+  async #pause(milliseconds: number): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, milliseconds);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#wake = null;
+  }
+
+  #onNews = (event: MessageEvent) => {
+    if (event.data === this.id) {
+      this.#isStored = true;
+      this.#wake?.();
+    }
+  };
+
+  #onVisible = () => {
+    if (!document.hidden) this.#wake?.();
+  };
+
+  /** Draw at most once a frame. */
+  #changed(): void {
+    if (this.#frame !== 0) return;
+    const draw = () => {
+      clearTimeout(this.#frame);
+      this.#frame = 0;
+      this.version.value += 1;
+    };
+    this.#frame = window.setTimeout(draw, 16);
+  }
+}
