@@ -71,6 +71,7 @@ PEERS = (
 
 FRAMEWORKS = (
     Peer("langgraph_app", "LangGraph", "langgraph_app.py", ("langgraph", "langchain"), environment="langgraph"),
+    Peer("pydantic_ai_app", "pydantic-ai", "pydantic_ai_app.py", ("pydantic-ai-slim",), environment="pydantic_ai"),
 )
 """Agents of frameworks behind ``App``."""
 

@@ -14,7 +14,7 @@ from matrix import Cell, try_peer
 from serving import Peer as HTTPPeer
 from serving import check_valid
 
-SAMPLED = ("langgraph_app",)
+SAMPLED = ("langgraph_app", "pydantic_ai_app")
 
 
 def install(name: str) -> None:

@@ -1,0 +1,37 @@
+"""Make the input that the AG-UI adapter of a framework gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aguila.agent.run import Run, read_state
+from aguila.chat import as_agui_messages, provider_history
+from aguila.codec.official import to_official
+from aguila.protocol import PROTOCOL_VERSION, RunAgentInput
+
+
+async def adapter_input(run: Run) -> RunAgentInput:
+    """Return the input of a run as the agent sees it: with the bytes of uploads, and a result for every call.
+
+    Calls are left without a result if the run has answers: they may be what was asked about.
+    """
+    messages = await run.chat_messages()
+    if not run.resume:
+        messages = provider_history(messages, unanswered="close").messages
+    return RunAgentInput(
+        thread_id=run.thread_id,
+        run_id=run.run_id,
+        protocol_version=PROTOCOL_VERSION,
+        parent_run_id=run.parent_run_id,
+        messages=as_agui_messages(messages),
+        state=read_state(run),
+        tools=run.tools,
+        context=run.context,
+        forwarded_props={} if run.forwarded_props is None else run.forwarded_props,
+        resume=run.resume if run.resume else None,
+    )
+
+
+async def official_input(run: Run) -> Any:
+    """Return the same as a ``RunAgentInput`` of ``ag_ui.core``."""
+    return to_official(await adapter_input(run))
