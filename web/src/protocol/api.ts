@@ -1,7 +1,7 @@
 /** Calls the server. Every request carries the bearer token, if there is one. */
 
 import { signal } from "@preact/signals";
-import type { CheckReport, Json, Metadata, RunAgentInput, RunRecord, ThreadSummary, ThreadView, UploadedFile } from "./types";
+import type { CheckReport, Finding, Json, Metadata, RunAgentInput, RunRecord, RunStart, ThreadSummary, ThreadView, UploadedFile } from "./types";
 
 /** The address of the server, with a trailing slash: below a mount path the server writes it into the page. */
 export const base = new URL(document.querySelector<HTMLMetaElement>('meta[name="aguila-base"]')?.content ?? "./", location.href).href;
@@ -60,6 +60,11 @@ export async function cancelRun(thread: string, run: string): Promise<void> {
   await call(`${runPath(thread, run)}/cancel`, { method: "POST" });
 }
 
+/** The request of a run, and the messages and the state that its events change. */
+export async function getRunInput(thread: string, run: string): Promise<RunStart> {
+  return json(await call(`${runPath(thread, run)}/input`));
+}
+
 /** The findings of the server's verifier about a run. */
 export async function checkRun(thread: string, run: string): Promise<CheckReport> {
   return json(await call(`${runPath(thread, run)}/check`));
@@ -80,6 +85,12 @@ export async function runEvents(thread: string, run: string, options: EventOptio
 
 function events(path: string, { signal, ...query }: EventOptions): Promise<Response> {
   return call(path, { query: { ...query, protocolVersion: "1.1" }, accept: "text/event-stream", signal });
+}
+
+/** The recording that `aguila inspect FILE` serves, and its findings. */
+export async function getRecording(): Promise<{ text: string; findings: Finding[] }> {
+  const [text, check] = await Promise.all([call("_recording").then((response) => response.text()), call("_recording/check")]);
+  return { text, findings: (await json<{ findings: Finding[] }>(check)).findings };
 }
 
 export async function getCapabilities(): Promise<Json> {

@@ -161,6 +161,9 @@ export type ThreadView = {
 /** The answer of `POST /files`. */
 export type UploadedFile = { id: string; mediaType: string; filename: string | null; size: number; source: Source };
 
+/** `GET /threads/{id}/runs/{run}/input`. */
+export type RunStart = { input: RunAgentInput; messages: Message[]; state: Json };
+
 /** A finding of the verifier. `index` counts the events of its source, `number` is the sequence number in the log. */
 export type Finding = {
   source: "run" | "upstream";
@@ -173,6 +176,8 @@ export type Finding = {
   index?: number;
   event?: string;
   path?: string;
+  /** The stream of a recording that the index counts in. */
+  stream?: number;
   /** The event as another server sent it. */
   sent?: string;
 };
