@@ -72,6 +72,13 @@ PEERS = (
 FRAMEWORKS = (
     Peer("langgraph_app", "LangGraph", "langgraph_app.py", ("langgraph", "langchain"), environment="langgraph"),
     Peer("pydantic_ai_app", "pydantic-ai", "pydantic_ai_app.py", ("pydantic-ai-slim",), environment="pydantic_ai"),
+    Peer(
+        "openai_agents_app",
+        "OpenAI Agents",
+        "openai_agents_app.py",
+        ("openai-agents", "openai"),
+        environment="openai_agents",
+    ),
 )
 """Agents of frameworks behind ``App``."""
 

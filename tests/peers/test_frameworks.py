@@ -11,10 +11,11 @@ import pytest
 from environments import FRAMEWORKS, REPOSITORY, Blocked, interpreter, peer_named, running
 from features import FRAMEWORK_FEATURES
 from matrix import Cell, try_peer
+from model_server import Recorded, stream
 from serving import Peer as HTTPPeer
 from serving import check_valid
 
-SAMPLED = ("langgraph_app", "pydantic_ai_app")
+SAMPLED = ("langgraph_app", "pydantic_ai_app", "openai_agents_app")
 
 
 def install(name: str) -> None:
@@ -70,8 +71,10 @@ asyncio.run(main())
 def test_the_program_of_the_document_answers(name: str, tmp_path: Path) -> None:
     install(f"{name}_app")
     command = [interpreter(peer_named(f"{name}_app")), "-c", PROGRAMS[name] + ASK]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    with Recorded([stream("openai responses", text="Hello.")]) as model:
+        own = {"PYTHONPATH": str(REPOSITORY / "src"), "OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": "key"}
+        environment = {**os.environ, **own, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() != ""
 
@@ -82,3 +85,16 @@ def test_every_framework_has_a_program_in_the_document() -> None:
 
 def test_every_sampled_framework_is_one_of_the_matrix() -> None:
     assert set(SAMPLED) <= {peer.name for peer in FRAMEWORKS}
+
+
+def test_a_handoff_of_openai_agents_is_a_subagent_and_its_answer_is_remembered() -> None:
+    install("openai_agents_app")
+    with running(peer_named("openai_agents_app")) as server:
+        peer = HTTPPeer(server.url)
+        events = peer.events(messages=[{"id": "u1", "role": "user", "content": "handoff"}])
+        peer.close()
+    check_valid(events)
+    (started,) = (event for event in events if event["type"] == "SUBAGENT_STARTED")
+    assert (started["name"], started["parentToolCallId"]) == ("billing", "call-handoff")
+    (said,) = (event for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+    assert (said["delta"], said["subagentRunId"]) == ("Billing here: billing.", started["subagentRunId"])

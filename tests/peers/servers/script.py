@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-FEATURES = ("text", "backend", "two", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
+FEATURES = ("text", "backend", "two", "handoff", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
 
 TEXT = ["Hello ", "from ", "the ", "other ", "side."]
 SUM = "The sum is 5."
