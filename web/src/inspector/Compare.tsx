@@ -70,7 +70,7 @@ function Column({ side: { view }, scale, messages, others, state, changed }: Col
   const texts = new Set(others.map(textOf));
   const differing = messages.filter((message) => !texts.has(textOf(message)));
   return (
-    <section class="column" aria-label={`Run ${view.title}`}>
+    <section class="compare-column" aria-label={`Run ${view.title}`}>
       <h3 class="mono">{view.title}</h3>
       <Timeline
         model={view.model}

@@ -74,6 +74,8 @@ export function EventList({ model, version, cursor, span, findings, shown }: Pro
 
   const first = Math.max(0, Math.floor(top.value / ROW) - OVERSCAN);
   const last = Math.min(count, Math.ceil((top.value + height.value) / ROW) + OVERSCAN);
+  // Rows are reused: a list that jumps would make all of them anew.
+  const window_ = last - first;
   const rows = [];
   for (let row = first; row < last; row++) rows.push(row);
   const start = model.times[0] ?? 0;
@@ -100,7 +102,7 @@ export function EventList({ model, version, cursor, span, findings, shown }: Pro
         </select>
         {one !== undefined && (
           <button type="button" class="chip" onClick={() => (span.value = null)} aria-label={`Remove the filter by ${one.kind} ${one.label}`}>
-            <span class={`dot ${one.kind}`} /> {one.label} ✕
+            <span class={`dot k-${one.kind}`} /> {one.label} ✕
           </button>
         )}
         <output class="soft count">{count === model.length ? `${number(count)} events` : `${number(count)} of ${number(model.length)}`}</output>
@@ -126,7 +128,7 @@ export function EventList({ model, version, cursor, span, findings, shown }: Pro
             const mark = marks.get(index);
             return (
               <div
-                key={index}
+                key={row % window_}
                 id={`event-${index}`}
                 role="option"
                 aria-selected={index === cursor.value}
@@ -138,7 +140,7 @@ export function EventList({ model, version, cursor, span, findings, shown }: Pro
               >
                 <span class="event-number">{stored.seq ?? index + 1}</span>
                 <span class="event-time">{model.hasTimes ? `+${duration(model.times[index]! - start)}` : ""}</span>
-                <span class={`event-type ${groupOf(stored.event.type)}`}>{stored.event.type}</span>
+                <span class={`event-type k-${groupOf(stored.event.type)}`}>{stored.event.type}</span>
                 {mark !== undefined && <span class={`mark ${mark}`} title={mark} aria-label={mark} role="img" />}
                 <span class="event-summary">{summary(stored)}</span>
               </div>

@@ -176,7 +176,7 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile }:
   return (
     <nav class={`side ${isFolded.value ? "folded" : ""}`} aria-label="Threads and runs">
       <div class="side-bar">
-        <button type="button" class="small fold" aria-expanded={!isFolded.value} onClick={() => (isFolded.value = !isFolded.value)}>
+        <button type="button" class="small side-fold" aria-expanded={!isFolded.value} onClick={() => (isFolded.value = !isFolded.value)}>
           Threads
         </button>
         <button type="button" class="small" onClick={() => file.current?.click()}>
@@ -244,7 +244,7 @@ function ThreadItem({ thread, title, isRunning, isCurrent, run, runs }: ThreadIt
           {runs.map((one) => (
             <li key={one.runId}>
               <a class="item" href={hrefOf("inspect", thread, one.runId)} title={one.runId} aria-current={one.runId === run ? "true" : undefined}>
-                <span class={`state ${one.status}`} role="img" aria-label={one.status} />
+                <span class={`run-state ${one.status}`} role="img" aria-label={one.status} />
                 <span class="mono title">{one.runId}</span>
                 <span class="soft">{one.endedAt === null ? "" : duration((one.endedAt - one.startedAt) * 1000)}</span>
               </a>
@@ -322,7 +322,7 @@ function RunPage({ view, record, others, compared }: RunPageProps) {
   const marks = useComputed(() => [...findings.value].filter(([, level]) => level !== "note").map(([index]) => index));
   const selectSpan = (at: number | null) => {
     span.value = at;
-    if (at !== null) cursor.value = model.spans[at]!.first;
+    if (at !== null) cursor.value = model.spans[at]!.last;
   };
   void version.value;
   const props = { view, cursor, version };

@@ -143,7 +143,7 @@ export function Timeline({ model, version, cursor, span, onSpan, marks, scale, l
             <span class="soft">{model.hasTimes ? duration(whole.to - whole.from) : "no times: one unit per event"}</span>
           ) : (
             <>
-              <span class={`dot ${about.kind}`} /> {about.kind === about.label ? about.kind : `${about.kind} ${about.label}`}
+              <span class={`dot k-${about.kind}`} /> {about.kind === about.label ? about.kind : `${about.kind} ${about.label}`}
               <span class="soft">
                 {" "}
                 {model.hasTimes ? duration(endOf(about, model) - about.start) : ""}, events {number(about.first + 1)} to {number(about.last + 1)}
@@ -246,6 +246,7 @@ function draw(
   const text = colour("text");
   const bad = colour("bad");
   const lastX: number[] = [];
+  let outline: [number, number, number, number, string] | null = null;
   for (const span of model.spans) {
     const end = endOf(span, model);
     if (end < shown.from || span.start > shown.to) continue;
@@ -263,11 +264,7 @@ function draw(
     context.fillRect(left, top, wide, ROW - 3);
     context.globalAlpha = 1;
     context.fillRect(left, top, 2, ROW - 3);
-    if (isSelected) {
-      context.strokeStyle = own;
-      context.lineWidth = 1.5;
-      context.strokeRect(left + 0.75, top + 0.75, Math.max(2, wide - 1.5), ROW - 4.5);
-    }
+    if (isSelected) outline = [left + 0.75, top + 0.75, Math.max(2, wide - 1.5), ROW - 4.5, own];
     if (wide > 34) {
       context.save();
       context.beginPath();
@@ -298,6 +295,11 @@ function draw(
     context.globalAlpha = 1;
     context.fillStyle = colour("accent");
     context.fillRect(at - 0.75, 0, 1.5, height);
+  }
+  if (outline !== null) {
+    context.strokeStyle = outline[4];
+    context.lineWidth = 1.5;
+    context.strokeRect(outline[0], outline[1], outline[2], outline[3]);
   }
 }
 

@@ -115,11 +115,11 @@ type MessageListProps = { messages: readonly Message[]; open?: ReadonlySet<strin
 /** Messages in order. Those with an id in `earlier` are from before the run. */
 export function MessageList({ messages, open, earlier }: MessageListProps) {
   return (
-    <ol class="messages">
+    <ol class="entries">
       {messages.map((message) => (
-        <li key={`${message.role} ${message.id}`} class={`message ${message.role} ${earlier?.has(message.id) ? "earlier" : ""}`}>
-          <div class="message-head">
-            <span class={`role ${message.role}`}>{message.role}</span> <span class="soft mono">{message.id}</span>
+        <li key={`${message.role} ${message.id}`} class={`entry ${earlier?.has(message.id) ? "earlier" : ""}`}>
+          <div class="entry-head">
+            <span class={`role r-${message.role}`}>{message.role}</span> <span class="soft mono">{message.id}</span>
             {message.subagentRunId !== undefined && <span class="soft mono"> {message.subagentRunId}</span>}
             {open?.has(message.id) && <span class="tag">writing</span>}
             {earlier?.has(message.id) && <span class="soft"> before the run</span>}
@@ -169,8 +169,8 @@ function LongText({ text }: { text: string }) {
 
 function Call({ call, isOpen }: { call: ToolCall; isOpen: boolean }) {
   return (
-    <div class="call">
-      <span class="dot call" /> <strong>{call.function.name}</strong> <span class="soft mono">{call.id}</span>
+    <div class="tool-call">
+      <span class="dot k-call" /> <strong>{call.function.name}</strong> <span class="soft mono">{call.id}</span>
       {isOpen && <span class="tag">writing</span>}
       <LongText text={call.function.arguments} />
     </div>

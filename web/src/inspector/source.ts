@@ -7,9 +7,12 @@ import type { Finding, RunAgentInput } from "../protocol/types";
 import { RunModel } from "./model";
 import type { RecordedRun } from "./recording";
 
+/** Milliseconds of work before the browser gets its turn. */
+const TURN = 12;
+
 export type Status = "loading" | "live" | "ended" | "broken";
 
-/** A run that is shown. `version` changes when the model has changed, at most once per frame. */
+/** A run that is shown. `version` changes when the model has changed. */
 export class RunView {
   readonly model: RunModel;
   readonly version: Signal<number> = signal(0);
@@ -39,17 +42,19 @@ export class RunView {
     return this.#stop.signal;
   }
 
-  /** Show what has changed in the next frame, and reduce the rest in slices that block nobody. */
+  /** Show what has changed soon, and reduce the rest in slices that block nobody. */
   changed(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    // A hidden page has no frames, but its runs go on.
-    const schedule = document.hidden ? (call: () => void) => setTimeout(call, 250) : requestAnimationFrame;
-    schedule(() => {
+    const show = () => {
       this.#isScheduled = false;
       this.version.value++;
       this.#reduce();
-    });
+    };
+    // A long run is shown less often while it grows. A hidden page has no frames, but its runs go on.
+    const delay = document.hidden ? 250 : Math.min(250, this.model.length / 100);
+    if (delay < 16) requestAnimationFrame(show);
+    else setTimeout(show, delay);
   }
 
   #isReducing = false;
@@ -108,12 +113,17 @@ async function loadInput(view: RunView, thread: string, run: string): Promise<vo
 }
 
 async function loadEvents(view: RunView, thread: string, run: string): Promise<void> {
+  let pauseAt = performance.now() + TURN;
   for (let attempt = 0; !view.signal.aborted; attempt++) {
     const after = view.model.events.at(-1)?.seq ?? undefined;
     try {
       const response = await runEvents(thread, run, { after, times: true, signal: view.signal });
       for await (const batch of readBatches(response)) {
         if (view.signal.aborted) return;
+        if (performance.now() > pauseAt) {
+          await pause();
+          pauseAt = performance.now() + TURN;
+        }
         attempt = 0;
         view.model.push(batch);
         view.error.value = null;
@@ -135,6 +145,18 @@ async function loadEvents(view: RunView, thread: string, run: string): Promise<v
   view.status.value = "ended";
   view.changed();
   await check(view);
+}
+
+/** Let the browser handle input and draw. */
+function pause(): Promise<void> {
+  return new Promise((resolve) => {
+    const channel = new MessageChannel(); // a timer would wait for at least 4 ms
+    channel.port1.onmessage = () => {
+      channel.port1.close();
+      resolve();
+    };
+    channel.port2.postMessage(null);
+  });
 }
 
 /** Ask the server what the run violates. */
