@@ -24,7 +24,7 @@
     │   ├── AgentMismatch        the thread belongs to another agent: .agent
     │   ├── StaleLease           the run was ended or taken over by another owner
     │   ├── ThreadExists         the thread to restore exists: delete it, or replace it
-    │   ├── ThreadMoved          an interrupt was raised since the run was planned: plan it again
+    │   ├── ThreadMoved          the thread has changed since the run was planned: plan it again
     │   ├── InterruptTaken       another run has answered the interrupt, or is answering it: .interrupt_id
     │   ├── NotFound             no such thread, run or file in this scope
     │   ├── CursorExpired        the log does not have the events after the cursor
@@ -318,7 +318,7 @@ class ThreadExists(StoreError):
 
 
 class ThreadMoved(StoreError):
-    """An interrupt was raised after the run was planned. Check again whether the run may start (INT-15)."""
+    """The thread has changed since the run was planned. Check again whether and how the run may start (INT-15)."""
 
 
 class NotFound(StoreError):

@@ -87,6 +87,41 @@ def test_a_message_is_edited_and_sent_again(twin, store, history):
             assert agent.inputs[-1] == [*before, f"{text}, edited"]
 
 
+@pytest.mark.parametrize("protobuf", [False, True], ids=["sse", "protobuf"])
+def test_the_first_message_is_edited_and_sent_again(twin, store, history, protobuf):
+    agent = Seen()
+    with served(agent, store=store, history=history) as server:
+        thread = twin.client(server.url, protobuf=protobuf).thread("t")
+        twin.result(thread.run("one", run_id="r1"))
+        twin.result(thread.run("two", run_id="r2"))
+        view = twin.wait(thread.fork(thread.messages[0].id))
+        assert (contents(view), view.state, view.branch_run_id) == ([], {}, None)
+        assert twin.wait(view.refresh()).messages == []
+        with pytest.raises(IllegalStep, match="no run to join"):
+            twin.result(view.attach())
+        twin.result(view.run("uno", run_id="r3"))
+        assert agent.inputs[-1] == ["uno"]
+        assert view.branch_run_id == "r3"
+        twin.result(view.run("due", run_id="r4"))
+        assert agent.inputs[-1] == ["uno", "re uno", "due"]
+        assert view.state == {"runs": ["r3", "r4"]}
+        again = twin.wait(thread.fork(thread.messages[1].id))  # the answer of the first run
+        assert contents(again) == ["one"]
+        twin.result(again.run(run_id="r5"))
+        assert agent.inputs[-1] == ["one"]
+        tree = twin.wait(thread.branches())
+        assert {run.run_id: run.parent_run_id for run in tree.runs} == {
+            "r1": None, "r2": "r1", "r3": None, "r4": "r3", "r5": None,
+        }  # fmt: skip
+        assert tree.leaves == ["r2", "r4", "r5"]
+        assert [contents(twin.wait(thread.branch(run_id))) for run_id in tree.leaves] == [
+            ["one", "re one", "two", "re two"],
+            ["uno", "re uno", "due", "re due"],
+            ["one", "re one"],
+        ]
+        assert contents(twin.wait(thread.branch("r2"))) == contents(thread)  # as it was
+
+
 def test_an_answer_is_regenerated(twin, store, history):
     agent = Seen()
     with served(agent, store=store, history=history) as server:
@@ -158,9 +193,6 @@ def test_what_cannot_be_branched_is_refused(twin):
         assert caught.value.status == 404
         with pytest.raises(IllegalStep, match="no message 'no'"):
             twin.wait(thread.fork("no"))
-        for message in thread.messages:
-            with pytest.raises(IllegalStep, match="first run"):
-                twin.wait(thread.fork(message.id))
 
 
 def test_a_server_that_does_not_return_branches_is_refused(twin):

@@ -81,6 +81,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         super().__init__(core.settings, id, messages=messages, state=state, tools=tools)
         self._core = core
         self._branch_tip: str | None = None
+        self._is_new_root = False  # whether the next run continues no run
 
     @abstractmethod
     def _new_run(self, program: Program[RunResult], description: str) -> RunT:
@@ -160,7 +161,10 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
 
     @property
     def branch_run_id(self) -> str | None:
-        """The run that the next run continues, in a view that ``branch`` or ``fork`` made; None in other threads."""
+        """The run that the next run continues, in a view that ``branch`` or ``fork`` made.
+
+        None in other threads, and in a view that begins before the first run.
+        """
         return self._branch_tip
 
     def _last_run_id(self) -> str | None:
@@ -170,12 +174,13 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         last = self.conversation.last_run
         return None if last is None else last.run_id
 
-    def _open_branch(self, run_id: str, conversation: Conversation) -> Self:
-        """Return a view of this thread that continues from a run."""
+    def _open_branch(self, run_id: str | None, conversation: Conversation) -> Self:
+        """Return a view of this thread that continues from a run; without one, it begins before the first run."""
         view = type(self)(self._core, self.id)
         view.restore(conversation)
         view._tools, view._advertised = self._tools, self._advertised
         view._branch_tip = view._run_id = run_id
+        view._is_new_root = run_id is None
         return view
 
     def send_input(self, input: RunAgentInput, headers: Mapping[str, str] | None) -> RunT:  # noqa: A002
@@ -271,11 +276,14 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         reducer = self._reducer
         state = reducer.state
         held = {message.id for message in reducer.conversation.messages}
+        parent = self._branch_tip if request.parent_run_id is None else request.parent_run_id
+        if parent is None and self._is_new_root:
+            parent = run_id  # a run that names itself continues no run
         wanted = RunAgentInput(
             thread_id=self.id,
             run_id=run_id,
             protocol_version=PROTOCOL_VERSION,
-            parent_run_id=self._branch_tip if request.parent_run_id is None else request.parent_run_id,
+            parent_run_id=parent,
             messages=[*reducer.conversation.messages, *(one for one in request.messages if one.id not in held)],
             # Older parsers require these, and empty means the same as absent (IN-9, IN-11).
             state={} if state is None else state,
@@ -288,8 +296,8 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
 
         def accept() -> None:
             reducer.add_messages(new)
-            if self._branch_tip is not None:  # also if the run fails, as the next one continues it
-                self._branch_tip = run_id
+            if self._branch_tip is not None or self._is_new_root:  # also if the run fails, as the next one continues it
+                self._branch_tip, self._is_new_root = run_id, False
 
         ran = yield from self._send(wanted, request.headers, advertised, accept)
         if self._branch_tip is not None:
@@ -436,6 +444,8 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
 
     def _attach_program(self, headers: Mapping[str, str] | None) -> Program[RunResult]:
         """Join the run in progress, or load the thread."""
+        if self._is_new_root:
+            raise IllegalStep("the view has no run to join; run() starts one", rule="LIFE-2")
         settings = self._settings
         before = self.conversation
         run_id = settings.new_id()
@@ -497,6 +507,8 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
 
     def _fetch_thread(self) -> Program[Conversation]:
         """Replace the conversation by the server's."""
+        if self._is_new_root:
+            return self.conversation
         settings = self._settings
         tip = self._branch_tip
         url = add_query(settings.route("threads", self.id), {"run": tip})

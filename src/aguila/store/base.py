@@ -341,6 +341,7 @@ class Store(ABC):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        after: int | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
@@ -351,7 +352,9 @@ class Store(ABC):
         future that is done.
 
         The first run of a thread assigns the thread to ``agent``. ``waiting`` are the interrupts that were open when
-        the caller decided to start the run. ``sent_run_id`` is the run id of the request, if it is another one.
+        the caller decided to start the run, and ``after`` was the last event of the thread, or 0 if the thread did not
+        exist; None does not check. ``parent_run_id`` is the run that this run continues: None is the latest one, and
+        its own id is none. ``sent_run_id`` is the run id of the request, if it is another one.
 
         Raises the first of these that applies:
 
@@ -359,7 +362,7 @@ class Store(ABC):
         * ``RunExists``: the run id was used on this thread.
         * ``ThreadBusy``: the thread has an open run.
         * ``TooManyRuns``: ``max_running`` runs of the scope are open, in all processes together.
-        * ``ThreadMoved``: an interrupt is open that is not in ``waiting``.
+        * ``ThreadMoved``: the last event is not ``after``, or an interrupt is open that is not in ``waiting``.
         * ``InterruptTaken``: a claimed interrupt is not open, or the thread never raised it.
         """
 

@@ -19,6 +19,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parent_run_id: str | None
     claims: Sequence[str]
     waiting: frozenset[str] | None
+    after: int | None
     max_running: int | None
     agent: str
     sent_run_id: str | None

@@ -67,6 +67,11 @@ def thread_moved(interrupt_id: str) -> ThreadMoved:
     return ThreadMoved(f"interrupt {interrupt_id!r} was raised after the run was planned; plan the run again")
 
 
+def thread_continued(thread_id: str) -> ThreadMoved:
+    """The log has other events than the caller knew when it planned its run."""
+    return ThreadMoved(f"thread {thread_id!r} has changed since the run was planned; plan the run again")
+
+
 def interrupt_not_open(interrupt_id: str) -> InterruptTaken:
     """A run cannot claim the interrupt."""
     return InterruptTaken(f"interrupt {interrupt_id!r} is not open", interrupt_id=interrupt_id)

@@ -1,14 +1,14 @@
 """The tree of runs in a log (``RunTree``), with their events and the conversation along each branch (``Lineage``).
 
 A run continues the run that its ``parentRunId`` names, or else the run before it in the log. A run that names an
-earlier parent, to edit a message or to retry, starts a branch. A log has the runs of one thread one after another, as a
-stream does (LIFE-17). Runs that were live at the same time have to be written one by one, because events do not name
-their run.
+earlier parent, to edit a message or to retry, starts a branch. A run that names itself continues no run. A log has the
+runs of one thread one after another, as a stream does (LIFE-17). Runs that were live at the same time have to be
+written one by one, because events do not name their run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -69,13 +69,20 @@ class RunTree:
         """The run that the next run continues if it names no parent."""
         return self.nodes[-1] if self.nodes else None
 
-    def find_parent(self, event: RunStartedEvent) -> RunNode | None:
-        """Find the run that a new run continues. A run whose parent is not in the tree is a root, with a notice."""
+    def find_parent(self, event: RunStartedEvent, inferred: str | None = None) -> RunNode | None:
+        """Find the run that a new run continues. A run whose parent is not in the tree is a root, with a notice.
+
+        ``inferred`` is the parent of a run that names none.
+        """
         parent_id = event.parent_run_id
         if parent_id is None and event.input is not None:
             parent_id = event.input.parent_run_id
         if parent_id is None:
+            parent_id = inferred
+        if parent_id is None:
             return self.latest
+        if parent_id == event.run_id:
+            return None
         if parent_id not in self._by_id:
             message = f"run {event.run_id!r} names parent {parent_id!r}, which is not in the log; it becomes a root"
             self._warn(Notice(rule="LIFE-2", message=message, path="/parentRunId", event_type=str(event.type)))
@@ -108,14 +115,18 @@ class RunTree:
 class Lineage:
     """The tree of runs in a log.
 
-    ``log`` is every event of a thread in order. These are tolerated with a notice: a parent that is not in the log
-    before the run (the run becomes a root); a run id used twice (ENV-11: the id means the later run, and runs that
-    continued the earlier one still do); and events before the first RUN_STARTED, such as the RUN_ERROR of a refused run
-    (they belong to no run).
+    ``log`` is every event of a thread in order. ``parents`` are the parents of runs that name none in the log, by run
+    id: a server infers some, and ``GET /threads/{id}`` returns them with the runs. These are tolerated with a notice: a
+    parent that is not in the log before the run (the run becomes a root); a run id used twice (ENV-11: the id means the
+    later run, and runs that continued the earlier one still do); and events before the first RUN_STARTED, such as the
+    RUN_ERROR of a refused run (they belong to no run).
     """
 
-    def __init__(self, log: Iterable[Event], *, warn: Warn = log_notice) -> None:
+    def __init__(
+        self, log: Iterable[Event], *, parents: Mapping[str, str] | None = None, warn: Warn = log_notice
+    ) -> None:
         self._tree = RunTree(warn)
+        self._parents: Mapping[str, str] = {} if parents is None else parents
         self._runs: list[LineageRun] = []
         events: list[Event] | None = None
         stray = False
@@ -130,12 +141,14 @@ class Lineage:
                 events.append(event)
 
     @classmethod
-    def from_runs(cls, runs: Iterable[Iterable[Event]], *, warn: Warn = log_notice) -> Lineage:
+    def from_runs(
+        cls, runs: Iterable[Iterable[Event]], *, parents: Mapping[str, str] | None = None, warn: Warn = log_notice
+    ) -> Lineage:
         """Make the tree from the events of each run, in the order in which the runs started."""
-        return cls((event for run in runs for event in run), warn=warn)
+        return cls((event for run in runs for event in run), parents=parents, warn=warn)
 
     def _add(self, event: RunStartedEvent, index: int) -> list[Event]:
-        parent = self._tree.find_parent(event)
+        parent = self._tree.find_parent(event, self._parents.get(event.run_id))
         self._tree.add(event, parent)
         run = LineageRun(
             run_id=event.run_id,

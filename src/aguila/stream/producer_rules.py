@@ -88,6 +88,13 @@ class ProducerRules:
         """The calls of this run that have no result, in call order (FT-3)."""
         return [call_id for call_id in self._started if call_id not in self._answered]
 
+    @property
+    def last_messages(self) -> set[str]:
+        """The ids of the last text message and of the message of the last tool call; those that there are."""
+        texts = (name for name, one in reversed(self._messages.items()) if one.kind == "text message")
+        calls = (name if not one.parent else one.parent for name, one in reversed(self._calls.items()))
+        return {name for name in (next(texts, None), next(calls, None)) if name is not None}
+
     def has_call(self, call_id: str) -> bool:
         """Return whether this call was started, or was part of a message sent before."""
         return call_id in self._calls

@@ -183,8 +183,9 @@ def test_another_version_of_what_the_server_holds_does_not_count_and_is_said(sto
     notices: list[Any] = []
     with serving(App(tells, store=store, history="server", allow_anonymous=True, warn=notices.append)) as server:
         server.events(run_id="r1", messages=[user_json("u1", "one")], protocolVersion="1.1")
+        answer = server.get("/threads/thread").json()["messages"][1]
         events = server.events(
-            run_id="r2", messages=[user_json("u1", "uno"), user_json("u2", "two")], protocolVersion="1.1"
+            run_id="r2", messages=[user_json("u1", "uno"), answer, user_json("u2", "two")], protocolVersion="1.1"
         )
         assert text_of(events).startswith("['one'")
         messages = server.get("/threads/thread").json()["messages"]

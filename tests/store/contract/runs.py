@@ -110,6 +110,22 @@ class RunsContract(StoreTest):
         assert [run.run_id for run in await store.runs("a", "t")] == ["r"]
         await start(store, run_id="r2", waiting=frozenset({"i1", "settled elsewhere"}))
 
+    async def test_events_appended_after_the_run_was_planned_refuse_it(self, store: Store):
+        with pytest.raises(ThreadMoved):
+            await start(store, after=1)
+        await start(store, after=0)
+        with pytest.raises(ThreadBusy):  # comes first
+            await start(store, run_id="r2", after=0)
+        await complete(store, "t2", "r")
+        last = await store.last("a", "t2")
+        for after in (0, last - 1, last + 1):
+            with pytest.raises(ThreadMoved):
+                await start(store, "t2", "r2", after=after)
+        await start(store, "t2", "r2", after=last)
+        await complete(store, "t3", "r")
+        await store.delete_thread("a", "t3")
+        await start(store, "t3", after=0)  # the thread does not exist, whatever its numbers were
+
     async def test_a_scope_has_at_most_max_running_runs(self, store: Store, clock: Clock):
         leases = [await start(store, f"t{i}", max_running=3) for i in range(3)]
         await complete(store, "another scope's", "r", scope="b")

@@ -55,6 +55,7 @@ async def start(
     events: list[bytes] | None = None,
     claims: Iterable[str] = (),
     waiting: frozenset[str] | None = None,
+    after: int | None = None,
     max_running: int | None = None,
     agent: str = DEFAULT_AGENT,
 ) -> Lease:
@@ -69,6 +70,7 @@ async def start(
         events=lines("started") if events is None else events,
         claims=list(claims),
         waiting=waiting,
+        after=after,
         max_running=max_running,
         agent=agent,
     )

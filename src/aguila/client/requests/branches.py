@@ -57,11 +57,12 @@ def fetch_tree(settings: Settings, thread_id: str) -> Program[ThreadTree]:
 
 def fetch_fork(
     settings: Settings, thread_id: str, message_id: str, tip: str | None
-) -> Program[tuple[str, Conversation]]:
+) -> Program[tuple[str | None, Conversation]]:
     """Fetch the branch before a user message, or up to the question before another message, and its last run.
 
     ``tip`` is the last run of the branch that has the message. If the server does not know it, as after ``attach``, the
-    branch is that of the latest run. Raise ``IllegalStep`` if the branch has no such message, or no run before it.
+    branch is that of the latest run. The last run is None for a message of the first run. Raise ``IllegalStep`` if the
+    branch has no such message.
     """
     body = yield from _fetch(settings, thread_id, None)
     tree = _read_tree(settings, thread_id, body)
@@ -90,15 +91,9 @@ def fetch_fork(
             high = middle
         else:
             low, found = middle, branch
-    if found is None:
-        raise IllegalStep(
-            f"message {message_id!r} belongs to the first run of the thread, and a branch continues from an earlier "
-            "run; open a new thread instead",
-            rule="LIFE-2",
-        )
-    reducer = Reducer.from_conversation(found, warn=settings.warn)
+    reducer = Reducer(warn=settings.warn) if found is None else Reducer.from_conversation(found, warn=settings.warn)
     reducer.add_messages(whole[:cut])
-    return path[low], reducer.conversation
+    return None if found is None else path[low], reducer.conversation
 
 
 def _fetch(settings: Settings, thread_id: str, run_id: str | None) -> Program[bytes]:

@@ -10,6 +10,7 @@ state                     the client's, or ``{}`` (IN-11);     the client's; the
                           thread's (INT-11)                    thread, as stock clients start
 no messages, no resume    the agent runs                       hydration: the agent is not called
 ``parentRunId``           names the branch in the log          also selects the messages and the state to continue
+a cut history             is stored as a branch                also selects them (``cut_history``)
 messages of another       as sent                              removed (``other_branches``)
 branch
 activities                as sent                              removed (IN-7)
@@ -71,12 +72,14 @@ async def prepare_input(
     history: HistoryMode,
     projections: Projections,
     scope: str,
+    inferred_parent: str | None = None,
     allow_system_messages: bool = False,
     unknown_history: UnknownHistory = "keep",
     state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent. The log is read only if the result depends on it.
 
+    ``inferred_parent`` is the parent run of a request that names none (``cut_history``).
     Raises ``Rejected`` as ``check_parent`` does, and ``StoreUnavailable``.
     """
     view: Projection | None = None
@@ -86,14 +89,13 @@ async def prepare_input(
         # The result of build_agent_input, without looking at every message several times.
         return PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
     if history == "server" or not is_open or _needs_log(input, allow_system_messages):
-        try:
-            view = await projections.load(scope, input.thread_id, input.parent_run_id)
-        except NotFound:
-            view = None  # the thread is new
+        parent = input.parent_run_id if inferred_parent is None else inferred_parent
+        view = await projections.load_before(scope, input.thread_id, input.run_id, parent)
     prepared = build_agent_input(
         input,
         view,
         history=history,
+        is_cut=inferred_parent is not None,
         allow_system_messages=allow_system_messages,
         unknown_history=unknown_history,
         state_keys=state_keys,
@@ -106,7 +108,7 @@ async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[N
 
     If the thread does not exist, return a notice instead: the store may have lost it, and clients should still work.
     """
-    if input.parent_run_id is None:
+    if input.parent_run_id in (None, input.run_id):  # a run that names itself continues no run
         return []
     try:
         await store.run(scope, input.thread_id, input.parent_run_id)
@@ -166,12 +168,14 @@ def build_agent_input(
     view: Projection | None,
     *,
     history: HistoryMode,
+    is_cut: bool = False,
     allow_system_messages: bool,
     unknown_history: UnknownHistory = "keep",
     state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent on the thread branch ``view``.
 
+    With ``is_cut``, the branch was found by the messages (``cut_history``), so all of them belong to it.
     The result depends on the arguments alone: a replay builds the input of the first run of its chain again.
     """
     notices: list[Notice] = []
@@ -179,7 +183,7 @@ def build_agent_input(
     by_id = {message.id: message for message in known}
     is_hydration = history == "server" and not input.resume and not input.messages
     input = assign_ids(input, known)  # noqa: A001
-    if history == "server" and view is not None:
+    if history == "server" and view is not None and not is_cut:
         input = _leave_out_others(input, view, by_id, notices)  # noqa: A001
     restored = restore_server_results(input.messages, NO_CALLS if view is None else view.server_calls)
     if restored.ignored:

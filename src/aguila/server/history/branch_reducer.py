@@ -32,6 +32,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.history.cut_history import find_end
 from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_unknown
 from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
 from aguila.server.history.message_ids import assign_ids
@@ -136,6 +137,11 @@ class BranchReducer:
         self._sending: dict[str, None] = {}  # ids of the messages that the run sends, in order
 
     @property
+    def end(self) -> str | None:
+        """The last message that every client holds; see ``cut_history``."""
+        return find_end(self._reducer.messages)
+
+    @property
     def conversation(self) -> Conversation:
         """The conversation after the last event."""
         return self._reducer.conversation
@@ -165,42 +171,47 @@ class BranchReducer:
         mode: HistoryMode,
         number: int,
         unknown_history: UnknownHistory = "keep",
+        *,
+        is_cut: bool = False,
     ) -> None:
         """Continue with a run, which was requested with the input ``sent``. ``number`` is that of its RUN_STARTED.
 
+        With ``is_cut``, the branch was found by the messages (``cut_history``), so all of them belong to it.
         The messages of the input are matched by id. The state of the input is the state from here on; without one it is
         ``{}`` (IN-11, STATE-2). If the server supplied another state, a STATE_SNAPSHOT follows in the log.
         """
         reducer = self._reducer
         sent = assign_ids(sent, reducer.messages)
         self._path.add(event.run_id)
-        messages = sent.messages if mode == "client" else self._select(sent.messages, event.run_id)
+        messages = sent.messages if mode == "client" or is_cut else self._select(sent.messages)
         reducer.feed(replace(event, input=None))
         messages = restore_server_results(messages, self._server_calls.calls()).messages
         if mode == "client":
-            self._merge(remove_unknown(messages, self._known).messages if unknown_history == "drop" else messages)
+            if unknown_history == "drop":
+                messages = remove_unknown(messages, self._known).messages
+            messages = self._merge(messages)
         else:
             if unknown_history == "drop":
                 new = [message for message in messages if reducer.get_role(message.id) is None]
                 messages = remove_unknown(new, self._known, lambda one: reducer.get_role(one) is not None).messages
             self._add(messages)
+        for message in messages:
+            self._creators.first_runs.record(event.run_id, message.id)
         reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
         self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
         self._begin(event, sent.tools or ())
         self.tip, self.last = event.run_id, number
 
-    def _select(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
-        """Leave out messages of other branches, and record the run of the rest."""
-        reducer, first_runs = self._reducer, self._creators.first_runs
+    def _select(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Leave out messages of other branches."""
+        reducer = self._reducer
         selected = select_messages(
             messages,
             lambda message_id: reducer.get_role(message_id) is not None,
-            first_runs,
+            self._creators.first_runs,
             self._path,
             lambda: {call.id for call in reducer.conversation.pending_tool_calls},
         )
-        for message in selected.messages:
-            first_runs.record(run_id, message.id)
         return selected.messages
 
     def _add(self, messages: Sequence[Message]) -> None:
@@ -210,8 +221,11 @@ class BranchReducer:
         self._add_client_instructions([one.id for one in new])
         reducer.add_messages(messages)
 
-    def _merge(self, messages: Sequence[Message]) -> None:
-        """Let the client's messages replace those of the thread, with a notice if it edited or omitted some."""
+    def _merge(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Let the client's messages replace those of the thread, with a notice if it edited or omitted some.
+
+        Return those that may be new.
+        """
         reducer = self._reducer
         known = ThreadMessages(
             messages=reducer.messages,
@@ -229,6 +243,7 @@ class BranchReducer:
             if ids:
                 text = f"the client {verb} messages of the thread: {list_ids(ids)}"
                 self._warn(Notice(rule="client-history", message=text, path="/messages", is_routine=True))
+        return merged.appended
 
     def _add_client_instructions(self, ids: Sequence[str]) -> None:
         if ids:

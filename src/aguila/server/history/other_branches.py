@@ -24,6 +24,10 @@ class FirstRuns:
         """Record that a run brought a message, unless an earlier run did. Call it in the order of the log."""
         self._runs.setdefault(message_id, run_id)
 
+    def find(self, message_id: str) -> str | None:
+        """Return the run that brought the message first; None if no run did."""
+        return self._runs.get(message_id)
+
     def is_elsewhere(self, message_id: str, path: Collection[str]) -> bool:
         """Return whether a run that is not on this path brought the message first."""
         run_id = self._runs.get(message_id)

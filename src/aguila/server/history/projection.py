@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -53,6 +53,10 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     server_calls: ServerCalls = NO_CALLS
     first_runs: FirstRuns
     """Of all messages of the thread."""
+    tree: RunTree
+    """All runs of the thread."""
+    run_ends: Mapping[str, str | None]
+    """The last message that every client holds after each run, except the latest; see ``cut_history``."""
 
     @property
     def is_running(self) -> bool:
@@ -90,6 +94,18 @@ class Projections:
             # The thread was deleted and created again while it was read.
             self._threads.pop((scope, thread_id), None)
             return await self._read(scope, thread_id, run_id)
+
+    async def load_before(self, scope: str, thread_id: str, run_id: str, parent: str | None) -> Projection | None:
+        """Return the branch that a new run continues: up to ``parent``, or to the latest run if that is None.
+
+        Return None if the thread is new, or if ``parent`` is the new run itself, which then continues no run.
+        """
+        if parent == run_id:
+            return None
+        try:
+            return await self.load(scope, thread_id, parent)
+        except NotFound:
+            return None
 
     async def load_initial_messages(self, scope: str, thread_id: str, run_id: str) -> Sequence[Message]:
         """Return the messages that a run started with: those of its projection that it has not created.
@@ -165,6 +181,7 @@ class _ThreadReader:
         self._ranges: list[_EventRange] = []  # of the runs, by their index in the tree
         self._branch = BranchReducer(None, self.creators, self._known, warn)
         self._ends: OrderedDict[str, Projection] = OrderedDict()
+        self._run_ends: dict[str, str | None] = {}
 
     async def catch_up(self, last: int) -> None:
         """Read the log up to event ``last``. A call that is cancelled is continued by the next one."""
@@ -203,28 +220,34 @@ class _ThreadReader:
             has_state=branch.has_state,
             server_calls=branch.server_calls,
             first_runs=self.creators.first_runs,
+            tree=self._tree,
+            run_ends=self._run_ends,
         )
 
     async def _start_run(self, event: RunStartedEvent, number: int) -> None:
         """Continue with a new run, on the branch of the latest run or on another one."""
-        parent = self._tree.find_parent(event)
+        sent, inferred = await self._load_input(event)
+        parent = self._tree.find_parent(event, inferred)
         latest = self._tree.latest
         if latest is not None:
             self._cache_end(latest.run_id, self._snapshot(self._branch))
+            self._run_ends[latest.run_id] = self._branch.end
         branch = self._branch
         if parent is not latest:
             start = None if parent is None else await self._load_end(parent.run_id)
             branch = BranchReducer(start, self.creators, self._known, self._warn)
-        sent = await self._load_input(event.run_id)
-        branch.start_run(event, sent, self._history, number, self._unknown_history)
+        branch.start_run(event, sent, self._history, number, self._unknown_history, is_cut=inferred is not None)
         # Nothing is awaited from here on: a call that was cancelled before has changed nothing.
         self._branch = branch
         self._tree.add(event, parent)
         self._ranges.append(_EventRange(number, number))
 
-    async def _load_input(self, run_id: str) -> RunAgentInput:
+    async def _load_input(self, event: RunStartedEvent) -> tuple[RunAgentInput, str | None]:
+        """Load the request of a run, and its parent if the messages alone tell it: inferred, or none."""
         store = self._log.store
-        return await load_input(store, await store.run(self._log.scope, self._log.thread_id, run_id))
+        record = await store.run(self._log.scope, self._log.thread_id, event.run_id)
+        is_inferred = event.parent_run_id in (None, event.run_id)
+        return await load_input(store, record), record.parent_run_id if is_inferred else None
 
     def _cache_end(self, run_id: str, end: Projection) -> None:
         self._ends[run_id] = end
@@ -254,8 +277,15 @@ class _ThreadReader:
                         await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
                     ):
                         if event.__class__ is RunStartedEvent:
-                            sent = await self._load_input(node.run_id)
-                            branch.start_run(event, sent, self._history, number, self._unknown_history)  # type: ignore[arg-type]
+                            sent, inferred = await self._load_input(event)  # type: ignore[arg-type]
+                            branch.start_run(
+                                event,  # type: ignore[arg-type]
+                                sent,
+                                self._history,
+                                number,
+                                self._unknown_history,
+                                is_cut=inferred is not None,
+                            )
                         else:
                             branch.feed(event, number)
 

@@ -17,7 +17,6 @@ import msgspec
 
 from aguila.agent.context import Replay
 from aguila.codec.notices import Notice, list_ids
-from aguila.errors import NotFound
 from aguila.protocol import Interrupt, RunAgentInput, replace
 from aguila.server.history.agent_input import build_agent_input
 from aguila.server.history.known_messages import UnknownHistory
@@ -75,6 +74,7 @@ async def plan_resume(
     scope: str,
     projections: Projections,
     now: float,
+    inferred_parent: str | None = None,
     history: HistoryMode = "client",
     allow_system_messages: bool = False,
     unknown_history: UnknownHistory = "keep",
@@ -82,15 +82,15 @@ async def plan_resume(
 ) -> ResumePlan:
     """Check a request, with or without answers, against the interrupts of the run that it continues.
 
-    ``now`` is in seconds since the epoch. The last four options determine what the agent saw in the first run of
-    the chain. Raises ``Rejected`` and ``StoreUnavailable``.
+    ``now`` is in seconds since the epoch. ``inferred_parent`` is as in ``prepare_input``. The last four options
+    determine what the agent saw in the first run of the chain. Raises ``Rejected`` and ``StoreUnavailable``.
     """
     entries = input.resume or []
     reject_duplicates(entries)
     thread_id = input.thread_id
     if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
         return plan_without_answers(input)  # the common case: it needs no projection
-    branch = await _load_branch(input, store, scope, projections)
+    branch = await _load_branch(input, inferred_parent, store, scope, projections)
     runs = branch.runs
     continued = find_continued(runs, len(runs))
     chain = ResumeChain(store, scope, thread_id, runs, branch.replayed)
@@ -122,11 +122,12 @@ async def plan_resume(
 
     answers = past.answers | {entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims}
     before = None if past.root == 0 else await projections.load(scope, thread_id, runs[past.root - 1].run_id)
-    root_input = await chain.load_input(past.root)
+    root_input, is_cut = await chain.load_root(past.root)
     seen = build_agent_input(
         root_input,
         before,
         history=history,
+        is_cut=is_cut,
         allow_system_messages=allow_system_messages,
         unknown_history=unknown_history,
         state_keys=state_keys,
@@ -166,14 +167,13 @@ class _Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _load_branch(
     input: RunAgentInput,  # noqa: A002
+    inferred_parent: str | None,
     store: Store,
     scope: str,
     projections: Projections,
 ) -> _Branch:
-    try:
-        view = await projections.load(scope, input.thread_id, input.parent_run_id)
-    except NotFound:
-        view = None
+    parent = input.parent_run_id if inferred_parent is None else inferred_parent
+    view = await projections.load_before(scope, input.thread_id, input.run_id, parent)
     # Read after the view, so that there is a record of every interrupt in it.
     records = await store.interrupts(scope, input.thread_id)
     return _Branch(

@@ -70,6 +70,12 @@ class ResumeChain:
         """Load the input of the run at an index."""
         return await self._load_input(run_id_of(self._runs[at]))
 
+    async def load_root(self, at: int) -> tuple[RunAgentInput, bool]:
+        """Load the input of the run at an index, and whether its parent was inferred (``cut_history``)."""
+        sent = await self.load_input(at)
+        run = await self._store.run(self._scope, self._thread_id, run_id_of(self._runs[at]))
+        return sent, run.parent_run_id is not None and sent.parent_run_id is None
+
     async def load_past(self, continued: int, records: Iterable[InterruptRecord]) -> PastAnswers:
         """Load what the chain that ends with the run at index ``continued`` has asked and used."""
         members = await self._members(continued)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aguila.codec.notices import Warn
+from aguila.server.history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
@@ -20,4 +21,5 @@ class Environment:
     settings: Settings
     owner: str
     store_health: StoreHealth
+    thread_ends: ThreadEnds
     warn: Warn

@@ -12,6 +12,7 @@ from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreError
 from aguila.server.errors import Rejected
+from aguila.server.history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.http.event_stream import WatchedRun
 from aguila.server.interrupts.derived_runs import latest_derived
@@ -70,6 +71,7 @@ class Runs:
         self._remote = RemoteRuns(store, self.owner, settings.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
         environment = Environment(
+            thread_ends=ThreadEnds(),
             store=store,
             projections=self.projections,
             settings=settings,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import RunErrorEvent
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
+from aguila.server.history.cut_history import ThreadEnd, ThreadEnds, find_end
 from aguila.server.interrupts.records import interrupt_body
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
@@ -43,8 +45,9 @@ class LiveRun:
     """
 
     __slots__ = (
-        "_claims", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling", "_is_driving", "_loop", "_store",
-        "_store_health", "cancel_listener", "ended", "lease", "pump", "root_run_id", "session", "task", "viewers",
+        "_claims", "_end_ids", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling", "_is_driving", "_loop",
+        "_store", "_store_health", "_thread_ends", "cancel_listener", "ended", "lease", "pump", "root_run_id",
+        "session", "task", "viewers",
     )  # fmt: skip
 
     update_task = None
@@ -59,11 +62,14 @@ class LiveRun:
         root_run_id: str,
         claims: Sequence[str] = (),
         store_health: StoreHealth | None = None,
+        thread_ends: ThreadEnds | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store_health = StoreHealth() if store_health is None else store_health
         self._store = store
         self._claims = claims
+        self._thread_ends = thread_ends
+        self._end_ids: frozenset[str] | None = None
         self._grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._failure_event = _FAILED
         self._is_cancelling = False
@@ -126,6 +132,7 @@ class LiveRun:
                     ending = Ending(outcome="cancelled", session=context.session)
                 elif not self._is_cancelling:
                     ending = await execute(agent, context, pump, self, cancel_grace=cancel_grace)
+                self._end_ids = _find_end_ids(context)
             except StoreUnavailable as error:
                 pump.stop(error)
             except Rejected as error:  # too late for an HTTP error: RUN_STARTED is stored
@@ -167,7 +174,10 @@ class LiveRun:
         delay = 0.05
         while True:
             try:
-                await self._store.append(self.lease, events, end=end)
+                batch = await self._store.append(self.lease, events, end=end)
+                if self._thread_ends is not None:
+                    thread_end = ThreadEnd(batch.last, self._end_ids, time.time())
+                    self._thread_ends.record(self.lease.scope, self.lease.thread_id, thread_end)
                 return end.outcome
             except StaleLease as error:
                 self.lose_lease(error)
@@ -294,6 +304,15 @@ class LiveRun:
                 return False
             await asyncio.sleep(DISCONNECT_DELAY / 5)
         return not self.viewers
+
+
+def _find_end_ids(context: RunContext) -> frozenset[str] | None:
+    """Return the ids of messages that a client has sent or received last; None if the run does not tell."""
+    ids = frozenset(context.writer.last_messages)
+    if ids or context.resume_input is not None:
+        return ids or None
+    end = find_end(context.input.messages)
+    return None if end is None else frozenset([end])
 
 
 def _encode_error(message: str, code: str) -> bytes:

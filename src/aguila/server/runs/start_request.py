@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -33,6 +34,10 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Returns whether the client has disconnected. A queued request is dropped then."""
     cursor: int | None = None
     """The last event that the client has received, if it reconnects."""
+    received_at: float = msgspec.field(default_factory=time.time)
+    """When the request came, in seconds since the epoch."""
+    has_queued: bool = False
+    """Whether the request waited for others of its thread."""
     digest: str | None = None
     """The fingerprint, if it was computed in a thread because the body is large."""
 

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from aguila.codec import encode_event
 from aguila.errors import (
     AgentMismatch,
@@ -20,6 +22,7 @@ from aguila.errors import (
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
 from aguila.server.errors import Disconnected, Rejected, draining_error
 from aguila.server.history.agent_input import PreparedInput, prepare_input
+from aguila.server.history.cut_history import infer_parent
 from aguila.server.interrupts.derived_runs import resolve_run
 from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
 from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
@@ -39,6 +42,13 @@ Launch = Callable[[LiveRun, str, RunContextLoader], None]
 
 OnAbandoned = Callable[[asyncio.Task[StartResult]], None]
 """Gets the task of a run that is beginning although its request was cancelled."""
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run begins: its parent if it was inferred (``cut_history``), and the last event of the thread before."""
+
+    parent: str | None = None
+    after: int | None = None
 
 
 class RunStarter:
@@ -71,6 +81,7 @@ class RunStarter:
         # the first attempt reads nothing from the store. Only if it fails, everything is looked at.
         has_answers = bool(request.input.resume) or has_command_answer(request.input)
         is_optimistic = not has_answers
+        has_waited = request.has_queued
         while True:
             if self._draining.is_set():
                 raise draining_error()
@@ -81,7 +92,8 @@ class RunStarter:
                 if isinstance(resolved, RunRecord):
                     return StartResult(record=resolved)
             try:
-                prepared, plan = await self._plan(resolved, is_optimistic)
+                place = await self._find_place(resolved, has_waited, is_optimistic)
+                prepared, plan = await self._plan(resolved, place, is_optimistic)
             except Rejected:
                 found = await self.find_started(request)
                 if found is None:
@@ -90,7 +102,7 @@ class RunStarter:
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
-                result = await self._begin(resolved, prepared, plan, on_abandoned)
+                result = await self._begin(resolved, place, prepared, plan, on_abandoned)
                 if is_optimistic:
                     self._warn(prepared)
                 return result
@@ -104,13 +116,14 @@ class RunStarter:
                     message = "this run id was used on this thread for another request; use a new run id"
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
+                has_waited = True
                 if not is_optimistic:  # otherwise check first whether this request is valid
                     await self._wait_for_thread(error.run, plan)
             except TooManyRuns:
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
                     raise too_many_runs() from None
             except ThreadMoved:
-                pass  # a run has ended with a question since the plan was made: make another plan (INT-15)
+                pass  # the thread has changed since the plan was made, or has a question: plan again (INT-15)
             except InterruptTaken as error:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
@@ -151,7 +164,32 @@ class RunStarter:
             request = translated
         return await resolve_run(request, self._store)
 
-    async def _plan(self, request: StartRequest, is_optimistic: bool) -> tuple[PreparedInput, ResumePlan | None]:
+    async def _find_place(self, request: StartRequest, has_waited: bool, is_optimistic: bool) -> _Place:
+        """Find the run that a request continues, if it names none."""
+        sent = request.input
+        if sent.parent_run_id is not None or not sent.messages:
+            return _Place()
+        environment = self._environment
+        if is_optimistic:
+            last = environment.thread_ends.find_last(request.scope, sent)
+            if last is not None:
+                return _Place(after=last)
+        latest = await environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
+        if latest is None:
+            return _Place(after=0)
+        parent = infer_parent(sent, latest)
+        has_waited = has_waited or environment.thread_ends.has_ended_since(
+            request.scope, sent.thread_id, request.received_at
+        )
+        if parent is not None and has_waited:
+            runs = await self._store.runs(request.scope, sent.thread_id)
+            unseen = [run for run in runs if run.ended_at is None or run.ended_at > request.received_at] or runs[-1:]
+            parent = infer_parent(sent, latest, unseen[0].run_id)
+        return _Place(parent=parent, after=latest.last)
+
+    async def _plan(
+        self, request: StartRequest, place: _Place, is_optimistic: bool
+    ) -> tuple[PreparedInput, ResumePlan | None]:
         """Prepare the agent's input and plan the resume. An optimistic plan sends no notices: it may be discarded."""
         settings, projections = self._settings, self._environment.projections
         prepared = await prepare_input(
@@ -159,6 +197,7 @@ class RunStarter:
             history=settings.history,
             projections=projections,
             scope=request.scope,
+            inferred_parent=place.parent,
             allow_system_messages=settings.allow_system_messages,
             unknown_history=settings.unknown_history,
             state_keys=settings.state_keys,
@@ -173,6 +212,7 @@ class RunStarter:
             scope=request.scope,
             projections=projections,
             now=time.time(),
+            inferred_parent=place.parent,
             history=settings.history,
             allow_system_messages=settings.allow_system_messages,
             unknown_history=settings.unknown_history,
@@ -187,7 +227,12 @@ class RunStarter:
             self._environment.warn(notice)
 
     async def _begin(
-        self, request: StartRequest, prepared: PreparedInput, plan: ResumePlan, on_abandoned: OnAbandoned
+        self,
+        request: StartRequest,
+        place: _Place,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        on_abandoned: OnAbandoned,
     ) -> StartResult:
         settings = self._settings
         agent_input = prepared.input
@@ -216,9 +261,10 @@ class RunStarter:
                 input=request.body,
                 fingerprint=request.fingerprint,
                 events=lines,
-                parent_run_id=agent_input.parent_run_id,
+                parent_run_id=agent_input.parent_run_id if place.parent is None else place.parent,
                 claims=plan.claims,
                 waiting=plan.waiting,
+                after=place.after,
                 max_running=settings.limits.runs_per_scope,
                 agent=request.agent,
                 sent_run_id=request.sent_run_id,
@@ -255,6 +301,7 @@ class RunStarter:
             # A replayed agent settles answers where it asks. An agent that reads run.resume has used them at its end.
             claims=plan.claims if plan.replay is None else (),
             store_health=environment.store_health,
+            thread_ends=environment.thread_ends,
         )
         loader = RunContextLoader(
             projections=environment.projections,

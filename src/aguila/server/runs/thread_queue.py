@@ -84,6 +84,8 @@ class ThreadQueues:
         key = (request.scope, request.input.thread_id)
         queue = self._queues.setdefault(key, _ThreadQueue())
         queue.users += 1
+        if queue.lock.locked():
+            request = replace(request, has_queued=True)
         try:
             async with queue.lock:
                 if request.is_disconnected():

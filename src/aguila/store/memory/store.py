@@ -124,6 +124,7 @@ class MemoryStore(Store):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        after: int | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
@@ -138,6 +139,7 @@ class MemoryStore(Store):
             parent_run_id=parent_run_id,
             claims=claims,
             waiting=waiting,
+            after=after,
             max_running=max_running,
             agent=agent,
             sent_run_id=sent_run_id,
@@ -170,6 +172,8 @@ class MemoryStore(Store):
         running = self._threads.count_running(scope)
         if new.max_running is not None and running >= new.max_running:
             raise refusals.too_many_runs(running)
+        if new.after is not None and new.after != (0 if thread is None else thread.last):
+            raise refusals.thread_continued(lease.thread_id)
         if thread is not None and new.waiting is not None:
             for record in thread.interrupts.values():
                 if record.status == "open" and record.interrupt_id not in new.waiting:

@@ -51,6 +51,8 @@ def begin(
         raise refusals.thread_busy(queries.read_run_by_key(db, running))
     if new.max_running is not None and count >= new.max_running:
         raise refusals.too_many_runs(count)
+    if new.after is not None and new.after != last:
+        raise refusals.thread_continued(lease.thread_id)
     if new.waiting is not None and thread is not None:
         for (interrupt_id,) in db.execute(
             "SELECT interrupt_id FROM interrupts WHERE thread = ? AND status = 'open'", (thread,)

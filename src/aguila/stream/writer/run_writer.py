@@ -125,6 +125,11 @@ class RunWriter:
         return self._producer_rules.pending_tool_call_ids
 
     @property
+    def last_messages(self) -> set[str]:
+        """The ids of the last text message and of the message of the last tool call; those that there are."""
+        return self._producer_rules.last_messages
+
+    @property
     def state(self) -> Any:
         """The state that was last sent. Do not change it in place."""
         return self._state
