@@ -100,6 +100,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Check the length and the encoding of an id. Raises ``Rejected`` (422)."""
         if not value.isascii() and not _is_encodable(value):
             raise Rejected(422, "malformed_input", "the id contains lone surrogates, which UTF-8 cannot encode", path)
+        if "\0" in value:
+            raise Rejected(422, "malformed_input", "the id contains NUL, which not every store can keep", path)
         if len(value) > self.id_length:
             raise Rejected(
                 422, "id_too_long", f"the id has {len(value)} characters; at most {self.id_length} are allowed", path

@@ -20,6 +20,7 @@ from aguila.store.base import (
     ThreadUpdate,
 )
 from aguila.store.memory.store import MemoryStore
+from aguila.store.postgres.store import PostgresStore
 from aguila.store.sqlite.store import SQLiteStore
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "MemoryStore",
     "MetadataFilter",
     "Outcome",
+    "PostgresStore",
     "Retention",
     "RunEnd",
     "RunProjection",

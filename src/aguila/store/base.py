@@ -55,8 +55,8 @@ Archives
     keeps its numbers even if a removed thread had the same id.
 
 Values
-    An event is one line of JSON. An id is text that UTF-8 can encode. Anything else raises ``ValueError``. Times are
-    seconds since the Unix epoch, read from the store's ``clock``.
+    An event is one line of JSON. An id is text without NUL that UTF-8 can encode. Anything else raises ``ValueError``.
+    Times are seconds since the Unix epoch, read from the store's clock.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
     running: str | None
     """The id of the open run."""
     position: int
-    """Its rank among the threads of the scope. Every append moves the thread to the highest position."""
+    """Its rank among the threads of the scope.
+
+    Beginning or ending a run moves the thread to the highest position. A store may do so with any other append, too.
+    """
     agent: str = DEFAULT_AGENT
     title: str | None = None
     archived: bool = False

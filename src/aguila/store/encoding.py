@@ -63,11 +63,11 @@ def size_of_details(title: str | None, metadata: bytes | None) -> int:
 
 
 def is_title(value: Any) -> TypeGuard[str]:
-    """Return whether a value may be the title of a thread: a short string that UTF-8 can encode."""
-    return isinstance(value, str) and len(value) <= MAX_TITLE and _SURROGATE.search(value) is None
+    """Return whether a value may be the title of a thread: a short string without NUL that UTF-8 can encode."""
+    return isinstance(value, str) and len(value) <= MAX_TITLE and _UNSTORABLE.search(value) is None
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def _join(events: Sequence[bytes]) -> bytes:
@@ -87,8 +87,9 @@ _LINE_BREAK = "an event holds a line break; encode each event as one line of JSO
 
 
 def check_ids(*ids: str) -> None:
-    """Raise ``ValueError`` for an id that UTF-8 cannot encode: one with half a surrogate pair."""
-    "".join(ids).encode()
+    """Raise ``ValueError`` for an id that UTF-8 cannot encode (it has half a surrogate pair), and for one with NUL."""
+    if b"\0" in "".join(ids).encode():
+        raise ValueError("an id holds NUL, which not every store can keep")
 
 
 def check_cursor(after: int, first: int, last: int) -> int:

@@ -19,12 +19,19 @@ def make_store(location: str | os.PathLike[str], *, busy_seconds: float = 5.0) -
     """Make the store at a location. Raises ``ValueError`` if no store has such a location.
 
     As in SQLAlchemy, the path follows ``sqlite:///``: ``sqlite:///threads.db`` is relative, ``sqlite:////var/threads.db``
-    is absolute. ``busy_seconds`` is how long a call may wait for a store that is locked.
+    is absolute. ``busy_seconds`` is how long a call may wait for a store that is locked or away.
     """
     path = sqlite_path(location)
     if path is not None:
         return SQLiteStore(path, busy_seconds=busy_seconds)
-    raise ValueError(f"no store for {describe_location(location)!r}; use a path or sqlite:///path")
+    text = os.fspath(location)
+    if text.startswith(("postgresql://", "postgres://")):
+        from aguila.store.postgres.store import PostgresStore
+
+        return PostgresStore(text, patience=busy_seconds)
+    raise ValueError(
+        f"no store for {describe_location(location)!r}; use a path, sqlite:///path or postgresql://user@host/database"
+    )
 
 
 def sqlite_path(location: str | os.PathLike[str]) -> Path | None:

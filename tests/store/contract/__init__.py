@@ -56,7 +56,9 @@ class StoreContract(
     ViewersContract,
     ArchivesContract,
 ):
-    """All parts of the contract."""
+    """All parts of the contract. ``STEPS``: the length of a random history."""
+
+    STEPS: ClassVar = 400
 
     # Open and closed
 
@@ -182,7 +184,7 @@ class StoreContract(
 
     @pytest.mark.parametrize("seed", range(6))
     async def test_random_operations_agree_with_a_simple_model(self, store: Store, clock: Clock, seed: int):
-        await play(store, clock, random.Random(seed), steps=400)
+        await play(store, clock, random.Random(seed), steps=self.STEPS)
 
 
 async def _close(store: Store) -> None:

@@ -172,8 +172,12 @@ class RunsContract(StoreTest):
             await start(store, "half \ud800")
         with pytest.raises(NotFound):
             await store.read("a", "half \ud800")
-        await start(store, "nul \0 and \U0001d11e")
-        assert await store.last("a", "nul \0 and \U0001d11e") == 1
+        with pytest.raises(ValueError, match="NUL"):
+            await start(store, "nul \0")
+        with pytest.raises(NotFound):
+            await store.read("a", "nul \0")
+        await start(store, "clef \U0001d11e")
+        assert await store.last("a", "clef \U0001d11e") == 1
 
     # append
 

@@ -160,7 +160,7 @@ class ThreadsContract(StoreTest):
     async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
         leases = {name: await start(store, name) for name in "abcdefg"}
         clock.now -= 100  # setting the clock back does not change the order
-        await store.append(leases["c"], lines(1))
+        await finish(store, leases["c"])
         await finish(store, leases["a"])
         order = list("acgfedb")
         assert [summary.thread_id for summary in await store.threads("a")] == order

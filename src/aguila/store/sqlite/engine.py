@@ -10,10 +10,10 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from aguila.errors import StoreUnavailable
-from aguila.store.feed import Channel, Feed, Key
+from aguila.store.feed import Feed, Key
+from aguila.store.polling import Poller, Stamps
 from aguila.store.sqlite import queries, thread_writes
 from aguila.store.sqlite.checkpoint import Checkpointer
 from aguila.store.sqlite.connection import WriteConnection, connect_reader, is_outage, unavailable
@@ -52,9 +52,9 @@ class Engine:
         self._readers = Readers(connect_to_read, readers)
         self.read = self._readers.read
         self.compute = self._readers.compute
-        self._poll_seconds = poll_seconds
-        self._polling: asyncio.Task[None] | None = None
+        self._poller = Poller(self.feed, poll_seconds, self._read_stamps)
         self._poll_db: sqlite3.Connection | None = None
+        self._polled_version: int | None = None
 
     async def open(self) -> None:
         """Create or upgrade the file and register for wake-ups. Raises ``StoreUnavailable``."""
@@ -78,7 +78,7 @@ class Engine:
     @property
     def is_polling(self) -> bool:
         """Whether the file is polled for changes of other processes."""
-        return self._polling is not None
+        return self._poller.is_polling
 
     def abandon(self) -> None:
         """Release the file and the socket after the event loop was closed."""
@@ -100,8 +100,7 @@ class Engine:
         finally:
             self.feed.close()
             self._listener.close()
-            if self._polling is not None:
-                self._polling.cancel()
+            self._poller.stop()
             readers_closed = self._loop.run_in_executor(None, self._readers.close)
         await readers_closed
 
@@ -130,29 +129,15 @@ class Engine:
 
     def _start_polling(self) -> None:
         """Poll while readers wait, in case a wake-up is lost."""
-        if self._polling is None:
-            self._polling = self._loop.create_task(self._poll())
+        if not self._poller.is_polling:
+            self._polled_version = None
+            self._poller.start()
 
-    async def _poll(self) -> None:
-        version: int | None = None
-        try:
-            while True:
-                await asyncio.sleep(self._poll_seconds)
-                waiting = self.feed.waiting
-                if not waiting:
-                    return
-                keys = [channel.key for channel in waiting]
-                try:
-                    version, stamps = await self.compute(self._find_changes, version, keys)
-                except StoreUnavailable:
-                    continue  # the next read raises it to its caller
-                if stamps is not None:
-                    for channel in waiting:
-                        self._compare(channel, stamps.get(channel.key))
-        finally:
-            self._polling = None
+    async def _read_stamps(self, keys: Sequence[Key]) -> Stamps | None:
+        self._polled_version, stamps = await self.compute(self._find_changes, self._polled_version, keys)
+        return stamps
 
-    def _find_changes(self, version: int | None, keys: Sequence[Key]) -> tuple[int, dict[Key, tuple[Any, ...]] | None]:
+    def _find_changes(self, version: int | None, keys: Sequence[Key]) -> tuple[int, Stamps | None]:
         """Return the version of the file and, if it is not ``version``, the stamps of the threads."""
         try:
             if self._poll_db is None:  # always the same connection: data_version is only comparable within one
@@ -164,19 +149,3 @@ class Engine:
                 raise
             self._poll_db = None
             raise unavailable(error) from error
-
-    def _compare(self, channel: Channel, stamp: tuple[Any, ...] | None) -> None:
-        """Wake the readers of a channel if its thread has changed since the last poll."""
-        if stamp is None:
-            self.feed.invalidate(channel.key)
-            return
-        last, *control = stamp
-        lease = channel.lease
-        is_ours = lease is not None and [lease.run_id, lease.epoch, lease.owner] == control[1:4]
-        if (not is_ours and channel.log.waiting and channel.head != last) or (
-            channel.stamp is not None and channel.stamp[0] != control[0]
-        ):
-            self.feed.invalidate(channel.key)
-        elif channel.stamp != control:
-            channel.control.wake()
-        channel.stamp = control

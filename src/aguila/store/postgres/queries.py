@@ -1,0 +1,233 @@
+"""The SQL that reads. Each function runs one statement, which sees one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from aguila.store import refusals
+from aguila.store.base import (
+    RECENT_THREADS,
+    Batch,
+    CancelRequest,
+    InterruptRecord,
+    Lease,
+    MetadataFilter,
+    RunRecord,
+    ThreadSummary,
+)
+from aguila.store.encoding import check_cursor, decode_row
+from aguila.store.feed import Key, cut
+from aguila.store.polling import Stamps
+from aguila.store.postgres.database import Database
+
+READ_BYTES = 512 * 1024
+"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
+
+CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
+"""The values of the column ``runs.cancel_requested``."""
+
+_CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
+
+# The columns of RUN and SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
+RUN = """
+SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, r.fingerprint, r.first,
+  coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
+  t.agent, r.sent_run_id
+FROM aguila.runs r JOIN aguila.threads t ON t.key = r.thread
+"""
+RUN_BY_IDS = f"{RUN} WHERE t.scope = $1 AND t.thread_id = $2 AND r.run_id = $3"
+RUNS_BY_KEYS = f"{RUN.replace('SELECT', 'SELECT r.key,', 1)} WHERE r.key = ANY ($1::bigint[])"
+RUNS_OF_THREAD = f"{RUN} WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY r.key"
+OPEN_RUN = """
+SELECT r.key, r.cancel_requested FROM aguila.threads t JOIN aguila.runs r ON r.key = t.running
+WHERE t.scope = $1 AND t.thread_id = $2 AND r.run_id = $3
+"""
+HELD_RUN = f"{OPEN_RUN} AND r.epoch = $4 AND r.owner = $5"
+
+# The runs whose lease has expired, whose owner is gone, or whose lease lasts too long because the clock was set back.
+EXPIRED = f"""
+WITH held AS MATERIALIZED (
+  SELECT (l.classid::bigint << 32) | l.objid::bigint AS lock FROM pg_locks l
+  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+{RUN.replace("SELECT", "SELECT r.lease_until <= n.now, r.lease_until > n.now + r.lease_seconds, r.lock,", 1)}
+CROSS JOIN (SELECT aguila.time_of($1) AS now) n
+WHERE r.key IN (SELECT running FROM aguila.threads WHERE running IS NOT NULL) AND (
+  r.lease_until <= n.now OR r.lease_until > n.now + r.lease_seconds
+  OR (r.incarnation = pg_postmaster_start_time() AND r.lock NOT IN (SELECT lock FROM held)))
+ORDER BY r.lease_until
+"""  # noqa: S608 - our own names
+SHORTEN_LEASES = """
+UPDATE aguila.runs r SET lease_until = n.now + r.lease_seconds FROM (SELECT aguila.time_of($1) AS now) n
+WHERE r.lease_until > n.now + r.lease_seconds
+  AND r.key IN (SELECT running FROM aguila.threads WHERE running IS NOT NULL)
+"""
+SHORTEN_VIEWERS = """
+UPDATE aguila.viewers v SET until = n.now + v.seconds FROM (SELECT aguila.time_of($1) AS now) n
+WHERE v.until > n.now + v.seconds
+"""
+
+SUMMARY = """
+SELECT t.thread_id, t.created_at, t.updated_at, t.last,
+  (SELECT count(*) FROM aguila.runs r WHERE r.thread = t.key),
+  (SELECT r.run_id FROM aguila.runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata
+FROM aguila.threads t LEFT JOIN aguila.details d ON d.thread = t.key
+"""
+THREAD = f"{SUMMARY} WHERE t.scope = $1 AND t.thread_id = $2"
+THREADS = f"""
+{SUMMARY} WHERE t.scope = $1 AND t.touched < $2 AND ($3::text IS NULL OR t.agent = $3)
+  AND ($4::boolean IS NULL OR t.archived = $4) AND ($5 OR d.metadata IS NOT NULL) ORDER BY t.touched DESC LIMIT $6
+"""
+
+LAST = "SELECT last FROM aguila.threads WHERE scope = $1 AND thread_id = $2"
+
+# $3 is the cursor, $4 the last number wanted. The sums stop the read at $5 events or $6 bytes; octet_length() does not
+# read a large value.
+LOG = """
+SELECT t.first, t.last, l.first, l.events, l.at
+FROM aguila.threads t LEFT JOIN LATERAL (
+  SELECT b.first, b.last, b.events, b.at,
+    sum(b.last - b.first + 1) OVER w - (b.last - b.first + 1) AS events_before,
+    sum(octet_length(b.events)) OVER w - octet_length(b.events) AS bytes_before
+  FROM (
+    SELECT g.first, g.last, g.events, g.at FROM aguila.log g
+    WHERE g.thread = t.key AND g.last > $3 ORDER BY g.last LIMIT $5
+  ) b
+  WHERE b.first <= coalesce($4, t.last)
+  WINDOW w AS (ORDER BY b.last)
+) l ON l.events_before < $5 AND l.bytes_before < $6
+WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY l.last
+"""
+
+INTERRUPTS = """
+SELECT i.interrupt_id, i.run_id, i.status, i.body, i.claimed_by
+FROM aguila.interrupts i JOIN aguila.threads t ON t.key = i.thread
+WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY i.key
+"""
+INTERRUPT_THREAD = """
+SELECT t.thread_id FROM aguila.interrupts i JOIN aguila.threads t ON t.key = i.thread
+WHERE i.scope = $1 AND i.interrupt_id = $2 ORDER BY i.key DESC LIMIT 1
+"""
+RUN_THREAD = """
+SELECT t.thread_id
+FROM (SELECT key, thread_id, touched FROM aguila.threads WHERE scope = $1 ORDER BY touched DESC LIMIT $3) t
+JOIN aguila.runs r ON r.thread = t.key AND r.run_id = $2 ORDER BY t.touched DESC LIMIT 1
+"""
+SESSION = """
+SELECT s.body FROM aguila.sessions s JOIN aguila.threads t ON t.key = s.thread WHERE t.scope = $1 AND t.thread_id = $2
+"""
+EFFECTS = """
+SELECT e.name, e.value FROM aguila.effects e JOIN aguila.threads t ON t.key = e.thread
+WHERE t.scope = $1 AND t.thread_id = $2 AND e.root_run_id = $3 ORDER BY e.key
+"""
+WATCHED = """
+SELECT 1 FROM aguila.threads t JOIN aguila.runs r ON r.key = t.running JOIN aguila.viewers v ON v.run = r.key
+WHERE t.scope = $1 AND t.thread_id = $2 AND r.run_id = $3 AND v.until > aguila.time_of($4) - $5 LIMIT 1
+"""
+STAMPS = """
+SELECT t.scope, t.thread_id, t.last, t.first, r.run_id, r.epoch, r.owner, r.cancel_requested
+FROM unnest($1::text[], $2::text[]) AS g(scope, thread_id)
+JOIN aguila.threads t ON t.scope = g.scope AND t.thread_id = g.thread_id LEFT JOIN aguila.runs r ON r.key = t.running
+"""
+
+
+def run_record(row: Sequence[Any]) -> RunRecord:
+    """Return a row of ``RUN``."""
+    fields = dict(zip(RunRecord.__struct_fields__, row, strict=True))
+    fields["cancel_requested"] = fields["cancel_requested"] == CANCEL["always"]
+    return RunRecord(**fields)
+
+
+def summary(row: Sequence[Any]) -> ThreadSummary:
+    """Return a row of ``SUMMARY``."""
+    return ThreadSummary(**dict(zip(ThreadSummary.__struct_fields__, row, strict=True)))
+
+
+def interrupt_record(row: Sequence[Any]) -> InterruptRecord:
+    """Return a row of ``INTERRUPTS``."""
+    return InterruptRecord(interrupt_id=row[0], run_id=row[1], status=row[2], body=row[3], claimed_by=row[4])
+
+
+async def read_run(db: Database, scope: str, thread_id: str, run_id: str) -> RunRecord:
+    """Return a run. Raises ``NotFound``."""
+    row = await db.fetchrow(RUN_BY_IDS, scope, thread_id, run_id)
+    if row is None:
+        raise refusals.no_run(thread_id, run_id)
+    return run_record(tuple(row))
+
+
+async def read_runs_by_keys(db: Database, keys: Sequence[int]) -> dict[int, RunRecord]:
+    """Return the runs that exist."""
+    return {row[0]: run_record(tuple(row)[1:]) for row in await db.fetch(RUNS_BY_KEYS, keys)}
+
+
+async def read_cancel_request(db: Database, lease: Lease) -> CancelRequest | None:
+    """Return the cancel request of a run; "always" if the lease is stale."""
+    row = await db.fetchrow(HELD_RUN, lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner)
+    return "always" if row is None else _CANCEL[row[1]]
+
+
+async def read_settled_run(db: Database, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
+    """Return the run, or None if it has an unanswered ``unwatched`` request. Raises ``NotFound``."""
+    row = await db.fetchrow(RUN_BY_IDS, scope, thread_id, run_id)
+    if row is None:
+        raise refusals.no_run(thread_id, run_id)
+    is_unanswered = row["outcome"] is None and row["cancel_requested"] == CANCEL["unwatched"]
+    return None if is_unanswered else run_record(tuple(row))
+
+
+async def read_log(
+    db: Database, scope: str, thread_id: str, after: int, until: int | None, limit: int
+) -> tuple[Sequence[Batch], int]:
+    """Return batches after a cursor, and the newest sequence number. Raises ``NotFound``, ``CursorExpired``."""
+    most = 2**63 - 1
+    rows = await db.fetch(LOG, scope, thread_id, min(after, most), until and min(until, most), limit, READ_BYTES)
+    if not rows:
+        raise refusals.no_thread(thread_id)
+    first, last = rows[0][0], rows[0][1]
+    after = check_cursor(after, first, last)
+    stop = last if until is None else min(until, last)
+    found = [Batch(row[2], decode_row(row[3]), row[4]) for row in rows if row[2] is not None]
+    return [cut(batch, after, stop) for batch in found] if after < stop else [], last
+
+
+async def read_thread(db: Database, scope: str, thread_id: str) -> ThreadSummary:
+    """Return the summary of a thread. Raises ``NotFound``."""
+    row = await db.fetchrow(THREAD, scope, thread_id)
+    if row is None:
+        raise refusals.no_thread(thread_id)
+    return summary(tuple(row))
+
+
+async def list_threads(
+    db: Database,
+    scope: str,
+    limit: int,
+    before: int | None,
+    agent: str | None,
+    archived: bool | None,
+    metadata: MetadataFilter | None,
+) -> Sequence[ThreadSummary]:
+    """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
+    below = 2**62 if before is None else before
+    most = limit if metadata is None else None
+    rows = await db.fetch(THREADS, scope, below, agent, archived, metadata is None, most)
+    found = (summary(tuple(row)) for row in rows)
+    if metadata is not None:
+        found = islice((one for one in found if metadata.matches(one.metadata)), limit)
+    return list(found)
+
+
+async def find_run_thread(db: Database, scope: str, run_id: str) -> str | None:
+    """Return the id of the thread with this run, among those updated last."""
+    row = await db.fetchrow(RUN_THREAD, scope, run_id, RECENT_THREADS)
+    return None if row is None else row[0]
+
+
+async def read_stamps(db: Database, keys: Sequence[Key]) -> Stamps:
+    """Return the state of each thread that a poll compares."""
+    rows = await db.fetch(STAMPS, [scope for scope, _ in keys], [thread_id for _, thread_id in keys])
+    return {(row[0], row[1]): tuple(row)[2:] for row in rows}

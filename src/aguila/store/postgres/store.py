@@ -1,0 +1,474 @@
+"""``PostgresStore``: the event log in a PostgreSQL database, which processes on many machines share.
+
+Writes are grouped: all appends that wait are one call of one function, and so are all runs that begin. A call is a
+transaction of its own, so a process that is suspended or cut off holds no locks. Leases are checked by the statement
+that writes, with the database's clock. Other processes learn of a change by NOTIFY (``wakeups``); while readers wait,
+the database is also polled, in case a notification is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from math import inf
+from typing import Any
+
+from aguila.codec.json.large_strings import LARGE
+from aguila.errors import NotFound, StaleLease
+from aguila.store import refusals
+from aguila.store.archive import Archive, Snapshot, ThreadArchive
+from aguila.store.base import (
+    DEFAULT_AGENT,
+    Batch,
+    Blob,
+    CancelRequest,
+    InterruptRecord,
+    Lease,
+    MetadataFilter,
+    Retention,
+    RunEnd,
+    RunProjection,
+    RunRecord,
+    Store,
+    StoredProjection,
+    ThreadSummary,
+    ThreadUpdate,
+)
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows, to_milliseconds
+from aguila.store.locations import describe_location
+from aguila.store.new_run import NewRun
+from aguila.store.postgres import archives, files, queries, thread_writes
+from aguila.store.postgres.begins import Beginning
+from aguila.store.postgres.database import Database, Wakeups, load_driver
+from aguila.store.postgres.engine import Engine
+from aguila.store.postgres.inputs import read_input
+from aguila.store.postgres.migrations import check_schema_name
+from aguila.store.postgres.projections import list_projections, put_inline_files, read_values, save_projections
+from aguila.store.run_inputs import CutProjection, cut_input, cut_projection, is_inline
+
+_POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
+
+_TAKE_OVER = "SELECT thread, run, last FROM aguila.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_TAKEN = f"{queries.RUN_BY_IDS} AND r.epoch = $4 AND r.owner = $5 AND r.outcome IS NULL"
+_SETTLE = "SELECT is_stale, unclaimed FROM aguila.settle_interrupts($1, $2, $3, $4)"
+_RECORD = "SELECT aguila.record_effect($1, $2, $3, $4, $5, $6)"
+
+
+class PostgresStore(Store):
+    """A store in a PostgreSQL database (15 or later). Needs the ``postgres`` extra.
+
+    ``dsn`` is a URL as libpq reads it; with several hosts, add ``target_session_attrs=read-write``. ``schema`` has the
+    tables; it is created or upgraded when the store opens, unless ``migrate`` is false. ``pool`` is the number of
+    connections that reads and rare writes share; three more are used for appends, new runs and notifications.
+
+    ``wakeups="poll"`` is for poolers in transaction mode (PgBouncer) and servers without LISTEN: it uses no session
+    state, so a dead process is found by its leases only.
+
+    A call raises ``StoreUnavailable`` if the server is away for longer than ``patience`` seconds. Until then it waits,
+    connects again and continues. The clock of the database judges leases; ``clock`` replaces it in tests.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "aguila",
+        pool: int = 8,
+        wakeups: Wakeups = "listen",
+        patience: float = 5.0,
+        migrate: bool = True,
+        poll_seconds: float | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        load_driver()
+        if not dsn.startswith(("postgresql://", "postgres://")):
+            raise ValueError("PostgresStore needs a URL: postgresql://user@host/database")
+        if wakeups not in ("listen", "poll"):
+            raise ValueError(f'wakeups is {wakeups!r}; use "listen" or "poll"')
+        if pool < 1:
+            raise ValueError(f"pool is {pool}; a store needs at least one connection")
+        self._dsn = dsn
+        self._make_database = partial(
+            Database,
+            dsn,
+            schema=check_schema_name(schema),
+            connections=pool,
+            wakeups=wakeups,
+            patience=patience,
+            migrates=migrate,
+        )
+        self._poll_seconds = _POLL_SECONDS[wakeups] if poll_seconds is None else poll_seconds
+        self._clock = clock
+        self._open_lock = asyncio.Lock()
+        self._engine: Engine | None = None
+        self._users = 0
+
+    @property
+    def location(self) -> str:
+        return describe_location(self._dsn)
+
+    async def open(self) -> None:
+        self._drop_orphan()
+        async with self._open_lock:
+            if self._engine is None:
+                engine = Engine(self._make_database(), self._clock, self._poll_seconds)
+                try:
+                    await engine.open()
+                except BaseException:
+                    await engine.close()
+                    raise
+                self._engine = engine
+            self._users += 1
+
+    def _drop_orphan(self) -> None:
+        """Forget the engine if its event loop was closed."""
+        if self._engine is not None and self._engine.is_orphaned:
+            self._engine.abandon()
+            self._engine, self._users, self._open_lock = None, 0, asyncio.Lock()
+
+    async def close(self) -> None:
+        self._drop_orphan()
+        async with self._open_lock:
+            self._users = max(0, self._users - 1)
+            engine = self._engine
+            if engine is not None and not self._users:
+                self._engine = None
+                await engine.close()
+
+    @property
+    def wrote_at(self) -> float:
+        return -inf if self._engine is None else self._engine.database.wrote_at
+
+    async def check(self) -> None:
+        await thread_writes.check(self._opened().database)
+
+    # Runs
+
+    async def begin(
+        self,
+        scope: str,
+        thread_id: str,
+        run_id: str,
+        *,
+        owner: str,
+        lease_seconds: float,
+        input: bytes,  # noqa: A002
+        fingerprint: str,
+        events: Sequence[bytes],
+        parent_run_id: str | None = None,
+        claims: Sequence[str] = (),
+        waiting: frozenset[str] | None = None,
+        max_running: int | None = None,
+        agent: str = DEFAULT_AGENT,
+        sent_run_id: str | None = None,
+    ) -> tuple[Lease, Batch]:
+        engine = self._opened()
+        check_ids(scope, thread_id, run_id)
+        rows = encode_rows(events)
+        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
+        new = NewRun(
+            lease=lease,
+            lease_seconds=lease_seconds,
+            fingerprint=fingerprint,
+            events=tuple(events),
+            parent_run_id=parent_run_id,
+            claims=claims,
+            waiting=waiting,
+            max_running=max_running,
+            agent=agent,
+            sent_run_id=sent_run_id,
+        )
+        parts = await asyncio.to_thread(cut_input, input) if len(input) > LARGE else cut_input(input)
+        begun = await engine.begins.begin(Beginning(new, rows, parts))
+        batch = Batch(begun.before + 1, new.events, to_milliseconds(begun.at))
+        engine.appends.own(lease, begun.thread, begun.run, batch.last)
+        engine.feed.publish(lease, batch, size_of_rows(rows), begun=True)
+        engine.notify([(scope, thread_id)])
+        return lease, batch
+
+    async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
+        engine = self._opened()
+        rows = encode_rows(events)
+        projection = None
+        if end is not None and end.projection is not None:
+            projection = await _cut(end.projection)
+            if projection.files:  # they belong to the thread, even if the append is refused
+                await self._put_inline(lease, projection, end.projection.size)
+        try:
+            return await engine.appends.append(lease, tuple(events), rows, end, projection)
+        except StaleLease:
+            engine.feed.disown(lease)
+            raise
+
+    async def renew(self, lease: Lease, lease_seconds: float) -> bool:
+        return await self._opened().renew(lease, lease_seconds)
+
+    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+        row = await self._write_leased(lease, _SETTLE, list(interrupt_ids))
+        if row["is_stale"]:
+            raise self._stale(lease)
+        if row["unclaimed"] is not None:
+            raise refusals.interrupt_not_claimed(row["unclaimed"], lease.run_id)
+
+    async def expired(self) -> Sequence[RunRecord]:
+        return await self._opened().find_expired()
+
+    async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
+        engine = self._opened()
+        database = engine.database
+        ids = (run.scope, run.thread_id, run.run_id)
+        lease = Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=run.epoch + 1, owner=owner)
+        attempts = 0
+
+        async def take(db: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            return await db.fetchrow(
+                database.sql(_TAKE_OVER), engine.now, database.lock, *ids, run.epoch, run.owner, owner, lease_seconds
+            )
+
+        row = await database.run(take)
+        if row is not None:
+            engine.appends.own(lease, row["thread"], row["run"], row["last"])
+        elif attempts == 1 or await database.fetchrow(_TAKEN, *ids, lease.epoch, owner) is None:
+            return None  # otherwise an earlier attempt was committed
+        engine.feed.own(lease)
+        engine.notify([(run.scope, run.thread_id)])
+        return lease
+
+    async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
+        run = await thread_writes.request_cancel(self._opened().database, scope, thread_id, run_id, unwatched)
+        self._wake_control(scope, thread_id)
+        return run
+
+    async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
+        await thread_writes.replace_cancel_request(
+            self._opened().database,
+            scope,
+            thread_id,
+            run_id,
+            "always" if granted else None,
+            queries.CANCEL["unwatched"],
+        )
+        self._wake_control(scope, thread_id)
+
+    async def cancel_requested(self, lease: Lease) -> CancelRequest:
+        engine = self._opened()
+        return await engine.feed.wait_for_control(
+            (lease.scope, lease.thread_id), lambda: queries.read_cancel_request(engine.database, lease), begun=lease
+        )
+
+    async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        engine = self._opened()
+        return await engine.feed.wait_for_control(
+            (scope, thread_id), lambda: queries.read_settled_run(engine.database, scope, thread_id, run_id)
+        )
+
+    async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
+        engine = self._opened()
+        await thread_writes.watch(engine.database, engine.now, scope, thread_id, run_id, viewer, seconds)
+
+    async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
+        engine = self._opened()
+        await thread_writes.unwatch(engine.database, engine.now, scope, thread_id, run_id, viewer)
+
+    async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
+        engine = self._opened()
+        ids = (lease.scope, lease.thread_id, lease.run_id)
+        return await engine.database.fetchrow(queries.WATCHED, *ids, engine.now, within) is not None
+
+    async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
+        return await queries.read_run(self._opened().database, scope, thread_id, run_id)
+
+    async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
+        return await read_input(self._opened().database, scope, thread_id, run_id)
+
+    async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
+        rows = await self._opened().database.fetch(queries.RUNS_OF_THREAD, scope, thread_id)
+        return [queries.run_record(tuple(row)) for row in rows]
+
+    async def run_thread(self, scope: str, run_id: str) -> str | None:
+        try:
+            return await queries.find_run_thread(self._opened().database, scope, run_id)
+        except NotFound:  # an id that PostgreSQL cannot store
+            return None
+
+    # The log
+
+    async def last(self, scope: str, thread_id: str) -> int:
+        row = await self._opened().database.fetchrow(queries.LAST, scope, thread_id)
+        if row is None:
+            raise refusals.no_thread(thread_id)
+        return row[0]
+
+    async def read(
+        self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
+    ) -> Sequence[Batch]:
+        return (await queries.read_log(self._opened().database, scope, thread_id, after, until, limit))[0]
+
+    def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
+        engine = self._opened()
+        return engine.feed.tail(
+            (scope, thread_id),
+            after,
+            lambda position: queries.read_log(engine.database, scope, thread_id, position, None, 1024),
+        )
+
+    # Threads
+
+    async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
+        return await queries.read_thread(self._opened().database, scope, thread_id)
+
+    async def threads(
+        self,
+        scope: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        agent: str | None = None,
+        archived: bool | None = None,
+        metadata: MetadataFilter | None = None,
+    ) -> Sequence[ThreadSummary]:
+        return await queries.list_threads(self._opened().database, scope, limit, before, agent, archived, metadata)
+
+    async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
+        return await thread_writes.update_thread(self._opened().database, scope, thread_id, update)
+
+    async def delete_thread(self, scope: str, thread_id: str) -> None:
+        engine = self._opened()
+        await thread_writes.delete_thread(engine.database, scope, thread_id)
+        self._removed([(scope, thread_id)])
+
+    async def prune(self, retention: Retention) -> int:
+        engine = self._opened()
+        removed = await thread_writes.prune(engine.database, engine.now, retention)
+        self._removed(removed)
+        return len(removed)
+
+    # Projections
+
+    async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
+        return await list_projections(self._opened().database, scope, thread_id, after)
+
+    async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        return await read_values(self._opened().database, scope, thread_id, digests)
+
+    async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
+        engine = self._opened()
+        parts = {run_id: await _cut(projection) for run_id, projection in projections.items()}
+        await save_projections(
+            engine.database, engine.now, scope, thread_id, parts, sum(one.size for one in projections.values())
+        )
+
+    async def _put_inline(self, lease: Lease, projection: CutProjection, size: int) -> None:
+        engine = self._opened()
+        scope, thread_id, inline = lease.scope, lease.thread_id, projection.files
+        await engine.database.transact(
+            lambda db: put_inline_files(engine.database, db, engine.now, scope, thread_id, inline), size
+        )
+
+    # Interrupts, session, recorded effects
+
+    async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+        rows = await self._opened().database.fetch(queries.INTERRUPTS, scope, thread_id)
+        return [queries.interrupt_record(row) for row in rows]
+
+    async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
+        try:
+            row = await self._opened().database.fetchrow(queries.INTERRUPT_THREAD, scope, interrupt_id)
+        except NotFound:  # an id that PostgreSQL cannot store
+            return None
+        return None if row is None else row[0]
+
+    async def session(self, scope: str, thread_id: str) -> bytes | None:
+        row = await self._opened().database.fetchrow(queries.SESSION, scope, thread_id)
+        return None if row is None else row[0]
+
+    async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
+        row = await self._write_leased(lease, _RECORD, root_run_id, key, value)
+        if not row[0]:
+            raise self._stale(lease)
+
+    async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
+        rows = await self._opened().database.fetch(queries.EFFECTS, scope, thread_id, root_run_id)
+        return {row[0]: row[1] for row in rows}
+
+    # Files
+
+    async def put_blob(
+        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+    ) -> Blob:
+        engine = self._opened()
+        blob_id = await asyncio.to_thread(hash_blob, scope, data, media_type, filename)
+        blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=0.0)
+        database = engine.database
+        return await database.transact(
+            lambda db: files.put(database, db, engine.now, scope, blob, data, thread_id), len(data)
+        )
+
+    async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
+        return await files.read(self._opened().database, scope, blob_id)
+
+    async def delete_blob(self, scope: str, blob_id: str) -> None:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
+        await files.delete(self._opened().database, scope, blob_id)
+
+    # Archives
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        return archives.open_snapshot(self._opened().database)
+
+    async def restore(self, archive: Archive, *, replace: bool = False) -> None:
+        database = self._opened().database
+        if not isinstance(archive, ThreadArchive):
+            await archives.restore_rest(database, archive)
+            return
+        archive.check()
+        check_ids(archive.scope, archive.thread_id, *[run.record.run_id for run in archive.runs])
+        await archives.restore_thread(database, archive, replace)
+        self._removed([(archive.scope, archive.thread_id)])
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise refusals.not_open()
+        return self._engine
+
+    def _wake_control(self, scope: str, thread_id: str) -> None:
+        """Wake those who wait for a cancel request or its answer, in all processes."""
+        if self._engine is not None:
+            self._engine.feed.wake_control((scope, thread_id))
+            self._engine.notify([(scope, thread_id)])
+
+    def _removed(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Wake the readers of removed or replaced threads, and delete the rest of their rows."""
+        engine = self._engine
+        if engine is not None and keys:
+            for key in keys:
+                engine.feed.invalidate(key)
+            engine.notify(keys)
+            engine.clean()
+
+    async def _write_leased(self, lease: Lease, statement: str, *args: Any) -> Any:
+        """Run a statement whose first arguments are the keys of a run and its epoch. Raises ``StaleLease``."""
+        engine = self._opened()
+        try:
+            position = await engine.appends.find(lease)
+        except StaleLease:
+            engine.feed.disown(lease)
+            raise
+        return await engine.database.fetchrow(statement, position.thread, position.run, lease.epoch, *args)
+
+    def _stale(self, lease: Lease) -> StaleLease:
+        self._opened().disown(lease)
+        return refusals.stale_lease(lease)
+
+
+async def _cut(projection: RunProjection) -> CutProjection:
+    if projection.size > LARGE:
+        return await asyncio.to_thread(cut_projection, projection)
+    return cut_projection(projection)

@@ -1,0 +1,117 @@
+"""Wake-ups between processes with LISTEN and NOTIFY.
+
+A notification names the threads that changed and carries no data: the receiver reads the database. NOTIFY takes a lock
+that all commits with a NOTIFY share, so it is sent after the commit of a flush, in a transaction of its own, and one at
+a time: what changes meanwhile goes into the next one. If a notification is lost, the next poll makes up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from aguila.errors import StoreUnavailable
+from aguila.store.feed import Key
+from aguila.store.postgres.database import MAX_PAUSE, Database, is_outage
+
+_log = logging.getLogger("aguila.store")
+
+_MAX_PAYLOAD = 7900
+"""Bytes of a notification; PostgreSQL allows 7999."""
+
+
+class _Notice(msgspec.Struct, array_like=True):
+    """A notification: the lock of its sender, and the threads that changed. No threads: any may have changed."""
+
+    sender: int
+    keys: list[Key]
+
+
+_decoder = msgspec.json.Decoder(_Notice)
+
+
+class Wakeups:
+    """Send and receive notifications. ``on_change`` gets the threads that changed, or none if any may have."""
+
+    def __init__(self, database: Database, on_change: Callable[[Sequence[Key]], None]) -> None:
+        self._database = database
+        self._on_change = on_change
+        self._channel = f"{database.schema}_wakeups"
+        self._changed: set[Key] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.is_listening = asyncio.Event()
+
+    def open(self) -> None:
+        """Start to listen."""
+        self._listening = asyncio.get_running_loop().create_task(self._listen(), name="aguila-store-listen")
+
+    async def close(self) -> None:
+        """Send what is pending and stop listening."""
+        self._is_closed = True
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=1.0)
+        for task in (self._sending, self._listening):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+    def notify(self, keys: Iterable[Key]) -> None:
+        """Tell other processes that these threads changed."""
+        self._changed.update(keys)
+        if self._sending is None and self._changed and not self._is_closed:
+            self._sending = asyncio.get_running_loop().create_task(self._send(), name="aguila-store-notify")
+
+    async def _send(self) -> None:
+        try:
+            while self._changed:
+                keys, self._changed = list(self._changed), set()
+                payload = msgspec.json.encode(_Notice(self._database.lock or 0, keys))
+                if len(payload) > _MAX_PAYLOAD:
+                    payload = msgspec.json.encode(_Notice(self._database.lock or 0, []))
+                try:
+                    await self._database.fetch("SELECT pg_notify($1, $2)", self._channel, payload.decode())
+                except StoreUnavailable as error:
+                    _log.debug("cannot send a wake-up: %s", error)  # the others poll
+        finally:
+            self._sending = None
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                db = await self._database.connect()
+            except Exception as error:  # noqa: BLE001 - polling goes on until the server is back
+                if not is_outage(error):
+                    _log.warning("cannot listen for wake-ups, polling instead: %s", error)
+                await asyncio.sleep(MAX_PAUSE)
+                continue
+            ended = asyncio.Event()
+            try:
+                db.add_termination_listener(partial(_set, ended))
+                await db.add_listener(self._channel, self._receive)
+                self.is_listening.set()
+                self._on_change(())  # what was sent while this process did not listen
+                await ended.wait()
+            except Exception as error:  # noqa: BLE001 - connect again
+                _log.debug("cannot listen for wake-ups: %s", error)
+            finally:
+                self.is_listening.clear()
+                db.terminate()
+
+    def _receive(self, _db: Any, _process: int, _channel: str, payload: str) -> None:
+        try:
+            notice = _decoder.decode(payload)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # any user of the database can send to the channel
+        if notice.sender != self._database.lock:
+            self._on_change(notice.keys)
+
+
+def _set(event: asyncio.Event, _db: Any) -> None:
+    event.set()
