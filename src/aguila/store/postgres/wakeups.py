@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.errors import StoreUnavailable
 from aguila.store.feed import Key
 from aguila.store.postgres.database import MAX_PAUSE, Database, is_outage
@@ -32,7 +33,7 @@ class _Notice(msgspec.Struct, array_like=True):
     keys: list[Key]
 
 
-_decoder = msgspec.json.Decoder(_Notice)
+_decoder = json_decoder(_Notice)
 
 
 class Wakeups:
