@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice
 from aguila.offload import is_large, offload
@@ -113,7 +114,7 @@ class _Item(msgspec.Struct, rename="camel"):
 def _identity(data: bytes) -> tuple[Any, ...]:
     """Return what an event has in common with the events about the same item of the same type."""
     try:
-        found = msgspec.json.decode(data, type=_Item)
+        found = decode_json(data, _Item)
     except (msgspec.DecodeError, UnicodeError):
         return (data,)
     ids = (found.type, found.message_id, found.tool_call_id, found.step_name, found.subagent_run_id, found.name)
