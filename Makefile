@@ -19,7 +19,7 @@ run: $(RUN_ENV)
 	@if $(BIN)/python scripts/build_page.py --is-built; then :; elif command -v npm >/dev/null; then \
 	  export AGUILA_PAGE=building; \
 	  ($(BIN)/python scripts/build_page.py >$(VENV)/page.log 2>&1 || echo "The page was not built; see $(VENV)/page.log") & \
-	fi; exec $(BIN)/aguila serve aguila.cli.demo:agent $(ARGS)
+	fi; exec $(BIN)/aguila serve aguila.cli.demo:agent $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 # Build the page (web/) into the package. Does nothing if its sources have not changed.
 web: $(RUN_ENV)

@@ -1,4 +1,4 @@
-"""``aguila store``: check, count, copy and compact a store."""
+"""``aguila store``: check, count, copy, compact and migrate a store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from aguila.cli.output.transcript import escape_controls
 from aguila.cli.threads import CannotUse, Outcome, check_exists, opened, run
+from aguila.store import PostgresStore, Store
 from aguila.store.archive import ThreadArchive
 from aguila.store.copying import Restored, copy_store
-from aguila.store.locations import describe_location, sqlite_path
+from aguila.store.locations import describe_location, make_store, sqlite_path
 from aguila.store.sqlite.check import check_file, compact_file, count_content
+from aguila.store.sqlite.migrations import read_schema
 
 
 def check(location: str, *, as_json: bool) -> int:
@@ -66,6 +68,27 @@ def copy(source: str, target: str, *, replace: bool) -> Outcome:
 
         run(copy_all())
     return outcome
+
+
+def migrate(location: str) -> tuple[int, int]:
+    """Bring the schema of a store up to date; return its version before and after."""
+    try:
+        path = sqlite_path(location)
+        store = make_store(location)
+    except ValueError as error:
+        raise CannotUse(str(error)) from None
+    if isinstance(store, PostgresStore):
+        return run(store.migrate())
+    assert path is not None  # noqa: S101 - there is no third kind of location
+    check_exists(path)
+    before = read_schema(path)
+    run(_open_and_close(store))
+    return before, read_schema(path)
+
+
+async def _open_and_close(store: Store) -> None:
+    await store.open()
+    await store.close()
 
 
 def compact(location: str) -> tuple[int, int]:

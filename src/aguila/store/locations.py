@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from aguila.store.base import Store
 from aguila.store.sqlite.store import SQLiteStore
 
 _SQLITE: Final = "sqlite:///"
+_OPTION: Final = "aguila_"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # of two letters or more, so C:// is a path
 _PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)")
 
@@ -19,7 +21,8 @@ def make_store(location: str | os.PathLike[str], *, busy_seconds: float = 5.0) -
     """Make the store at a location. Raises ``ValueError`` if no store has such a location.
 
     As in SQLAlchemy, the path follows ``sqlite:///``: ``sqlite:///threads.db`` is relative, ``sqlite:////var/threads.db``
-    is absolute. ``busy_seconds`` is how long a call may wait for a store that is locked or away.
+    is absolute. Options of ``PostgresStore`` are parameters of its URL: ``?aguila_schema=...&aguila_wakeups=poll``.
+    ``busy_seconds`` is how long a call may wait for a store that is locked or away.
     """
     path = sqlite_path(location)
     if path is not None:
@@ -28,10 +31,25 @@ def make_store(location: str | os.PathLike[str], *, busy_seconds: float = 5.0) -
     if text.startswith(("postgresql://", "postgres://")):
         from aguila.store.postgres.store import PostgresStore
 
-        return PostgresStore(text, patience=busy_seconds)
+        dsn, options = _take_options(text)
+        return PostgresStore(dsn, patience=busy_seconds, **options)
     raise ValueError(
         f"no store for {describe_location(location)!r}; use a path, sqlite:///path or postgresql://user@host/database"
     )
+
+
+def _take_options(dsn: str) -> tuple[str, dict[str, Any]]:
+    """Return a DSN without the parameters that are options of the store. Raises ``ValueError``."""
+    parts = urlsplit(dsn)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    given = {name.removeprefix(_OPTION): value for name, value in query if name.startswith(_OPTION)}
+    if unknown := given.keys() - {"schema", "wakeups", "pool"}:
+        raise ValueError(f"unknown option {_OPTION}{min(unknown)} of a store; use schema, wakeups or pool")
+    options: dict[str, Any] = dict(given)
+    if "pool" in given:
+        options["pool"] = int(given["pool"])
+    rest = urlencode([(name, value) for name, value in query if not name.startswith(_OPTION)])
+    return urlunsplit(parts._replace(query=rest)), options
 
 
 def sqlite_path(location: str | os.PathLike[str]) -> Path | None:

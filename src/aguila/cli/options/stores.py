@@ -38,8 +38,8 @@ def register(commands: typer.Typer) -> None:
     for name, function in functions.items():
         threads.command(name, help=unwrapped(function.__doc__ or ""))(function)
     commands.add_typer(threads, name="threads")
-    store = typer.Typer(help="Check, count, copy and compact a store.", no_args_is_help=True)
-    for function in (check, stats, copy, compact):
+    store = typer.Typer(help="Check, count, copy, compact and migrate a store.", no_args_is_help=True)
+    for function in (check, stats, copy, compact, migrate):
         store.command(help=unwrapped(function.__doc__ or ""))(function)
     commands.add_typer(store, name="store")
 
@@ -194,3 +194,19 @@ def compact(store: _Location = _DEFAULT) -> None:
     with reports_errors("store compact"):
         before, after = implementation.compact(store)
     sys.stderr.write(f"{describe_location(store)}: {before:,} bytes before, {after:,} after\n")
+
+
+def migrate(store: _Location = _DEFAULT) -> None:
+    """Bring the schema of a store up to date. A server does this when it starts.
+
+    Servers of the version before may go on meanwhile, or are refused with an error that says so.
+
+    Exit status: 0 up to date; 2 the store cannot be read or written, or needs a newer Aguila.
+    """
+    from aguila.cli import store as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("store migrate"):
+        before, after = implementation.migrate(store)
+    what = f"schema {after} already" if before == after else f"schema {before} before, {after} now"
+    sys.stderr.write(f"{describe_location(store)}: {what}\n")

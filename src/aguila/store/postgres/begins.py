@@ -20,7 +20,7 @@ from aguila.store.run_inputs import CutInput
 
 BEGIN = """
 SELECT code, thread, run, before, at_time, detail FROM aguila.begin_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-  $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)
+  $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)
 """
 
 
@@ -134,6 +134,8 @@ class Begins:
                 raise refusals.run_exists(found) if code == "exists" else refusals.thread_busy(found)
             case "many":
                 raise refusals.too_many_runs(run)
+            case "continued":
+                raise refusals.thread_continued(lease.thread_id)
             case "moved":
                 raise refusals.thread_moved(detail)
             case "taken":
@@ -185,6 +187,7 @@ class Begins:
             [message[2] for message in messages],
             [message[3] for message in messages],
             [message[4] for message in messages],
+            [item.new.after for item in items],
         )
 
 

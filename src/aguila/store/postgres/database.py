@@ -100,26 +100,41 @@ class Database:
 
     async def open(self) -> None:
         """Connect, and create or upgrade the schema. Raises ``StoreUnavailable``."""
-        db = await self.retry(self.connect)
-        try:
-            if self._migrates:
-                await migrate(db, self.schema)
-            version, oldest = await read_version(db, self.schema)
+        if self._migrates:
+            await self.migrate()
+        else:
+            version, oldest = await self._once(lambda db: read_version(db, self.schema))
             check_version(version, oldest, self.schema)
             if version < newest():
                 raise StoreUnavailable(
                     f"schema {self.schema!r} has version {version}, and this Aguila needs version {newest()}; run: "
                     "aguila store migrate"
                 )
-        except self.driver.PostgresError as error:
-            raise unavailable(error) from error
-        finally:
-            await self.drop(db)
         self._pool = self.driver.create_pool(
             connect=self._connect_pooled, min_size=0, max_size=self._connections, reset=_keep_session,
             max_inactive_connection_lifetime=0,
         )  # fmt: skip
         await self._pool
+
+    async def migrate(self) -> tuple[int, int]:
+        """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""
+        return await self._once(lambda db: migrate(db, self.schema))
+
+    async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
+        """Call ``use`` with a connection of its own. Raises ``StoreUnavailable``."""
+        db = await self._connect_first()
+        try:
+            return await use(db)
+        except (self.driver.PostgresError, self.driver.InterfaceError, OSError) as error:
+            raise unavailable(error) from error
+        finally:
+            await self.drop(db)
+
+    async def _connect_first(self) -> Any:
+        try:
+            return await self.retry(self.connect)
+        except self.driver.PostgresError as error:  # no such user or database
+            raise unavailable(error) from error
 
     async def close(self) -> None:
         """Close all connections."""

@@ -109,6 +109,10 @@ class PostgresStore(Store):
     def location(self) -> str:
         return describe_location(self._dsn)
 
+    async def migrate(self) -> tuple[int, int]:
+        """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""
+        return await self._make_database().migrate()
+
     async def open(self) -> None:
         self._drop_orphan()
         async with self._open_lock:
@@ -160,6 +164,7 @@ class PostgresStore(Store):
         parent_run_id: str | None = None,
         claims: Sequence[str] = (),
         waiting: frozenset[str] | None = None,
+        after: int | None = None,
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
@@ -176,6 +181,7 @@ class PostgresStore(Store):
             parent_run_id=parent_run_id,
             claims=claims,
             waiting=waiting,
+            after=after,
             max_running=max_running,
             agent=agent,
             sent_run_id=sent_run_id,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
 from aguila.errors import StoreUnavailable
@@ -43,6 +45,15 @@ def migrate(db: sqlite3.Connection) -> None:
         finally:
             if db.in_transaction:
                 db.execute("ROLLBACK")
+
+
+def read_schema(path: Path) -> int:
+    """Return the schema of a file. Raises ``StoreUnavailable``."""
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            return _version(db)
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -28,7 +28,7 @@ CREATE FUNCTION aguila.begin_runs(
   p_claim_of integer[], p_claim text[],
   p_row_of integer[], p_row_count integer[], p_row_events bytea[],
   p_message_of integer[], p_message_digest bytea[], p_message_size integer[], p_message_body bytea[],
-  p_message_files bytea[]
+  p_message_files bytea[], p_after bigint[]
 ) RETURNS TABLE (code text, thread bigint, run bigint, before bigint, at_time float8, detail text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -71,6 +71,9 @@ BEGIN
         IF open_runs >= p_max_running[i] THEN
           code := 'many'; run := open_runs; EXIT;
         END IF;
+      END IF;
+      IF p_after[i] <> before THEN
+        code := 'continued'; EXIT;
       END IF;
       IF p_has_waiting[i] AND NOT is_new THEN
         SELECT x.interrupt_id INTO detail FROM aguila.interrupts x
