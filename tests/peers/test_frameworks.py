@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from environments import FRAMEWORKS, REPOSITORY, Blocked, interpreter, peer_named, running
+from environments import FRAMEWORKS, HERE, REPOSITORY, Blocked, interpreter, peer_named, running
 from features import FRAMEWORK_FEATURES
 from matrix import Cell, try_peer
 from model_server import Recorded, stream
@@ -32,6 +32,16 @@ def install(name: str) -> None:
 def test_every_feature_works_behind_app(name: str) -> None:
     install(name)
     assert try_peer(peer_named(name), FRAMEWORK_FEATURES) == {one: Cell("works") for one in FRAMEWORK_FEATURES}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_random_histories_return_from_the_messages_of_the_framework(name: str) -> None:
+    install(name)
+    program = str(HERE / "servers" / "message_round_trips.py")
+    command = [interpreter(peer_named(name)), program, name.removesuffix("_app"), "200"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_tool_turn_of_langgraph_takes_less_than_3_kb() -> None:

@@ -67,7 +67,8 @@ def _state(deps: Any) -> Any:
 def to_model_messages(messages: Iterable[ChatMessage]) -> list[Any]:
     """Convert chat messages to pydantic-ai's ModelMessages, as its adapter does.
 
-    Lost: names, metadata, and encrypted values that pydantic-ai has not written.
+    Lost: names of messages and files, metadata, the spelling of results that are JSON, and encrypted values that
+    pydantic-ai has not written.
     """
     adapter: Any = load("pydantic_ai.ui.ag_ui", _PACKAGE).AGUIAdapter
     return adapter.load_messages([to_official(message) for message in as_agui_messages(messages)])
