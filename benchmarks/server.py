@@ -1,7 +1,10 @@
 """Serving runs next to FastAPI with the official encoder, as its quickstart shows it.
 
+What counts is tokens: each is one delta of the agent. The peer sends each as an event of its own, and so do we with
+``merge_deltas=False``.
+
 Each server runs in a process of its own; the load comes from another one, which reads raw bytes and looks at them
-after the clock has stopped. ``python -m benchmarks.server serve KIND PORT`` is the server.
+after the clock has stopped. ``python -m benchmarks.server serve KIND PORT FOLDER`` is the server.
 
 Where one request is measured at a time, all servers are up at once and take turns in short rounds, each on a connection
 that is kept: whatever else the machine does then, it does to all of them. All are on one core, with the client: else
@@ -16,13 +19,14 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,11 @@ IDLE_STREAMS = 300
 IDLE_ROUNDS = 40
 IDLE_RUNS = 25
 ROUNDS = 2
-KINDS = ("peer", "memory", "sqlite")
+LOADS = 3
+STORES = ("memory", "sqlite")
+UNMERGED = ", merge_deltas=False"
+"""The end of the names of servers that do not merge deltas."""
+KINDS = ("peer", *STORES, *(store + UNMERGED for store in STORES))
 PEER = "FastAPI + EventEncoder"
 HERE = Path(__file__).parent.parent
 
@@ -40,7 +48,7 @@ HERE = Path(__file__).parent.parent
 # The servers
 
 
-def agent_app(store: str | None) -> Any:
+def agent_app(kind: str, folder: str) -> Any:
     from aguila import App
     from aguila.server import Limits
 
@@ -54,7 +62,12 @@ def agent_app(store: str | None) -> Any:
             if pause:
                 await asyncio.sleep(0)
 
-    return App(agent, store=store, limits=Limits(runs_per_scope=10_000))
+    return App(
+        agent,
+        store=f"{folder}/threads.db" if kind.startswith("sqlite") else None,
+        merge_deltas=not kind.endswith(UNMERGED),
+        limits=Limits(runs_per_scope=10_000),
+    )
 
 
 def peer_app() -> Any:
@@ -101,22 +114,28 @@ def peer_app() -> Any:
     return app
 
 
-def serve(kind: str, port: int) -> None:
+def serve(kind: str, port: int, folder: str) -> None:
     import uvicorn
 
-    with tempfile.TemporaryDirectory() as folder:
-        app = peer_app() if kind == "peer" else agent_app(f"{folder}/threads.db" if kind == "sqlite" else None)
-        # A connection is kept while the others have their turns, however long that takes on a busy machine.
-        uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False, timeout_keep_alive=60)
+    app = peer_app() if kind == "peer" else agent_app(kind, folder)
+    # A connection is kept while the others have their turns, however long that takes on a busy machine.
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False, timeout_keep_alive=60)
 
 
 @contextmanager
 def server(kind: str) -> Generator[tuple[int, int], None, None]:
     """The port and the process id of a fresh server."""
+    with tempfile.TemporaryDirectory() as folder, server_in(kind, folder) as started:
+        yield started
+
+
+@contextmanager
+def server_in(kind: str, folder: str) -> Generator[tuple[int, int], None, None]:
+    """The same, with its store in this folder."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "benchmarks.server", "serve", kind, str(port)]
+    command = [sys.executable, "-m", "benchmarks.server", "serve", kind, str(port), folder]
     process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 20
@@ -209,15 +228,15 @@ async def load(port: int, yielding: bool, base: int) -> dict[str, Any]:
     from aguila.codec.sse import SSEDecoder
     from aguila.stream import consume
 
-    count = 0
+    size = 0
     for reader in readers:
-        events = SSEDecoder().feed(reader.body)
-        count += len(events)
-        conversation = consume(events)
+        size += len(reader.body)
+        conversation = consume(SSEDecoder().feed(reader.body))
         if conversation.messages[-1].content != "".join(f"word{i} " for i in range(DELTAS)):
             raise RuntimeError("a stream did not bring what the agent said")
     firsts = sorted(reader.first_at - reader.sent_at for reader in readers)
-    return {"rate": count / seconds, "p99": firsts[-1]}
+    tokens = RUNS * DELTAS
+    return {"rate": tokens / seconds, "p99": firsts[-1], "bytes": size / tokens}
 
 
 class Caller:
@@ -268,7 +287,7 @@ def on_one_core() -> Generator[None, None, None]:
 def idle_firsts() -> dict[str, float]:
     """The median of the first event of each server while it has nothing else to do."""
     with on_one_core(), ExitStack() as stack:
-        callers = {kind: Caller(stack.enter_context(server(kind))[0]) for kind in KINDS}
+        callers = {kind: Caller(stack.enter_context(server(kind))[0]) for kind in ("peer", *STORES)}
         number = 0
         for turn in range(IDLE_ROUNDS + 4):
             for caller in callers.values():
@@ -296,62 +315,94 @@ async def idle_memory(port: int, pid: int, base: int) -> float:
 
 def measure(kind: str, what: str) -> Any:
     """Have another process put load on a server of this kind."""
-    with server(kind) as (port, pid):
+    with tempfile.TemporaryDirectory() as folder, server_in(kind, folder) as (port, pid):
         command = [sys.executable, "-m", "benchmarks.server", "load", what, str(port), str(pid)]
         done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=300)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        return json.loads(done.stdout)
+        found = json.loads(done.stdout)
+        if what != "memory":
+            found["stored"] = stored(Path(folder, "threads.db"))
+        return found
+
+
+def stored(file: Path) -> dict[str, float] | None:
+    """The rows, events and bytes that the log has for each token; None without a file."""
+    if not file.exists():
+        return None
+    with closing(sqlite3.connect(file)) as db:
+        # The lower half of "place" is the number of the row's last event.
+        query = "SELECT count(*), sum((place & 0xffffffff) - first + 1), sum(length(events)) FROM log"
+        rows, events, size = db.execute(query).fetchone()
+    tokens = LOADS * RUNS * DELTAS
+    return {"rows": rows / tokens, "events": events / tokens, "bytes": size / tokens}
 
 
 def run_load(what: str, port: int, pid: int) -> Any:
     async def run() -> Any:
         if what == "memory":
             return await idle_memory(port, pid, 0)
-        found = [await load(port, what == "yielding", 1000 * i) for i in range(3)]
-        return {"rate": max(one["rate"] for one in found), "p99": min(one["p99"] for one in found)}
+        return best([await load(port, what == "yielding", 1000 * i) for i in range(LOADS)])
 
     import uvloop  # the load must not be what is measured
 
     return uvloop.run(run())
 
 
+def best(found: list[dict[str, Any]]) -> dict[str, Any]:
+    rate, p99 = max(one["rate"] for one in found), min(one["p99"] for one in found)
+    return {**found[-1], "rate": rate, "p99": p99}
+
+
 def measure_all() -> dict[str, dict[str, Any]]:
     """The best of some rounds in which the servers take turns."""
-    found: dict[str, dict[str, Any]] = {kind: {"idle": seconds} for kind, seconds in idle_firsts().items()}
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    for kind, seconds in idle_firsts().items():
+        found[kind]["idle"] = seconds
     for _ in range(ROUNDS):
         for what in ("hot", "yielding", "memory"):
             for kind in KINDS:
+                if what == "memory" and kind.endswith(UNMERGED):
+                    continue
                 one: Any = measure(kind, what)
-                best: Any = found[kind].get(what)
-                if best is not None and what == "memory":
-                    one = min(one, best)
-                elif best is not None:
-                    one = {"rate": max(one["rate"], best["rate"]), "p99": min(one["p99"], best["p99"])}
+                before: Any = found[kind].get(what)
+                if before is not None:
+                    one = min(one, before) if what == "memory" else best([before, one])
                 found[kind][what] = one
     return found
+
+
+FLOORS = {"memory": (10, 5), "sqlite": (6, 4), "memory" + UNMERGED: (4, 4), "sqlite" + UNMERGED: (2, 2)}
+"""The ratios for a hot source, and for one that yields to the event loop after each token."""
 
 
 def rows() -> list[dict[str, Any]]:
     measured = measure_all()
     peer = measured["peer"]
     found: list[dict[str, Any]] = []
-    for kind, floor, goal in (("memory", 4, 10), ("sqlite", 2, 6)):
+    for kind, floors in FLOORS.items():
         ours = measured[kind]
-        for what in ("hot", "yielding"):
+        for what, floor in zip(("hot", "yielding"), floors, strict=True):
             found.append(
                 {
-                    "name": f"serve {RUNS} runs of {DELTAS:,} deltas, {kind}, {what} source",
+                    "name": f"serve {RUNS} runs of {DELTAS:,} tokens, {kind}, {what} source",
                     "ours": ours[what]["rate"],
                     "peer": peer[what]["rate"],
                     "peer_name": PEER,
-                    "unit": "events/s",
+                    "unit": "tokens/s",
                     "floor": floor,
-                    "goal": goal,
                 }
             )
+            sent = f"bytes sent for each token of these, {kind}, {what} source (peer {peer[what]['bytes']:.0f})"
+            found.append({"name": sent, "value": ours[what]["bytes"], "unit": "bytes"})
+            if ours[what]["stored"] is not None:
+                for unit, value in ours[what]["stored"].items():
+                    name = f"{unit} stored for each token of these, {kind}, {what} source"
+                    found.append({"name": name, "value": value, "unit": unit})
             slowest = f"slowest first event of these, {kind}, {what} source (peer {peer[what]['p99'] * 1000:.0f} ms)"
             found.append({"name": slowest, "value": ours[what]["p99"] * 1000, "unit": "ms", "most": 50})
+        if "idle" not in ours:
+            continue
         found.append(
             {
                 "name": f"first event, idle server, {kind}: how many a second",
@@ -379,6 +430,6 @@ def rows() -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(sys.argv[2], int(sys.argv[3]))
+        serve(sys.argv[2], int(sys.argv[3]), sys.argv[4])
     else:
         print(json.dumps(run_load(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

@@ -1,9 +1,9 @@
 """Serving the same deltas next to the AG-UI servers of pydantic-ai and agent-framework, each in its own environment.
 
 The servers are those of ``tests/peers``, with models that are scripted and cost nothing; the load is that of
-``benchmarks.server``, from a process of its own. What counts is text deltas: some peers send more besides. The peers
-need far longer for one, so they are given fewer runs at once. ``python -m benchmarks.server_peers load PORT RUNS HOW``
-is the load.
+``benchmarks.server``, from a process of its own. What counts is tokens, each a text delta of the model: some peers send
+more besides, and we send fewer events. The peers need far longer for one, so they are given fewer runs at once.
+``python -m benchmarks.server_peers load PORT RUNS HOW`` is the load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARM_UP = 2
 
 
 async def load(port: int, runs: int, base: int, is_yielding: bool) -> float:
-    """Deltas a second."""
+    """Tokens a second."""
     from aguila.codec.sse import SSEDecoder
     from aguila.stream import consume
 
@@ -38,13 +38,9 @@ async def load(port: int, runs: int, base: int, is_yielding: bool) -> float:
     seconds = time.perf_counter() - began
     said = "".join(f"word{i} " for i in range(server.DELTAS))
     for reader in readers:
-        events = SSEDecoder().feed(reader.body)
-        messages = consume(events).messages
+        messages = consume(SSEDecoder().feed(reader.body)).messages
         if [message.content for message in messages if message.role == "assistant"] != [said]:
             raise RuntimeError("a stream did not bring what the agent said")
-        deltas = sum(event.type == "TEXT_MESSAGE_CONTENT" for event in events)
-        if deltas != server.DELTAS:
-            raise RuntimeError(f"{deltas} deltas instead of {server.DELTAS}: not the same work")
     return runs * server.DELTAS / seconds
 
 
@@ -78,20 +74,19 @@ def measure_ours(kind: str, how: str) -> float:
 def rows() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for how in ("hot", "yielding"):
-        ours = {kind: measure_ours(kind, how) for kind in ("memory", "sqlite")}
+        ours = {kind: measure_ours(kind, how) for kind in server.STORES}
         for name, title in PEERS.items():
             peer = measure_peer(name, how)
-            for kind, floor, goal in (("memory", 4, 10), ("sqlite", 2, 6)):
+            for kind in server.STORES:
                 found.append(
                     {
-                        "name": f"serve {server.RUNS} runs of {server.DELTAS:,} deltas, {kind}, {how} source"
+                        "name": f"serve {server.RUNS} runs of {server.DELTAS:,} tokens, {kind}, {how} source"
                         f" (peer: {PEER_RUNS} runs)",
                         "ours": ours[kind],
                         "peer": peer,
                         "peer_name": title,
-                        "unit": "deltas/s",
-                        "floor": floor,
-                        "goal": goal,
+                        "unit": "tokens/s",
+                        "floor": server.FLOORS[kind][how == "yielding"],
                     }
                 )
     return found

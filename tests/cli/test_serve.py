@@ -143,6 +143,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "state_key": ("draft", ["draft"]),
     "echo_input": ("", True),
     "undeclared_peers": ("subagents", "subagents"),
+    "merge_deltas": ("", True),
     "one_text_at_a_time": ("", True),
     "copilotkit": ("", True),
     "copilotkit_path": ("/kit", "/kit"),

@@ -22,6 +22,7 @@ from aguila.codec.json.text import MAX_SIZE
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import (
     ContentPart,
+    Event,
     JsonPatchOperation,
     Metadata,
     TextMessageRole,
@@ -66,7 +67,7 @@ class TextHandle(Opened):
     Set ``closing`` to metadata for TEXT_MESSAGE_END; it is merged into that of the message (META-5).
     """
 
-    __slots__ = ("_is_open", "_opening", "_output", "closing", "message_id")
+    __slots__ = ("_is_open", "_last", "_opening", "_output", "closing", "message_id")
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class TextHandle(Opened):
         self.message_id = output.ids.mint("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
         self._is_open: bool | None = None
+        self._last: Event | None = None
         self.closing: Metadata | None = None
 
     async def __aenter__(self) -> TextHandle:
@@ -95,7 +97,7 @@ class TextHandle(Opened):
         if not self._is_open:
             raise _not_open("run.text()", "text", self._is_open)
         if _text(delta) != "":
-            await self._output.send_delta(EventWriter.write_text, self.message_id, delta)
+            self._last = await self._output.send_delta(self._last, EventWriter.write_text, self.message_id, delta)
 
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
@@ -106,7 +108,7 @@ class TextHandle(Opened):
 class ReasoningHandle(Opened):
     """A reasoning message in a span of its own. ``message_id`` is the id of the message."""
 
-    __slots__ = ("_is_open", "_metadata", "_output", "_owner", "_span_id", "message_id")
+    __slots__ = ("_is_open", "_last", "_metadata", "_output", "_owner", "_span_id", "message_id")
 
     def __init__(
         self, output: OutputMapper, owner: str | None, message_id: str | None, metadata: Metadata | None
@@ -117,6 +119,7 @@ class ReasoningHandle(Opened):
         self._owner = owner
         self._metadata = metadata
         self._is_open: bool | None = None
+        self._last: Event | None = None
 
     async def __aenter__(self) -> ReasoningHandle:
         """Open the span and the message."""
@@ -132,7 +135,7 @@ class ReasoningHandle(Opened):
         if not self._is_open:
             raise _not_open("run.reasoning()", "reasoning", self._is_open)
         if _text(delta) != "":
-            await self._output.send_delta(EventWriter.write_reasoning, self.message_id, delta)
+            self._last = await self._output.send_delta(self._last, EventWriter.write_reasoning, self.message_id, delta)
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
         """Attach an opaque value that the client returns with this message (ENC-1)."""
@@ -160,7 +163,7 @@ class ToolCallHandle(Opened):
     in ``metadata["aguila"]["arguments"]``.
     """
 
-    __slots__ = ("_is_open", "_opening", "_output", "_owner", "edited", "id", "is_frontend", "name")
+    __slots__ = ("_is_open", "_last", "_opening", "_output", "_owner", "edited", "id", "is_frontend", "name")
 
     def __init__(
         self,
@@ -178,6 +181,7 @@ class ToolCallHandle(Opened):
         self.is_frontend = is_frontend
         self.edited: dict[str, Any] | None = None
         self._is_open: bool | None = None
+        self._last: Event | None = None
         self._owner = owner
         self._opening = {"parent_message_id": parent_message_id, "subagent": owner, "metadata": metadata}
 
@@ -193,7 +197,7 @@ class ToolCallHandle(Opened):
         if not self._is_open:
             raise _not_open("run.stream_tool_call(name)", "call", self._is_open)
         if _text(delta) != "":
-            await self._output.send_delta(EventWriter.write_tool_args, self.id, delta)
+            self._last = await self._output.send_delta(self._last, EventWriter.write_tool_args, self.id, delta)
 
     async def end(self) -> None:
         """End the arguments."""

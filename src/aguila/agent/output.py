@@ -47,6 +47,7 @@ from aguila.protocol import (
     ToolCall,
     replace,
 )
+from aguila.stream.delta_merger import MAX_DELTA
 from aguila.stream.json_values import copy_json
 from aguila.stream.rules import TEXT
 from aguila.stream.writer import Events, EventWriter
@@ -54,6 +55,8 @@ from aguila.stream.writer import Events, EventWriter
 P = ParamSpec("P")
 Make = Callable[Concatenate[EventWriter, P], Events]
 """A method of the event writer; it is called with the agent's writer."""
+MakeDelta = Callable[[EventWriter, str, str], Events]
+"""A method of the event writer that appends text to an open item."""
 
 _EVENTS: frozenset[type[Any]] = frozenset(get_args(Event))
 _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
@@ -97,6 +100,7 @@ class OutputMapper:
         self._retired = RetiredEvents(lambda: self.ids.mint("rsn"))
         self._sampler: StateSampler | None = None
         self._text: str | None = None  # the id of the message that yielded strings go to
+        self._last_delta: Event | None = None  # of that message
         self._called: frozenset[str] | None = None  # ids of the calls in the history, collected on first use
         self._chat: UpdateWriter | None = None  # the mapping for yielded chat values, from the first of them on
         self._chats: list[UpdateWriter] = []  # that one, and those of chat handles
@@ -153,15 +157,25 @@ class OutputMapper:
         self._end_text()
         await self.send(make, *args, **kwargs)
 
-    async def send_delta(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do the same for a delta: the state is compared only if that is due."""
+    async def send_delta(self, last: Event | None, make: MakeDelta, item_id: str, text: str) -> Event:
+        """Do the same for a delta: the state is compared only if that is due.
+
+        ``last`` is the item's last delta. Returns the new one.
+        """
         if self.is_over:
             await self._raise_over()
         if self.state.is_due():
             self._send_state()
-        self._put(make(self.agent_writer, *args, **kwargs))
+        if last is not None and self._can_extend(last, text):
+            self.branches.count_characters(item_id, len(text))
+            self.sink.extend(text)
+        else:
+            events = make(self.agent_writer, item_id, text)
+            last = events[-1]
+            self._put(events)
         if self.sink.is_full:
             await self.room()
+        return last
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Apply a JSON Patch to the state, without comparing it."""
@@ -334,8 +348,13 @@ class OutputMapper:
             self._put(self.agent_writer.start_text(message_id))
         elif self.state.is_due():
             self._send_state()
+        if self._last_delta is not None and self._can_extend(self._last_delta, text):
+            self.branches.count_characters(message_id, len(text))
+            self.sink.extend(text)
+            return
         # The same as ``agent_writer.write_text`` and ``_put``, inlined: most events of a run come this way.
         events = self.agent_writer.write(TextMessageContentEvent(message_id=message_id, delta=text))
+        self._last_delta = events[-1]
         if self.replaying is not None or self.failure is not None:
             self._put(events)
             return
@@ -345,6 +364,12 @@ class OutputMapper:
         except BaseException as error:
             self.failure = error
             raise
+
+    def _can_extend(self, delta: Event, text: str) -> bool:
+        """Whether text can be added to a delta that the writer has accepted, without asking the writer again."""
+        return (
+            delta is self.sink.last_delta and self.replaying is None and self.failure is None and len(text) <= MAX_DELTA
+        )
 
     def _accept_event(self, event: Any) -> None:
         cls = event.__class__

@@ -53,7 +53,8 @@ class App:
     ``heartbeat``: how long a stream may be idle before it sends a comment.
     ``lease``: how long a run survives if its process does not renew the lease.
     ``drain``: how long runs may continue during shutdown. ``cancel_grace``: how long a cancelled agent may clean up.
-    ``coalesce``: how long events may be buffered. ``store_patience``: how long they may wait for a failing store.
+    ``coalesce``: how long events may be buffered. ``merge_deltas``: send buffered deltas of the same text, reasoning
+    or arguments as one. ``store_patience``: how long events may wait for a failing store.
     ``allowed_hosts``: the host names that requests may use. ``cors_origins``: the other origins that may use the app.
     ``headers_allowed``: the request headers that agents see.
     ``unknown_history``: with ``"drop"``, remove assistant and tool messages of clients that no run has sent.
@@ -88,6 +89,7 @@ class App:
         lease: float = 30.0,
         drain: float = 10.0,
         coalesce: float = 0.005,
+        merge_deltas: bool = True,
         cancel_grace: float = 5.0,
         store_patience: float = 5.0,
         limits: Limits | None = None,
@@ -117,6 +119,7 @@ class App:
             lease=lease,
             drain=drain,
             coalesce=coalesce,
+            merge_deltas=merge_deltas,
             cancel_grace=cancel_grace,
             store_patience=store_patience,
             limits=Limits() if limits is None else limits,

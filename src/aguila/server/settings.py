@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = 30.0
     drain: float = 10.0
     coalesce: float = 0.005
+    merge_deltas: bool = True
     cancel_grace: float = 5.0
     store_patience: float = 5.0
     limits: Limits = Limits()

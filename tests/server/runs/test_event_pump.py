@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,16 @@ import pytest
 from waiting import DEADLINE, wait_until_async
 
 from aguila.errors import AguilaError
-from aguila.protocol import Event, ReasoningMessageContentEvent, TextMessageContentEvent
+from aguila.protocol import (
+    CustomEvent,
+    Event,
+    ReasoningMessageContentEvent,
+    ReasoningMessageStartEvent,
+    TextMessageContentEvent,
+    TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallStartEvent,
+)
 from aguila.server.runs.event_encoding import encode_checked, encode_deltas_checked
 from aguila.server.runs.event_pump import MAX_UNSTORED, EventPump
 from aguila.server.runs.run_task import LiveRun
@@ -36,9 +46,9 @@ class Log:
         self.lines += events
 
 
-def event_pump(log: Any, window: float = 0.0) -> EventPump:
+def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPump:
     store: Store = log
-    return LiveRun(store, LEASE, Settings(coalesce=window), root_run_id="r").pump
+    return LiveRun(store, LEASE, Settings(coalesce=window, merge_deltas=merges), root_run_id="r").pump
 
 
 async def appended(log: Log, count: int) -> None:
@@ -70,7 +80,7 @@ async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way
 
     log = Log()
     log.is_held.set()
-    pump = event_pump(log)
+    pump = event_pump(log, merges=False)
     for event in events[:3]:
         pump.put([event])
     pump.put(events[3:5])
@@ -100,13 +110,14 @@ async def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_
     with pytest.raises(AguilaError):
         pump.put([event])
     pump.put([text("after")])
-    await appended(log, 2)
-    assert log.lines == [encode_checked(text("before")), encode_checked(text("after"))]
+    await appended(log, 1)
+    assert log.lines == [encode_checked(text("beforeafter"))]
 
 
-async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None:
+@pytest.mark.parametrize("merges", [True, False])
+async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before(merges: bool) -> None:
     log = Log()
-    pump = event_pump(log)
+    pump = event_pump(log, merges=merges)
     for count in range(MAX_UNSTORED):
         assert not pump.is_full
         assert count < MAX_UNSTORED
@@ -119,4 +130,112 @@ async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before() -> None
     log.is_held.set()
     await asyncio.wait_for(waiting, DEADLINE)
     assert not pump.is_full
-    await appended(log, MAX_UNSTORED)
+    await wait_until_async(lambda: len(b"".join(map(_delta_of, log.lines))) == MAX_UNSTORED)
+    assert len(log.lines) == (2 if merges else MAX_UNSTORED)
+
+
+async def test_text_added_to_the_last_delta_counts_as_an_event() -> None:
+    log = Log()
+    pump = event_pump(log, window=DEADLINE)
+    pump.put([text("0")])
+    for count in range(1, MAX_UNSTORED):
+        assert not pump.is_full
+        assert pump.last_delta is not None
+        pump.extend(str(count % 10))
+    assert pump.is_full
+    log.is_held.set()
+    await asyncio.wait_for(pump.room(), DEADLINE)
+    assert log.lines == [encode_checked(text("".join(str(count % 10) for count in range(MAX_UNSTORED))))]
+
+
+async def waiting_deltas(*events: Event) -> list[bytes]:
+    """Put events that wait together; return what is appended."""
+    log = Log()
+    pump = event_pump(log, window=DEADLINE)
+    for event in events:
+        pump.put([event])
+    await pump.end()
+    return await pump.take_rest()
+
+
+def args(delta: Any, call_id: str = "c", **more: Any) -> Event:
+    return ToolCallArgsEvent(tool_call_id=call_id, delta=delta, **more)
+
+
+def reasoning(delta: Any, **more: Any) -> Event:
+    return ReasoningMessageContentEvent(message_id="m", delta=delta, **more)
+
+
+@pytest.mark.parametrize(
+    ("events", "merged"),
+    [
+        ([text("a"), text("b"), text("c")], [text("abc")]),
+        ([args("a"), args("b")], [args("ab")]),
+        ([reasoning("a"), reasoning("b")], [reasoning("ab")]),
+        # another item of the same owner, also one with the same id
+        ([text("a"), reasoning("b"), text("c")], [text("a"), reasoning("b"), text("c")]),
+        ([args("a"), args("b", "d"), args("c")], [args("a"), args("b", "d"), args("c")]),
+        # other owners
+        (
+            [text("a"), args("1", subagent_run_id="s"), text("b"), args("2", subagent_run_id="s")],
+            [text("ab"), args("12", subagent_run_id="s")],
+        ),
+        # an item with its owner's tag and without
+        (
+            [args("1", subagent_run_id="s"), args("2"), args("3", subagent_run_id="s"), args("4")],
+            [args("1", subagent_run_id="s"), args("2"), args("3", subagent_run_id="s"), args("4")],
+        ),
+        # members of their own
+        ([text("a"), text("b", timestamp=5), text("c")], [text("a"), text("b", timestamp=5), text("c")]),
+        ([text("a"), text("b", metadata={"k": 1}), text("c")], [text("a"), text("b", metadata={"k": 1}), text("c")]),
+        ([text("a"), text("b", raw_event=1), text("c")], [text("a"), text("b", raw_event=1), text("c")]),
+        # another event
+        (
+            [text("a"), CustomEvent(name="n", value=1), text("b")],
+            [text("a"), CustomEvent(name="n", value=1), text("b")],
+        ),
+        # at most 16 KiB of UTF-8
+        ([text("x" * 4096)] * 5, [text("x" * 16384), text("x" * 4096)]),
+        ([text("é" * 4000)] * 3, [text("é" * 8000), text("é" * 4000)]),
+        ([text("a"), text("x" * 4097), text("b")], [text("a"), text("x" * 4097), text("b")]),
+    ],
+)
+async def test_waiting_deltas_of_an_item_become_one(events: list[Event], merged: list[Event]) -> None:
+    assert await waiting_deltas(*events) == [encode_checked(event) for event in merged]
+
+
+async def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None:
+    log = Log()
+    log.is_held.set()
+    pump = event_pump(log, window=DEADLINE)
+    for number, opener in enumerate(
+        [
+            TextMessageStartEvent(message_id="m"),
+            ReasoningMessageStartEvent(message_id="m", role="reasoning"),
+            ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
+        ]
+    ):
+        pump.put([opener])
+        pump.put([(text, reasoning, args)[number]("first")])
+        await appended(log, 3 * number + 2)
+        pump.put([(text, reasoning, args)[number]("second")])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(log.lines) == 3 * number + 2
+    await pump.end()
+    assert await pump.take_rest() == [encode_checked(args("second"))]
+
+
+async def test_the_first_delta_of_an_item_follows_the_current_append_at_once() -> None:
+    log = Log()
+    pump = event_pump(log, window=0.0)
+    pump.put([text("a")])
+    await asyncio.sleep(0)  # it is being appended
+    pump._window = pump._coalesce = DEADLINE  # pyright: ignore[reportPrivateUsage]
+    pump.put([TextMessageStartEvent(message_id="n"), TextMessageContentEvent(message_id="n", delta="first")])
+    log.is_held.set()
+    await appended(log, 3)
+
+
+def _delta_of(line: bytes) -> bytes:
+    return json.loads(line)["delta"].encode()

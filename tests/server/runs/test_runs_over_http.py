@@ -33,7 +33,6 @@ def test_a_run_is_streamed_from_its_start_to_its_terminal_event(store: Any) -> N
             "RUN_STARTED",
             "TEXT_MESSAGE_START",
             "TEXT_MESSAGE_CONTENT",
-            "TEXT_MESSAGE_CONTENT",
             "TEXT_MESSAGE_END",
             "RUN_FINISHED",
         ]

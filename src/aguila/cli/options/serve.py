@@ -30,6 +30,7 @@ APP_OPTIONS: Final = {
     "state_key": "state_keys",
     "echo_input": "echo_input",
     "undeclared_peers": "undeclared_peers",
+    "merge_deltas": "merge_deltas",
     "one_text_at_a_time": "one_text_at_a_time",
     "copilotkit": "copilotkit",
     "copilotkit_path": "copilotkit",
@@ -115,6 +116,9 @@ def serve(
     cancel_grace: Annotated[
         float, _option(_RUNS, "Time for a cancelled agent to clean up.", min=0, metavar="SECONDS")
     ] = 5.0,
+    merge_deltas: Annotated[
+        bool, _option(_RUNS, "Send deltas that wait together as one.", "--merge-deltas/--no-merge-deltas")
+    ] = True,
     one_text_at_a_time: Annotated[
         bool, _option(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
     ] = False,

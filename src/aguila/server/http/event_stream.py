@@ -289,7 +289,7 @@ class EventStream:
 
     def _try_frame(self, batch: Batch) -> bytes | None:
         """Frame a batch as a whole; return None if its events have to be written singly."""
-        if any(len(event) > LARGE for event in batch.events):
+        if max(map(len, batch.events)) > LARGE:
             return None
         body = self.framing.try_frame_batch(batch.first, batch.events)
         return b": time=%d\n\n%b" % (batch.at, body) if self.sends_times and body is not None else body

@@ -43,9 +43,6 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 _decode = json_decoder(Event).decode
 _decode_lines = json_decoder(Event).decode_lines
 
-DELTAS = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
-"""Events that ``encode_deltas_checked`` accepts."""
-
 _TEXT_ONLY = frozenset(
     {
         TextMessageStartEvent,

@@ -1,7 +1,8 @@
 """Appends the events of one run to the log, in groups.
 
-An event after a pause is appended at once. Events that arrive during an append, or within a few milliseconds of the
-last one, share the next append. A run may be ``MAX_UNSTORED`` events ahead of the log; then its agent waits.
+An event after a pause is appended at once, and so is the first delta of an item. Events that arrive during an append,
+or within a few milliseconds of the last one, share the next append, and deltas of the same item become one delta. A run
+may be ``MAX_UNSTORED`` events ahead of the log, each delta of its agent counted; then its agent waits.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from aguila.codec.json.text import SHORT_JSON
 from aguila.codec.logs import log_event
 from aguila.errors import DecodeError, EncodeError, StoreError, StoreUnavailable
 from aguila.offload import offload
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
 from aguila.server.runs.event_encoding import (
-    DELTAS,
     encode_checked,
     encode_checked_large,
     encode_deltas_checked,
@@ -30,7 +29,9 @@ from aguila.server.runs.event_encoding import (
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, Store
+from aguila.stream.delta_merger import ITEM_IDS, MAX_DELTA, DeltaMerger
 from aguila.stream.one_text import TextSequencer
+from aguila.stream.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 
 _log = logging.getLogger("aguila.server")
 
@@ -45,6 +46,9 @@ _MAX_COALESCE_FACTOR = 4
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
+_OPENERS: dict[type[Any], str] = {item.opener: item.id_field for item in (TEXT, REASONING_MESSAGE, TOOL_CALL)}
+_CLOSERS: dict[type[Any], str] = {item.closers[0]: item.id_field for item in (TEXT, REASONING_MESSAGE, TOOL_CALL)}
+
 
 class EventPump:
     """The ``Sink`` of an agent: encodes its events and appends them with the run's lease.
@@ -53,10 +57,10 @@ class EventPump:
     """
 
     __slots__ = (
-        "_coalesce", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large", "_in_flight",
-        "_last_flush", "_lease", "_loop", "_max_event", "_on_failure", "_pending", "_room_waiter",
-        "_sends_on_interrupt", "_sequencer", "_store", "_store_health", "_timer", "_window", "encoding_error",
-        "is_full", "store_error", "terminal",
+        "_coalesce", "_count", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large",
+        "_in_flight", "_is_urgent", "_last_flush", "_lease", "_loop", "_max_event", "_merger", "_on_failure",
+        "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_store", "_store_health",
+        "_texts", "_timer", "_window", "encoding_error", "is_full", "last_delta", "store_error", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -81,16 +85,24 @@ class EventPump:
         self._window = self._coalesce = settings.coalesce
         self._pending: list[bytes | Event] = []
         self._has_large = False  # whether events in _pending are still to be encoded, in a thread
-        self._deltas: list[Event] = []  # what follows _pending; encoded together when it is appended
+        # What follows _pending: deltas, encoded together when they are appended.
+        self._deltas: list[Event] = []
+        self._merger = DeltaMerger() if settings.merge_deltas else None
+        self._texts: list[str] = []  # of last_delta
+        self._silent: set[str] = set()  # open items that have no delta yet
+        self._is_urgent = False  # whether to append as soon as the current append has ended
+        self._count = 0  # events of the agent in _pending and _deltas
         self._in_flight = 0
         self._flush_at = _FLUSH_AT
-        self._room_waiter: asyncio.Future[None] | None = None
+        self._room_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._flushed_at = inf  # when the current append began
         self._last_flush = loop.time()
         self._has_ended = False
         self.is_full = False
+        """See ``aguila.agent.Sink``."""
+        self.last_delta: Event | None = None
         """See ``aguila.agent.Sink``."""
         self.store_error: StoreError | None = None
         """Why the log accepts no more events."""
@@ -108,21 +120,31 @@ class EventPump:
             if not events:
                 return
         event: Any = events[0]
+        id_field = ITEM_IDS.get(event.__class__)
         if (
-            len(events) == 1  # the common case
-            and event.__class__ in DELTAS
+            id_field is not None
+            and len(events) == 1  # the common case
             and event.delta.__class__ is str
-            and len(event.delta) <= SHORT_JSON
-            and event.message_id.__class__ is str
-            and event.subagent_run_id is event.metadata is event.raw_event is event.timestamp is None
+            and len(event.delta) <= MAX_DELTA
+            and (item_id := getattr(event, id_field)).__class__ is str
+            and (event.subagent_run_id is None or event.subagent_run_id.__class__ is str)
+            and event.metadata is event.raw_event is event.timestamp is None
         ):
             # Its members have the declared types, so it can be encoded and checked later, together with others.
-            self._deltas.append(event)
+            if self._merger is None:
+                self._deltas.append(event)
+            else:
+                self._texts = self._merger.add(event, item_id)
+                self.last_delta = event
+                if item_id in self._silent:
+                    self._silent.discard(item_id)
+                    self._is_urgent = True
         elif any(map(is_large_event, events)) and events[-1].__class__ not in _TERMINAL:
             # Encoded when it is appended. The agent waits for that in ``room``, which raises if it is malformed.
             self._encode_deltas()
             self._pending += events
             self._has_large = self.is_full = True
+            self._count += len(events)
             self._flush_now()
             return
         else:
@@ -132,21 +154,35 @@ class EventPump:
                 self.terminal = lines.pop()
                 if self._sends_on_interrupt:
                     lines += [encode_checked(event, self._max_event) for event in on_interrupt_events(events[-1])]
+            elif self._merger is not None:
+                self._find_first_deltas(events)
             self._pending += lines
-        if len(self._pending) + len(self._deltas) >= self._flush_at:
-            self.is_full = self._count_unstored() >= MAX_UNSTORED
+        self._count += len(events)
+        if self._count >= self._flush_at:
+            self.is_full = self._count + self._in_flight >= MAX_UNSTORED
+            self._flush_now()
+        elif self._is_urgent:
             self._flush_now()
         elif self._timer is None and self._flushing is None:
             self._schedule()
+
+    def extend(self, text: str) -> None:
+        """See ``aguila.agent.Sink``."""
+        # The delta is waiting, so an append is scheduled.
+        self._texts.append(text)
+        self._count += 1
+        if self._count >= self._flush_at:
+            self.is_full = self._count + self._in_flight >= MAX_UNSTORED
+            self._flush_now()
 
     async def room(self) -> None:
         """See ``aguila.agent.Sink``."""
         while self.is_full:
             if self.store_error is not None:
                 raise self.store_error
-            if self._room_waiter is None:
-                self._room_waiter = self._loop.create_future()
-            await asyncio.shield(self._room_waiter)
+            waiter = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            await waiter
         if self.encoding_error is not None:
             raise self.encoding_error
 
@@ -179,13 +215,29 @@ class EventPump:
         """Return the size of an event that may be held back. A large event never is. Raises as ``encode_checked``."""
         return sys.maxsize if is_large_event(event) else len(encode_checked(event, self._max_event))
 
-    def _count_unstored(self) -> int:
-        return len(self._pending) + len(self._deltas) + self._in_flight
+    def _find_first_deltas(self, events: Sequence[Any]) -> None:
+        """Note which items have no delta yet, and whether one of these events is the first delta of its item."""
+        for event in events:
+            cls = event.__class__
+            if cls in _OPENERS:
+                self._silent.add(getattr(event, _OPENERS[cls]))
+            elif cls in _CLOSERS:
+                self._silent.discard(getattr(event, _CLOSERS[cls]))
+            elif cls in ITEM_IDS and getattr(event, ITEM_IDS[cls]) in self._silent:
+                self._silent.discard(getattr(event, ITEM_IDS[cls]))
+                self._is_urgent = True
 
     def _encode_deltas(self) -> None:
-        if self._deltas:
-            deltas, self._deltas = self._deltas, []
+        deltas = self._take_deltas()
+        if deltas:
             self._pending += encode_deltas_checked(deltas)
+
+    def _take_deltas(self) -> Sequence[Event]:
+        if self._merger is None:
+            deltas, self._deltas = self._deltas, []
+            return deltas
+        self.last_delta = None
+        return self._merger.take()
 
     def _schedule(self) -> None:
         due = self._last_flush + self._coalesce
@@ -198,7 +250,7 @@ class EventPump:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._flushing is None and (self._pending or self._deltas):
+        if self._flushing is None and self._count:
             # monotonic() instead of loop.time(), which may be as old as the loop's last wait.
             self._flushed_at = inf
             self._flushing = self._loop.create_task(self._flush(monotonic()))
@@ -208,8 +260,7 @@ class EventPump:
         lag = monotonic() - scheduled_at
         self._coalesce = max(self._window, min(_MAX_COALESCE_FACTOR * self._window, MAX_UNSTORED * lag))
         try:
-            self._encode_deltas()
-            self._in_flight = len(self._pending)
+            self._in_flight = self._count
             self._flush_at = min(_FLUSH_AT, MAX_UNSTORED - self._in_flight)
             events = await self._take_pending()
             self._flushed_at = monotonic()
@@ -221,15 +272,15 @@ class EventPump:
             self._flush_at = _FLUSH_AT
             self._flushing = None
             self._last_flush = self._loop.time()
-            self.is_full = self._count_unstored() >= MAX_UNSTORED
-            if self._room_waiter is not None:
-                self._room_waiter.set_result(None)
-                self._room_waiter = None
+            self.is_full = self._count >= MAX_UNSTORED
+            waiters, self._room_waiters = self._room_waiters, []
+            for waiter in waiters:
+                if not waiter.done():  # not cancelled
+                    waiter.set_result(None)
         if not self._has_ended:
-            count = self._count_unstored()
-            if count >= _FLUSH_AT:
+            if self._count >= _FLUSH_AT or self._is_urgent:
                 self._flush_now()
-            elif count and self._timer is None:
+            elif self._count and self._timer is None:
                 self._schedule()
 
     def _explain(self, error: Exception) -> StoreError:
@@ -246,6 +297,8 @@ class EventPump:
         self._encode_deltas()
         pending: list[Any] = self._pending
         self._pending = []
+        self._count = 0
+        self._is_urgent = False
         if self._has_large:
             self._has_large = False
             try:
@@ -263,4 +316,5 @@ class EventPump:
     def _drop_pending(self) -> None:
         self._pending = []
         self._has_large = False
-        self._deltas = []
+        self._take_deltas()
+        self._count = 0

@@ -1,0 +1,107 @@
+"""Merged deltas: a legal stream stays legal and leads to the same conversation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_streams import streams
+
+from aguila.codec import decode_event, encode_event
+from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.server.runs.event_pump import EventPump
+from aguila.server.runs.run_task import LiveRun
+from aguila.server.settings import Settings
+from aguila.store import Lease
+from aguila.stream import expand_chunks, reduce, verify
+from aguila.stream.delta_merger import ITEM_IDS, MAX_MERGED
+
+LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")
+BOUNDARIES = (RunStartedEvent, RunFinishedEvent, RunErrorEvent)
+
+
+class Log:
+    """The part of a store that an event pump appends to."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    async def append(self, lease: Lease, events: list[bytes], **_: Any) -> None:
+        self.events += map(decode, events)
+
+
+def decode(line: bytes) -> Event:
+    event = decode_event(line, strict=True)
+    assert event is not None
+    return event
+
+
+def extends(pump: EventPump, event: Any) -> bool:
+    """Whether an event only adds text to the last one, as the deltas of an agent do."""
+    last: Any = pump.last_delta
+    return (
+        last is not None
+        and event.__class__ is last.__class__
+        and getattr(event, ITEM_IDS[event.__class__]) == getattr(last, ITEM_IDS[event.__class__])
+        and event.subagent_run_id == last.subagent_run_id
+        and event.metadata is event.raw_event is event.timestamp is None
+    )
+
+
+async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
+    """Return the log of a stream. At a run boundary, and after some events, nothing waits."""
+    log: Any = Log()
+
+    def new_pump() -> EventPump:
+        return LiveRun(log, LEASE, Settings(coalesce=3600), root_run_id="r").pump
+
+    async def flush() -> None:
+        await pump.end()
+        log.events += map(decode, await pump.take_rest())
+
+    pump = new_pump()
+    for number, event in enumerate(events):
+        if isinstance(event, BOUNDARIES):
+            await flush()
+            log.events.append(event)
+            pump = new_pump()
+        elif extends(pump, event) and number % 3:
+            pump.extend(event.delta)  # type: ignore[union-attr]
+        else:
+            pump.put([event])
+        if pump.is_full or number in pauses:
+            await flush()
+            pump = new_pump()
+    await flush()
+    return log.events
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams(surrogates=False), st.lists(st.integers(0, 60)))
+def test_a_merged_stream_is_legal_and_leads_to_the_same_conversation(stream: list[Event], pauses: list[int]) -> None:
+    events = [decode(encode_event(event)) for event in expand_chunks(stream)]
+    merged = asyncio.run(merge(events, pauses))
+    verify(merged)
+    assert reduce(merged) == reduce(events)
+    assert texts_of(merged) == texts_of(events)
+    assert not any(len(event.delta.encode("utf-8", "surrogatepass")) > MAX_MERGED for event in deltas_of(merged))
+    # every other event, and each delta with members of its own, is sent as it is and in its order
+    assert [one for one in merged if not is_plain(one)] == [one for one in events if not is_plain(one)]
+
+
+def is_plain(event: Any) -> bool:
+    return event.__class__ in ITEM_IDS and event.metadata is event.raw_event is event.timestamp is None
+
+
+def deltas_of(events: list[Event]) -> list[Any]:
+    return [event for event in events if event.__class__ in ITEM_IDS]
+
+
+def texts_of(events: list[Event]) -> dict[Any, str]:
+    texts: dict[Any, str] = {}
+    for event in deltas_of(events):
+        key = (event.__class__, getattr(event, ITEM_IDS[event.__class__]), event.subagent_run_id)
+        texts[key] = texts.get(key, "") + event.delta
+    return texts
