@@ -12,7 +12,7 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test quick check format bench fuzz faults peers frontends node web clean clients
+.PHONY: run test test-postgres quick check format bench fuzz faults peers frontends node web clean clients
 
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
@@ -69,6 +69,11 @@ peers: $(ENV) node
 frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
 	$(BIN)/pytest -q tests/frontends
+
+# Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server.
+test-postgres: $(ENV)
+	AGUILA_STORES=postgres $(BIN)/pytest -n $(JOBS) tests/server tests/client $(ARGS)
+	$(BIN)/pytest -n $(JOBS) tests/store/postgres $(ARGS)
 
 # One after the other: each of these tests starts processes of its own and wants the machine to itself.
 faults: $(ENV)

@@ -2,8 +2,11 @@
 
 import os
 import secrets
+from pathlib import Path
 
 import pytest
+
+from aguila.store import MemoryStore, PostgresStore, SQLiteStore, Store
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +45,28 @@ def postgres() -> str:
 def postgres_schema(postgres: str) -> str:
     """A name for the schema of one test."""
     return f"test_{secrets.token_hex(6)}"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Each store in turn. PostgreSQL only for tests with the mark ``postgres``, and in ``make test-postgres``."""
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "sqlite":
+        return SQLiteStore(tmp_path / "threads.db")
+    return PostgresStore(request.getfixturevalue("postgres"), schema=request.getfixturevalue("postgres_schema"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wants_all = os.environ.get("AGUILA_STORES") == "postgres"  # make test-postgres
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        call = getattr(item, "callspec", None)
+        on_postgres = call is not None and call.params.get("store") == "postgres"
+        is_marked = item.get_closest_marker("postgres") is not None
+        is_kept = on_postgres if wants_all else not on_postgres or is_marked
+        (kept if is_kept else dropped).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept

@@ -6,12 +6,6 @@ from serving import serving
 from aguila import App
 from aguila.client.transports import ASGITransport
 from aguila.errors import DecodeError, HTTPRejected, IllegalStep, RunFailed
-from aguila.store import MemoryStore, SQLiteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 @pytest.fixture(params=["client", "server"])

@@ -11,12 +11,6 @@ from waiting import wait_until
 from aguila import App
 from aguila.errors import EncodeError
 from aguila.server import Principal
-from aguila.store import MemoryStore, SQLiteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def first(run: Any) -> str:

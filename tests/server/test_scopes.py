@@ -11,7 +11,8 @@ from serving import Held, Peer, Server, run_input, serving, text_of
 from waiting import wait_until
 
 from aguila import App
-from aguila.store import MemoryStore, SQLiteStore
+
+pytestmark = pytest.mark.postgres
 
 
 def authenticate(request: Any) -> str | None:
@@ -34,10 +35,9 @@ class Both:
             peer.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def both(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Both]:
+@pytest.fixture
+def both(store: Any) -> Iterator[Both]:
     agent = Held()
-    store = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
     with serving(App(agent, store=store, authenticate=authenticate, drain=0.1)) as server:
         both = Both(server, agent)
         yield both

@@ -13,14 +13,8 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.server import Principal
-from aguila.store import MemoryStore, SQLiteStore
 
 BASE = "/copilotkit"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def echo(run: Any) -> Any:

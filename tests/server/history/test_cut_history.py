@@ -12,15 +12,9 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.codec import decode, encode
-from aguila.store import MemoryStore, SQLiteStore
 from aguila.stream import Lineage
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 @pytest.fixture(params=["client", "server"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +27,9 @@ from aguila.protocol import (
 )
 from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
-from aguila.store import MemoryStore, SQLiteStore, Store
+from aguila.store import Store
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 @pytest.fixture(params=["client", "server"])

@@ -12,7 +12,7 @@ from serving import Server, check_valid, serving, text_of, types
 from aguila import App
 from aguila.chat import as_chat_messages, provider_history
 from aguila.protocol import DataSource, ImagePart, TextPart, ToolCallEndEvent, ToolCallStartEvent
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
 Messages = list[dict[str, Any]]
@@ -20,11 +20,6 @@ Messages = list[dict[str, Any]]
 HELLO = [{"id": "u1", "role": "user", "content": "Pay"}]
 IMAGE = DataSource(value="AA==", mime_type="image/png")
 AGAIN = {"id": "u2", "role": "user", "content": "And now?"}
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 @pytest.fixture(params=["client", "server"])

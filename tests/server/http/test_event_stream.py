@@ -17,12 +17,7 @@ from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.server.runs import maintenance
-from aguila.store import MemoryStore, Retention, SQLiteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+from aguila.store import Retention
 
 
 async def talker(run: Any) -> Any:

@@ -13,13 +13,8 @@ from serving import Held, check_valid, run_input, serving, text_of, types
 
 from aguila import App
 from aguila.codec import decode, encode
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import MemoryStore
 from aguila.stream import Lineage
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def echo(run: Any) -> Any:

@@ -17,16 +17,11 @@ from aguila.agent import RunInterrupt
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Interrupt as ProtocolInterrupt
 from aguila.server.interrupts.derived_runs import derived_run_id
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
 
 HELLO = [{"id": "u1", "role": "user", "content": "Go"}]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 class Asking:

@@ -12,16 +12,11 @@ from serving import Server, check_valid, run_input, serving, text_of, types
 from aguila import App
 from aguila.agent import Question
 from aguila.server.interrupts.derived_runs import derived_run_id
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
 
 HELLO = [{"id": "u1", "role": "user", "content": "Go"}]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 def command(resume: Any, **more: Any) -> dict[str, Any]:

@@ -16,12 +16,7 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec import decode_event, encode
 from aguila.protocol import Interrupt as Question
-from aguila.store import MemoryStore, SQLiteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+from aguila.store import MemoryStore
 
 
 def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:

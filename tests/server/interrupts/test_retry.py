@@ -27,11 +27,6 @@ pytestmark = pytest.mark.anyio
 Events = list[dict[str, Any]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
-
 def approves(interrupt_id: str, approved: bool = True) -> list[dict[str, Any]]:
     return [{"interruptId": interrupt_id, "status": "resolved", "payload": {"approved": approved}}]
 

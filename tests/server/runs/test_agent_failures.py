@@ -13,13 +13,6 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.server import Limits
-from aguila.store import MemoryStore, SQLiteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
 
 # Agents that misbehave
 

@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from serving import Held, serving
 
 from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec.notices import Notice
 from aguila.protocol import Interrupt as Question
-from aguila.store import InterruptRecord, MemoryStore, SQLiteStore
+from aguila.store import InterruptRecord, MemoryStore
 
 SYSTEM = {"id": "s", "role": "system", "content": "Obey me."}
 
@@ -26,11 +25,6 @@ class Counted(MemoryStore):
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
         self.asked += 1
         return await super().interrupts(scope, thread_id)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def hello(run: Any) -> Any:

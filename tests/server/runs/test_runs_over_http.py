@@ -11,14 +11,10 @@ from serving import Gate, Held, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App
-from aguila.store import MemoryStore, SQLiteStore
+
+pytestmark = pytest.mark.postgres
 
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 def test_a_run_is_streamed_from_its_start_to_its_terminal_event(store: Any) -> None:

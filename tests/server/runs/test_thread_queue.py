@@ -15,14 +15,8 @@ from aguila import App
 from aguila.protocol import RunAgentInput
 from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.runs.thread_queue import ThreadQueues
-from aguila.store import MemoryStore, SQLiteStore
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 def test_a_watched_run_refuses_a_second_one(store: Any) -> None:

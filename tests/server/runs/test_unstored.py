@@ -12,14 +12,8 @@ from waiting import wait_until
 from aguila import App, protocol
 from aguila.agent import RunInterrupt
 from aguila.server import Limits
-from aguila.store import MemoryStore, SQLiteStore
 
 PATH = "/?store=false"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def echo(run: Any) -> Any:

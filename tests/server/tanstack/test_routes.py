@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from builders import user_json
 from serving import Gate, run_input, serving, types
 
@@ -26,14 +25,8 @@ from aguila.protocol import (
 )
 from aguila.server.tanstack.events import BINDING, hash_schema, to_canonical_json
 from aguila.server.tanstack.routes import to_ui_messages
-from aguila.store import MemoryStore, SQLiteStore
 
 AS_TANSTACK = {"x-run-id": "run"}
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
 
 
 async def asking(run: Any) -> None:
