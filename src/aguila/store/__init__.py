@@ -1,5 +1,7 @@
 """Stores: the event log and the files behind durable threads. ``base`` is the contract."""
 
+from typing import TYPE_CHECKING, Any
+
 from aguila.store.base import (
     DEFAULT_AGENT,
     Batch,
@@ -20,8 +22,10 @@ from aguila.store.base import (
     ThreadUpdate,
 )
 from aguila.store.memory.store import MemoryStore
-from aguila.store.postgres.store import PostgresStore
 from aguila.store.sqlite.store import SQLiteStore
+
+if TYPE_CHECKING:
+    from aguila.store.postgres.store import PostgresStore
 
 __all__ = [
     "DEFAULT_AGENT",
@@ -45,3 +49,11 @@ __all__ = [
     "ThreadSummary",
     "ThreadUpdate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "PostgresStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aguila.store.postgres.store import PostgresStore  # few programs need its fifteen modules
+
+    return PostgresStore

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from aguila.cli.options.streams import unwrapped
-from aguila.store.locations import describe_location
 from aguila.testing.plurals import counted
 
 _Store = Annotated[str, typer.Option("--store", metavar="STORE", help="Path or URL of the store.")]
@@ -122,9 +121,7 @@ def delete(
     with implementation.reports_errors("threads delete"):
         found = implementation.find_all(store, scope, thread)
         if not yes:
-            typer.confirm(
-                f"Delete {counted(len(found), 'thread')} of {describe_location(store)}?", abort=True, err=True
-            )
+            typer.confirm(f"Delete {counted(len(found), 'thread')} of {_describe(store)}?", abort=True, err=True)
         implementation.delete(store, found)
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
 
@@ -144,7 +141,7 @@ def check(store: _Location = _DEFAULT, json: _JSON = False) -> None:
 
     with reports_errors("store check"):
         count = implementation.check(store, as_json=json)
-    sys.stderr.write(f"{describe_location(store)}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
+    sys.stderr.write(f"{_describe(store)}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
     raise typer.Exit(1 if count else 0)
 
 
@@ -193,7 +190,7 @@ def compact(store: _Location = _DEFAULT) -> None:
 
     with reports_errors("store compact"):
         before, after = implementation.compact(store)
-    sys.stderr.write(f"{describe_location(store)}: {before:,} bytes before, {after:,} after\n")
+    sys.stderr.write(f"{_describe(store)}: {before:,} bytes before, {after:,} after\n")
 
 
 def migrate(store: _Location = _DEFAULT) -> None:
@@ -209,4 +206,10 @@ def migrate(store: _Location = _DEFAULT) -> None:
     with reports_errors("store migrate"):
         before, after = implementation.migrate(store)
     what = f"schema {after} already" if before == after else f"schema {before} before, {after} now"
-    sys.stderr.write(f"{describe_location(store)}: {what}\n")
+    sys.stderr.write(f"{_describe(store)}: {what}\n")
+
+
+def _describe(store: str) -> str:
+    from aguila.store.locations import describe_location  # importing the stores would slow down every command
+
+    return describe_location(store)
