@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from serving import Background, Held, run_input, serving, types
+from serving import Background, Gate, Held, run_input, serving, types
 from waiting import let_tasks_run, wait_until
 
 from aguila import App
@@ -171,6 +171,65 @@ def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) 
         wait_until(lambda: waiting(app) == 0)
         assert agent.calls == ["run", "third"]
         assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
+
+
+class PausingStore(MemoryStore):
+    """A store in which a call waits for a gate, once it is armed."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.gate = Gate()
+        self.is_armed = False
+        self._call = call
+
+    async def _pause(self, call: str) -> None:
+        if self.is_armed and call == self._call:
+            await self.gate.wait()
+
+    async def interrupts(self, scope: str, thread_id: str) -> Any:
+        await self._pause("interrupts")
+        return await super().interrupts(scope, thread_id)
+
+    async def begin(self, *arguments: Any, **options: Any) -> Any:
+        await self._pause("begin")
+        return await super().begin(*arguments, **options)
+
+
+def test_a_request_that_is_withdrawn_while_it_is_planned_is_not_stored() -> None:
+    agent, store = Held(), PausingStore("interrupts")
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        store.is_armed = True
+        with Background(lambda: server.events(run_id="second")) as second:
+            store.gate.await_reached()  # the first attempt has failed: the thread is busy
+            assert server.post("/threads/thread/runs/second/cancel").json()["status"] == "cancelled"
+            assert second.result()[-1]["outcome"] == {"type": "cancelled"}
+            agent.gate("run").open()
+            first.rest()
+            server.call(store.gate.open)
+        wait_until(lambda: waiting(app) == 0)
+        assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run"]
+
+
+def test_a_request_whose_run_is_being_stored_is_cancelled_as_a_run() -> None:
+    agent, store = Held(), PausingStore("begin")
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server:
+        store.is_armed = True
+        with (
+            Background(lambda: server.events()) as run,
+            Background(lambda: stopped(server)) as cancelled,
+        ):
+            store.gate.await_reached()
+            server.call(store.gate.open)
+            assert run.result()[-1]["outcome"] == {"type": "cancelled"}
+            assert cancelled.result().status_code in (200, 202)
+        wait_until(lambda: server.status_of("thread", "run") == "cancelled")
+
+
+def stopped(server: Any) -> Any:
+    return wait_until(lambda: found(server.post("/threads/thread/runs/run/cancel")))
 
 
 def test_a_request_that_waits_for_a_run_of_another_process_is_refused_when_this_one_stops(tmp_path: Any) -> None:

@@ -102,7 +102,7 @@ async def stop(service: Service, exchange: Exchange) -> Response:
 async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: str | None) -> bool:
     """Cancel the running run of a thread, if it is ``run_id`` or was derived from it. Return whether there was one."""
     runs, scope = service.runs, exchange.scope
-    if run_id is not None and runs.withdraw(scope, thread_id, run_id):
+    if run_id is not None and await runs.withdraw(scope, thread_id, run_id):
         return True
     try:
         summary = await service.store.thread(scope, thread_id)

@@ -262,7 +262,7 @@ async def cancel_run(service: Service, exchange: Exchange) -> Response:
     try:
         record = await runs.cancel(scope, thread_id, run_id)
     except NotFound:
-        if runs.withdraw(scope, thread_id, run_id):
+        if await runs.withdraw(scope, thread_id, run_id):
             answer = {"threadId": thread_id, "runId": run_id, "status": "cancelled", "cancelRequested": True}
             return json_response(answer, exchange.headers)
         record = await runs.cancel(scope, thread_id, run_id)  # it may have left the queue and begun in the meantime

@@ -325,9 +325,9 @@ class Runs:
         running = (await self.store.thread(scope, thread_id)).running
         return None if running is None else await self.cancel(scope, thread_id, running)
 
-    def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
-        """Withdraw the requests for a run that are queued in this process; return whether there were any."""
-        return self._queues.withdraw(scope, thread_id, run_id)
+    async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
+        """Withdraw the requests for a run that are queued in this process; see ``ThreadQueues.withdraw``."""
+        return await self._queues.withdraw(scope, thread_id, run_id)
 
     async def _listen_for_cancel(self, live: LiveRun) -> None:
         """Receive cancel requests of other processes until one is granted."""

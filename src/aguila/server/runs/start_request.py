@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -18,6 +19,20 @@ from aguila.server.runs.viewers import Key
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
 
 
+class QueueTicket:
+    """The place of a request in the queue of its thread.
+
+    A request that is withdrawn while its run begins in the store is answered as that run, which is then cancelled.
+    """
+
+    __slots__ = ("is_beginning", "task", "withdrawn")
+
+    def __init__(self) -> None:
+        self.withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_beginning = False
+        self.task: asyncio.Future[StartResult] | None = None
+
+
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to start a run, or to attach to it again."""
 
@@ -32,6 +47,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     is_disconnected: Callable[[], bool] = bool
     """Returns whether the client has disconnected. A queued request is dropped then."""
+    ticket: QueueTicket | None = None
+    """The place in the queue of the thread, with ``busy="queue"``."""
     cursor: int | None = None
     """The last event that the client has received, if it reconnects."""
     received_at: float = msgspec.field(default_factory=time.time)

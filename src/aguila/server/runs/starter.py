@@ -15,6 +15,7 @@ from aguila.errors import (
     InterruptTaken,
     NotFound,
     RunExists,
+    StoreError,
     ThreadBusy,
     ThreadMoved,
     TooManyRuns,
@@ -102,7 +103,7 @@ class RunStarter:
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
-                result = await self._begin(resolved, place, prepared, plan, on_abandoned)
+                result = await self._begin_unless_withdrawn(resolved, place, prepared, plan, on_abandoned)
                 if is_optimistic:
                     self._warn(prepared)
                 return result
@@ -117,7 +118,8 @@ class RunStarter:
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
                 has_waited = True
-                if not is_optimistic:  # otherwise check first whether this request is valid
+                # Otherwise check first whether this request is valid.
+                if not is_optimistic and not request.is_disconnected():
                     await self._wait_for_thread(error.run, plan)
             except TooManyRuns:
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
@@ -225,6 +227,27 @@ class RunStarter:
     def _warn(self, source: PreparedInput | ResumePlan) -> None:
         for notice in source.notices:
             self._environment.warn(notice)
+
+    async def _begin_unless_withdrawn(
+        self,
+        request: StartRequest,
+        place: _Place,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        on_abandoned: OnAbandoned,
+    ) -> StartResult:
+        """Begin a run. From the first write on, a queued request cannot be withdrawn, unless the store refuses it."""
+        ticket = request.ticket
+        if ticket is None:
+            return await self._begin(request, place, prepared, plan, on_abandoned)
+        if ticket.withdrawn.done():
+            raise Disconnected
+        ticket.is_beginning = True
+        try:
+            return await self._begin(request, place, prepared, plan, on_abandoned)
+        except StoreError:
+            ticket.is_beginning = False
+            raise
 
     async def _begin(
         self,

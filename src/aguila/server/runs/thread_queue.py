@@ -2,7 +2,7 @@
 
 A queued request is not a run yet: nothing of it is stored. It can be withdrawn by its run id. It is then answered at
 once. Its task ends later, when its turn comes: stopping it at any other point could leave a run that has begun without
-a task.
+a task. A request whose run is just being stored cannot be withdrawn any more: its run begins, and can be cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from aguila.errors import StoreError
 from aguila.server.errors import Disconnected, Rejected
-from aguila.server.runs.start_request import StartRequest, StartResult
+from aguila.server.runs.start_request import QueueTicket, StartRequest, StartResult
 from aguila.server.runs.viewers import Key
 
 _log = logging.getLogger("aguila.server")
@@ -36,7 +36,7 @@ class ThreadQueues:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, str], _ThreadQueue] = {}
-        self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[Key, set[QueueTicket]] = {}
         self._withdrawn: set[asyncio.Task[StartResult]] = set()
 
     async def start_in_turn(
@@ -46,23 +46,25 @@ class ThreadQueues:
 
         ``wrap`` is awaited around the wait and the start, also if the request is withdrawn.
         """
-        withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticket = QueueTicket()
         waiting = self._waiting.setdefault(request.key, set())
-        waiting.add(withdrawn)
-        is_disconnected = request.is_disconnected
-        request = replace(request, is_disconnected=lambda: withdrawn.done() or is_disconnected())
-        task = asyncio.ensure_future(wrap(self._start_in_turn(request, start)))
+        waiting.add(ticket)
+        withdrawn, is_disconnected = ticket.withdrawn, request.is_disconnected
+        request = replace(request, ticket=ticket, is_disconnected=lambda: withdrawn.done() or is_disconnected())
+        task = ticket.task = asyncio.ensure_future(wrap(self._start_in_turn(request, start)))
         try:
             await asyncio.wait([task, withdrawn], return_when=asyncio.FIRST_COMPLETED)
+            if ticket.is_beginning:
+                await asyncio.wait([task])
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait([task])  # so that a run that is beginning is adopted before its request ends
             raise
         finally:
-            waiting.discard(withdrawn)
+            waiting.discard(ticket)
             if not waiting:
                 del self._waiting[request.key]
-        if not withdrawn.done():
+        if not withdrawn.done() or (task.done() and _has_begun(task)):
             return task.result()
         self._withdrawn.add(task)
         task.add_done_callback(self._end_withdrawn)
@@ -72,13 +74,16 @@ class ThreadQueues:
         """Return whether a request of this thread is starting or queued."""
         return (scope, thread_id) in self._queues
 
-    def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
-        """Withdraw the queued requests for a run; return whether there were any."""
-        waiting = self._waiting.get((scope, thread_id, run_id), ())
-        for withdrawn in waiting:
-            if not withdrawn.done():
-                withdrawn.set_result(None)
-        return len(waiting) > 0
+    async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
+        """Withdraw the queued requests for a run. Return whether there were any, and none of them has begun the run."""
+        tickets = list(self._waiting.get((scope, thread_id, run_id), ()))
+        for ticket in tickets:
+            if not ticket.withdrawn.done():
+                ticket.withdrawn.set_result(None)
+        beginning = [ticket.task for ticket in tickets if ticket.is_beginning and ticket.task is not None]
+        if beginning:  # the run is being stored, or this fails
+            await asyncio.wait(beginning)
+        return len(tickets) > 0 and not any(map(_has_begun, beginning))
 
     async def _start_in_turn(self, request: StartRequest, start: Start) -> StartResult:
         key = (request.scope, request.input.thread_id)
@@ -101,9 +106,9 @@ class ThreadQueues:
         if task.cancelled():
             return
         error = task.exception()
-        if error is None:
-            live = task.result().live
-            if live is not None:  # it was withdrawn while it began
-                live.cancel()
-        elif not isinstance(error, Disconnected | Rejected | StoreError):
+        if error is not None and not isinstance(error, Disconnected | Rejected | StoreError):
             _log.error("a withdrawn request failed", exc_info=error)
+
+
+def _has_begun(task: asyncio.Future[StartResult]) -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().live is not None
