@@ -15,6 +15,7 @@ from aguila import App
 from aguila.protocol import RunAgentInput
 from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.runs.thread_queue import ThreadQueues
+from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
