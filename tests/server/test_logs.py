@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.cli.output.logs import JSONFormatter, LineFormatter, log_config
+from aguila.codec.logs import format_fields
 from aguila.codec.notices import log_notice
 from aguila.errors import StaleLease
 from aguila.protocol import ImagePart, UrlSource
@@ -100,3 +101,26 @@ def test_a_state_that_a_client_could_not_send_back_is_a_notice(size: int, caplog
         server.events(thread_id="t", run_id="r")
     found = [fields(one) for one in caplog.records if "bytes that a client may send" in one.getMessage()]
     assert found == ([{**OF_RUN, "rule": "limits"}] if size > 100 else [])
+
+
+FORGED = "x\n2026-01-01 ERROR run ended thread=other\r\x1b[31m\u202e"
+
+
+def test_foreign_text_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def agent(run: Any) -> None:
+        raise ValueError(run.messages[-1].content)
+
+    message = {"id": "m", "role": "user", "content": FORGED}
+    with caplog.at_level(logging.INFO, "aguila"), serving(App(agent, store=MemoryStore())) as server:
+        server.post("/", json={**run_input(FORGED, FORGED), "messages": [message], FORGED: 1})
+        wait_until(lambda: any("run ended" in record.getMessage() for record in caplog.records))
+    assert any("ValueError" in LineFormatter().format(record) for record in caplog.records)
+    for record in caplog.records:
+        assert record.getMessage().isprintable()
+        first, *more = LineFormatter("%(message)s").format(record).split("\n")
+        assert first.isprintable()
+        assert all(line.startswith("    ") and line.isprintable() for line in more)
+
+
+def test_a_value_with_spaces_is_quoted() -> None:
+    assert format_fields({"thread": "a run=b", "run": "plain-1"}) == "thread='a run=b' run=plain-1"

@@ -110,7 +110,7 @@ class PlannedCall:
         """Do not execute the call: the user declined it, or asking raised ``error``."""
         self.tool, self.problem = None, "not executed: the user declined this call"
         if error is not None:
-            _log.warning("the user could not be asked about the tool call %s", self.call_id, exc_info=error)
+            _log.warning("the user could not be asked about the tool call %r", self.call_id, exc_info=error)
             self.problem = "not executed: the user could not be asked"
 
     def settle(self, value: Any) -> None:
@@ -133,7 +133,7 @@ class PlannedCall:
         """Return the answer of a function that raised: the error's text, so that the model can correct the call."""
         if isinstance(error, ToolError):
             return self._error(str(error))
-        _log.warning("the tool call %s failed", self.call_id, exc_info=error)
+        _log.warning("the tool call %r failed", self.call_id, exc_info=error)
         return self._error(f"{type(error).__name__}: {error}")
 
     def _error(self, text: str) -> ToolMessage:

@@ -7,6 +7,7 @@ A record has the attributes ``event`` (what happened) and ``fields`` (``thread``
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from typing import Any
@@ -31,6 +32,26 @@ class RunLogContext:
             _run.reset(self._token)
 
 
+def escape_text(text: str) -> str:
+    """Escape line breaks and other characters that are not printable, so that a text cannot forge a line of a log."""
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in text])
+
+
+def format_fields(fields: Mapping[str, Any]) -> str:
+    """Format fields as ``name=value``. A value with spaces, quotes or ``=`` is quoted."""
+    return " ".join([f"{name}={_format_value(value)}" for name, value in fields.items()])
+
+
+def _format_value(value: Any) -> str:
+    text = str(value)
+    return ascii(text) if _AMBIGUOUS.search(text) or not text.isprintable() else text
+
+
+_AMBIGUOUS = re.compile(r"[\s='\"]")
+
+
 def log_fields(**more: Any) -> dict[str, Any]:
     """Return the ``extra`` of a log call: the ids of the current run, and the arguments that are not None."""
     return {"fields": {**(_run.get() or {}), **{name: value for name, value in more.items() if value is not None}}}
@@ -40,5 +61,5 @@ def log_event(log: logging.Logger, level: int, event: str, *, error: BaseExcepti
     """Log what happened in one line with its fields, and the traceback of ``error``."""
     if log.isEnabledFor(level):
         extra = log_fields(**more)
-        text = " ".join([event, *(f"{name}={value}" for name, value in extra["fields"].items())])
+        text = f"{escape_text(event)} {format_fields(extra['fields'])}".rstrip()
         log.log(level, "%s", text, exc_info=error, extra={"event": event, **extra}, stacklevel=2)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from aguila.codec.logs import log_fields
+from aguila.codec.logs import escape_text, log_fields
 
 _log = logging.getLogger("aguila")
 
@@ -42,7 +42,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
         """Format the notice as one line for a log."""
         subject = f"{self.event_type}: " if self.event_type else ""
         at = f" at {shorten(self.path)!r}" if self.path else ""
-        return f"{subject}{shorten(self.message)}{at} [{self.rule}]"
+        return escape_text(f"{subject}{shorten(self.message)}{at} [{self.rule}]")
 
 
 Warn = Callable[[Notice], None]

@@ -10,6 +10,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from aguila.codec.logs import escape_text, format_fields
+
 
 class JSONFormatter(logging.Formatter):
     """Format a record as one line of JSON."""
@@ -29,15 +31,27 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineFormatter(logging.Formatter):
-    """Format a record as one line of text, with the thread and run it belongs to."""
+    """Format a record as one line of text, with the thread and run it belongs to.
+
+    Line breaks in it are escaped, and the lines of a traceback are indented, so that no text can look like a record.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record. See ``logging.Formatter``."""
+        record.exc_text = None  # another formatter may have left its own there
+        return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """Format a record. See ``logging.Formatter``."""
-        line = super().formatMessage(record)
+        line = escape_text(super().formatMessage(record))
         if not hasattr(record, "event"):  # the text of an event has them already
             fields: dict[str, Any] = getattr(record, "fields", {})
-            line += "".join(f" {name}={fields[name]}" for name in ("thread", "run") if name in fields)
+            line += f" {format_fields({name: fields[name] for name in ('thread', 'run') if name in fields})}".rstrip()
         return line
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name in logging
+        """Format an exception. See ``logging.Formatter``."""
+        return "\n".join([f"    {escape_text(line)}" for line in super().formatException(ei).splitlines()])
 
 
 def log_config(*, as_json: bool) -> dict[str, Any]:
