@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
 import threading
@@ -96,3 +97,30 @@ async def test_a_large_value_that_is_no_event_is_reported_with_its_place_and_the
             await run
     assert caught.value.index == 1
     assert caught.value.path == "/name"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_thread_of_several_megabytes_is_refreshed(is_async: bool) -> None:
+    text = "x" * (3 * 1024 * 1024)
+
+    async def agent(run: Any) -> Any:
+        yield text
+
+    with serving(App(agent, allow_anonymous=True)) as server:
+        if is_async:
+
+            async def refresh() -> Any:
+                async with AsyncClient(server.url) as client:
+                    thread = client.thread("t")
+                    await thread.run("hello")
+                    other = client.thread("t")
+                    await other.refresh()
+                    return other.messages[-1].content
+
+            assert asyncio.run(refresh()) == text
+        else:
+            with Client(server.url) as client:
+                client.thread("t").run("hello").result()
+                other = client.thread("t")
+                other.refresh()
+                assert other.messages[-1].content == text
