@@ -111,7 +111,7 @@ async def test_an_effect_that_failed_or_asked_may_be_called_again(uses_run: bool
 
 
 async def test_a_cancelled_effect_is_unknown() -> None:
-    calls = []
+    calls: list[int] = []
 
     async def agent(run: Any) -> Any:
         async def effect() -> None:

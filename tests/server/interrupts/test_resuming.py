@@ -133,6 +133,34 @@ def test_an_interrupt_that_a_watched_run_is_answering_is_taken(store: Any) -> No
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.parametrize("busy", ["auto", "replace", "queue", "reject"])
+def test_a_second_click_attaches_to_the_run_that_uses_the_answer(store: Any, busy: Any, is_used: bool) -> None:
+    gate = Gate()
+    calls: list[str] = []
+
+    async def agent(run: Any) -> Any:
+        calls.append(run.run_id)
+        if len(calls) > 1 and not is_used:
+            await gate.wait()
+        answer = await run.ask("Go?")
+        if is_used:
+            await gate.wait()
+        yield answer
+
+    with serving(App(agent, store=store, busy=busy)) as server, closing(server.peer()) as other:
+        (name,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "x")]))
+        with server.run(run_id="r2", resume=answers((name, "one"))) as first:
+            first.read_until("RUN_STARTED")
+            gate.await_reached()
+            with other.run(run_id="r3", resume=answers((name, "one"))) as second:
+                assert second.next_event()["type"] == "RUN_STARTED"
+                gate.open()
+                assert text_of(second.rest()) == "one"
+            assert text_of(first.rest()) == "one"
+    assert calls == ["r1", "r2"]
+
+
 async def tells(run: Any) -> Any:
     yield f"{[message.content for message in run.messages]} {run.state}"
     run.state["turns"] = run.state.get("turns", 0) + 1

@@ -110,6 +110,18 @@ async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequen
     return True
 
 
+async def find_run_using(request: StartRequest, store: Store) -> RunRecord | None:
+    """Return the running run that uses the same answers as this request, sent with another run id: a double click."""
+    scope, thread_id = request.scope, request.input.thread_id
+    running = (await store.thread(scope, thread_id)).running
+    if running is None:
+        return None
+    run = await store.run(scope, thread_id, running)
+    given = {entry.interrupt_id: entry for entry in (await load_input(store, run)).resume or ()}
+    is_same = all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in request.input.resume or ())
+    return run if is_same and run.agent == request.agent else None
+
+
 def _is_same_answer(entry: ResumeEntry, first: ResumeEntry | None) -> bool:
     return first is not None and entry.status == first.status and json_equal(entry.payload, first.payload)
 

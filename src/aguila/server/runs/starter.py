@@ -24,7 +24,7 @@ from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEv
 from aguila.server.errors import Disconnected, Rejected, draining_error
 from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.cut_history import infer_parent
-from aguila.server.interrupts.derived_runs import resolve_run
+from aguila.server.interrupts.derived_runs import find_run_using, resolve_run
 from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
 from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
 from aguila.server.runs.busy_thread import BusyThreads
@@ -96,7 +96,7 @@ class RunStarter:
                 place = await self._find_place(resolved, has_waited, is_optimistic)
                 prepared, plan = await self._plan(resolved, place, is_optimistic)
             except Rejected:
-                found = await self.find_started(request)
+                found = await self.find_started(request) or await self._find_using(resolved)
                 if found is None:
                     raise
                 return found  # it was refused because this very request was accepted before
@@ -120,6 +120,9 @@ class RunStarter:
                 has_waited = True
                 # Otherwise check first whether this request is valid.
                 if not is_optimistic and not request.is_disconnected():
+                    found = await self._find_using(resolved)
+                    if found is not None:
+                        return found
                     await self._wait_for_thread(error.run, plan)
             except TooManyRuns:
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
@@ -127,6 +130,9 @@ class RunStarter:
             except ThreadMoved:
                 pass  # the thread has changed since the plan was made, or has a question: plan again (INT-15)
             except InterruptTaken as error:
+                found = await self._find_using(resolved)
+                if found is not None:
+                    return found
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             is_optimistic = False
@@ -138,6 +144,16 @@ class RunStarter:
         resolved = await self._resolve(request)
         return StartResult(record=resolved) if isinstance(resolved, RunRecord) else None
 
+    async def _find_using(self, request: StartRequest) -> StartResult | None:
+        """Find the running run that uses the answers of this request."""
+        if not request.input.resume:
+            return None
+        try:
+            found = await find_run_using(request, self._store)
+        except NotFound:  # the thread does not exist, or was deleted meanwhile
+            return None
+        return None if found is None else StartResult(record=found)
+
     async def _check_agent(self, request: StartRequest) -> None:
         """Raise ``Rejected`` if the thread belongs to another agent."""
         try:
@@ -148,14 +164,10 @@ class RunStarter:
             raise _wrong_agent(owner)
 
     async def _wait_for_thread(self, run: RunRecord, plan: ResumePlan) -> None:
-        if plan.is_retry or plan.is_abandoned:  # of two equal retries the first wins, with or without viewers
+        # Of two answers the first wins, with or without viewers: a run that is cancelled may have used its answer.
+        if plan.is_retry or plan.is_abandoned or plan.contested:
             raise _interrupt_taken(plan, run)
-        try:
-            await self._busy_threads.wait_or_preempt(run)
-        except Rejected as refusal:
-            if refusal.code != "thread_busy" or not plan.contested:
-                raise
-            raise _interrupt_taken(plan, run) from None
+        await self._busy_threads.wait_or_preempt(run)
 
     async def _resolve(self, request: StartRequest) -> RunRecord | StartRequest:
         """Find the run that this request has started before; else return the request with answers and stored id."""
