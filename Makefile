@@ -68,7 +68,7 @@ peers: $(ENV) node
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
 frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
-	$(BIN)/pytest -q tests/frontends
+	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q tests/frontends
 
 # Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server.
 test-postgres: $(ENV)

@@ -14,12 +14,13 @@ from waiting import wait_until
 
 
 class AguilaProcess:
-    """The demo agent, served by the command line to pages of one origin."""
+    """The demo agent, served by the command line, to pages of one other origin if it is given."""
 
-    def __init__(self, folder: Path, origin: str, *options: str) -> None:
+    def __init__(self, folder: Path, origin: str | None, *options: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._options = ["--store", str(folder / "threads.db"), "--cors-origin", origin, "--drain", "0", *options]
+        cors = [] if origin is None else ["--cors-origin", origin]
+        self._options = ["--store", str(folder / "threads.db"), *cors, "--drain", "0", *options]
         self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by stop()
         self._client = httpx2.Client(base_url=self.url, timeout=60, trust_env=False)
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,7 +33,7 @@ class AguilaProcess:
 
     def restart(self) -> None:
         """Kill the process and start it again with the same file and port."""
-        self._kill()
+        self.kill()
         self.start()
 
     def get(self, path: str) -> Any:
@@ -50,11 +51,12 @@ class AguilaProcess:
         return self._log.read().decode(errors="replace")
 
     def stop(self) -> None:
-        self._kill()
+        self.kill()
         self._client.close()
         self._log.close()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill the process."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.kill()

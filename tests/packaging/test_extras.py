@@ -1,5 +1,9 @@
 """Each documented way to install works, with nothing else installed."""
 
+import gzip
+import os
+import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -101,3 +105,16 @@ def test_without_protobuf_who_asks_for_it_gets_sse_pb2(demo: Command) -> None:
     answer = demo.post("/", json=body, headers={"Accept": f"{PROTOBUF_MEDIA_TYPE}, text/event-stream"})
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert '"RUN_FINISHED"' in answer.text
+
+
+def test_with_cli_the_page_is_served_without_node(demo: Command) -> None:
+    if shutil.which("npm") is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("npm is not installed; the wheel has no page")
+    shell = demo.get("/", headers={"Accept": "text/html"})
+    assert shell.status_code == 200
+    paths = re.findall(r'(?:src|href)="\./(_page/[^"]+)"', shell.text)
+    assert {Path(path).suffix for path in paths} == {".js", ".css", ".svg"}
+    assets = [demo.get(f"/{path}") for path in paths]
+    assert {answer.status_code for answer in assets} == {200}
+    assert sum(len(gzip.compress(answer.content)) for answer in (shell, *assets)) < 150_000  # the first load
+    assert "Open http://" in demo.log

@@ -49,6 +49,10 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
   const asked = new Set(interrupts.map((interrupt) => interrupt.toolCallId));
   const pending = isRunning ? [] : conversation.pendingToolCalls.filter((id) => !asked.has(id));
   useRoute(session, isNew);
+  const title = session.title.value;
+  useEffect(() => {
+    document.title = title === null ? "Aguila" : `${title} · Aguila`;
+  }, [title]);
   useOwnCalls(session, pending);
   const log = useStickyScroll(session.version.value);
   return (

@@ -108,7 +108,7 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
           ref={area}
           rows={1}
           aria-label="Message"
-          placeholder={isBlocked ? "Answer the question above first" : "Write a message"}
+          placeholder={isBlocked ? "Answer above first" : "Write a message"}
           value={text.value}
           onInput={(event) => (text.value = event.currentTarget.value)}
           onKeyDown={(event) => {

@@ -35,14 +35,14 @@ const ALLOWED = {
 };
 
 /** Draw Markdown, block by block: while a text grows, only its last block is drawn again. */
-export function Markdown({ text }: { text: string }) {
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const tokens = marked.lexer(text);
   return (
     <div class="markdown">
       {tokens.map((token, index) => token.type !== "space" && <Block key={index} token={token} raw={token.raw} />)}
     </div>
   );
-}
+});
 
 const Block = memo(
   function Block({ token }: { token: Token; raw: string }) {

@@ -1,0 +1,102 @@
+"""What the page shows while the server or the network fails, and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aguila_process import AguilaProcess
+from chat_page import ChatPage
+from cutting_proxy import CuttingProxy
+from playwright.sync_api import expect
+from serving import serving
+from starlette.applications import Starlette
+
+from aguila.cli.demo import agent as demo
+from aguila.server import App
+
+
+def test_a_server_that_is_killed_and_restarted_during_a_run(
+    server: AguilaProcess, open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(server.url)
+    chat.write("slow please")
+    chat.sees("1 2 3 4 5")
+    server.kill()
+    expect(chat.page.get_by_role("status")).to_contain_text("The server cannot be reached.")
+    server.start()
+    expect(chat.page.get_by_role("status")).to_have_count(0)
+    expect(chat.messages().get_by_role("alert")).to_contain_text("run_lost")
+    chat.is_idle()
+    chat.write("text please")
+    chat.sees("sees it grow")
+    chat.console.clear()  # the browser reports requests that found no server
+
+
+def test_a_message_that_is_sent_without_a_server_arrives_once_when_it_is_back(
+    server: AguilaProcess, open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(server.url)
+    chat.ask("text please")
+    server.kill()
+    chat.write("steps please")
+    expect(chat.page.get_by_role("status")).to_contain_text("The server cannot be reached.")
+    server.start()
+    chat.sees("two sources")
+    chat.is_idle()
+    assert len(server.get(f"/threads/{chat.thread_id}")["runs"]) == 2
+    chat.console.clear()
+
+
+def test_connections_that_break_lose_and_repeat_nothing(
+    server: AguilaProcess, open_page: Callable[..., ChatPage]
+) -> None:
+    with CuttingProxy(server.url, lambda: None) as proxy:
+        chat = open_page(proxy.url)
+        chat.write("slow please")
+        for last in (5, 20, 60):
+            chat.sees(" ".join(map(str, range(1, last + 1))))
+            proxy.cut_now()
+        chat.sees(" ".join(map(str, range(1, 80))))
+        chat.stop()
+        chat.is_idle()
+        chat.console.clear()
+
+
+def test_a_thread_that_is_deleted_elsewhere_is_gone(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> None:
+    chat = open_page(server.url)
+    chat.ask("text please")
+    other = open_page(chat.page.url, context=chat.page.context)
+    other.sees("sees it grow")
+    other.page.get_by_role("button", name="Delete", exact=True).click()
+    other.page.get_by_role("button", name="Delete thread").click()
+    expect(chat.page.get_by_role("alert")).to_contain_text("The thread was deleted.")
+    expect(chat.messages()).not_to_contain_text("sees it grow")
+    chat.console.clear()  # the browser reports the 404
+
+
+def test_threads_are_renamed_archived_and_listed(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> None:
+    chat = open_page(server.url)
+    chat.ask("text please")
+    threads = chat.page.get_by_label("Threads", exact=True)
+    expect(threads.get_by_role("link", name="text please")).to_be_visible()
+    chat.page.get_by_role("button", name="Rename").click()
+    chat.page.get_by_label("Title").fill("Eagles")
+    chat.page.get_by_role("button", name="Save").click()
+    expect(threads.get_by_role("link", name="Eagles")).to_be_visible()
+    chat.page.get_by_role("button", name="Archive", exact=True).click()
+    expect(threads.get_by_role("link", name="Eagles")).to_have_count(0)
+    chat.page.get_by_label("Archived").check()
+    expect(threads.get_by_role("link", name="Eagles")).to_be_visible()
+
+
+def test_the_page_works_below_a_mount_path(open_page: Callable[..., ChatPage]) -> None:
+    app = App(demo, allow_anonymous=True, page=True)
+    site = Starlette(lifespan=app.lifespan)
+    app.mount_on(site, "/some/agent")
+    with serving(site) as server:
+        for path in ("/some/agent", "/some/agent/"):
+            chat = open_page(server.url + path)
+            chat.ask("generative please")
+            expect(chat.page.get_by_label("Surface").get_by_text("Book the flight?").first).to_be_visible()
+            chat.page.reload()
+            chat.sees("Three ways to say what to draw.")

@@ -1,0 +1,187 @@
+"""Hostile content in everything that an agent, a user or a file name can bring to the page; and who sees what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from chat_page import ChatPage
+from playwright.sync_api import expect
+from serving import serving
+
+from aguila.agent import Run
+from aguila.cli.demo import A2UI_CATALOG
+from aguila.protocol import TextPart
+from aguila.server import App, Request
+
+EVIL = "window.pwned=1"
+PAYLOADS = [
+    f"<script>{EVIL}</script>",
+    f"<ScRiPt src=data:text/javascript,{EVIL}></ScRiPt>",
+    f'<img src=x onerror="{EVIL}">',
+    f"<img src=x onerror={EVIL}//",
+    f'<svg onload="{EVIL}"><circle/></svg>',
+    f"<svg><script>{EVIL}</script></svg>",
+    f'<svg><a xlink:href="javascript:{EVIL}"><text>x</text></a></svg>',
+    f'<math><mi xlink:href="javascript:{EVIL}">x</mi></math>',
+    f'<iframe src="javascript:{EVIL}"></iframe>',
+    f"<iframe srcdoc='<script>parent.{EVIL}</script>'></iframe>",
+    f'<object data="javascript:{EVIL}"></object>',
+    f'<embed src="javascript:{EVIL}">',
+    f'<a href="javascript:{EVIL}">x</a>',
+    f'<a href=" java\tscript:{EVIL}">x</a>',
+    f'<form action="javascript:{EVIL}"><button>x</button></form>',
+    f'<button formaction="javascript:{EVIL}" form=x>x</button>',
+    f'<input autofocus onfocus="{EVIL}">',
+    f'<details open ontoggle="{EVIL}"><summary>x</summary></details>',
+    f'<video><source onerror="{EVIL}"></video>',
+    f'<body onload="{EVIL}">',
+    f'<style>@import "https://evil.example/{EVIL}";</style>',
+    "<link rel=stylesheet href=https://evil.example/x.css>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example/'>",
+    "<base href=https://evil.example/>",
+    '<div style="background:url(https://evil.example/x.png)">x</div>',
+    f"[link](javascript:{EVIL})",
+    f"[link](JaVaScRiPt:{EVIL})",
+    f"[link](&#106;avascript:{EVIL})",
+    f"[link](java&#10;script:{EVIL})",
+    f"[link](data:text/html,<script>{EVIL}</script>)",
+    f"[link](vbscript:{EVIL})",
+    f"<javascript:{EVIL}>",
+    "![image](https://evil.example/x.png)",
+    f"![image](javascript:{EVIL})",
+    f'![x" onerror="{EVIL}](x)',
+    f'[x](https://example.com "title\\" onmouseover=\\"{EVIL}")',
+    f"[ref]\n\n[ref]: javascript:{EVIL}",
+    f"```html\n<script>{EVIL}</script>\n```",
+    f"`<img src=x onerror={EVIL}>`",
+    f"| a |\n|---|\n| <img src=x onerror={EVIL}> |",
+    f"- <script>{EVIL}</script>\n- [x](javascript:{EVIL})",
+    f"> <iframe src='javascript:{EVIL}'>",
+    f"# <svg/onload={EVIL}>",
+    f"<!--><script>{EVIL}</script>-->",
+    f"<noscript><p title=\"</noscript><img src=x onerror={EVIL}>\">",
+    f"<template><script>{EVIL}</script></template>",
+    f"<math><mtext><table><mglyph><style><!--</style><img title=\"--&gt;&lt;img src=x onerror={EVIL}&gt;\">",
+    f"<form><math><mtext></form><form><mglyph><svg><mtext><style><path id=\"</style><img onerror={EVIL} src>\">",
+    f"\"><script>{EVIL}</script>",
+    f"';{EVIL};//",
+    f"${{{EVIL}}}",
+    f"{{{{constructor.constructor('{EVIL}')()}}}}",
+    f"</textarea><script>{EVIL}</script>",
+    f"</pre><img src=x onerror={EVIL}>",
+    "\u202e<script>1</script>",
+    "javascript:" + EVIL,
+    "data:text/html;base64,PHNjcmlwdD5wYXJlbnQucHduZWQ9MTwvc2NyaXB0Pg==",
+    "//evil.example/x.js",
+    "https://evil.example/<script>",
+    "__proto__",
+    '{"__proto__": {"pwned": 1}}',
+    "constructor",
+]  # fmt: skip
+
+
+async def hostile(run: Run) -> None:
+    """Send every payload in every place that an agent controls."""
+    run.state = {payload: payload for payload in PAYLOADS}
+    for number, payload in enumerate(PAYLOADS):
+        await run.say(payload)
+        async with run.reasoning() as thought:
+            await thought.write(payload)
+        call = await run.tool_call(f"tool {payload}", {payload: payload})
+        await call.result([TextPart(text=payload)])
+        async with run.step(f"{number} {payload}") as step:
+            step.result = payload
+        async with run.subagent(payload, payload) as subagent:
+            await subagent.say(payload)
+        await run.custom(payload, payload)
+        await run.activity(f"PLAN {number}", {"steps": [{"title": payload}]})
+        await run.activity("a2ui-surface", {"a2ui_operations": surface(f"s{number}", payload)})
+    await run.ask(
+        PAYLOADS[0], schema={"type": "object", "properties": {p: {"title": p, "enum": [p]} for p in PAYLOADS}}
+    )
+
+
+def surface(surface_id: str, payload: str) -> list[dict[str, Any]]:
+    components = [
+        {"id": "root", "component": "Column", "children": ["text", "image", "button"]},
+        {"id": "text", "component": "Text", "text": payload},
+        {"id": "image", "component": "Image", "url": payload},
+        {
+            "id": "button",
+            "component": "Button",
+            "child": "text",
+            "action": {"functionCall": {"call": "openUrl", "args": {"url": payload}}},
+        },
+    ]
+    create = {"version": "v0.9", "createSurface": {"surfaceId": surface_id, "catalogId": A2UI_CATALOG}}
+    fill = {"version": "v0.9", "updateComponents": {"surfaceId": surface_id, "components": components}}
+    return [create, fill]
+
+
+def test_hostile_content_executes_and_loads_nothing(open_page: Callable[..., ChatPage]) -> None:
+    assert len(PAYLOADS) >= 60
+    with serving(App(hostile, allow_anonymous=True, page=True)) as server:
+        chat = open_page(server.url)
+        page = chat.page
+        page.on("dialog", lambda dialog: chat.console.append(f"dialog: {dialog.message}"))
+        chat.attach(f"<img src=x onerror={EVIL}>.png", "image/png", b"no image")
+        for payload in ("", PAYLOADS[0]):
+            chat.write(payload or "go")
+            break
+        expect(chat.question()).to_be_visible()
+        page.get_by_role("button", name="State").click()
+        for summary in page.locator("details:not([open]) > summary").all():
+            summary.click()
+        assert page.evaluate("window.pwned") is None
+        links = page.evaluate("[...document.querySelectorAll('a[href]')].map((link) => link.protocol)")
+        assert set(links) <= {"http:", "https:", "mailto:", "blob:"}
+        assert (
+            page.evaluate("document.querySelectorAll('.messages script, .messages iframe, .messages style').length")
+            == 0
+        )
+        chat.page.reload()
+        expect(chat.question()).to_be_visible()
+        assert page.evaluate("window.pwned") is None
+        # a part whose bytes are no image
+        chat.console[:] = [line for line in chat.console if "blob:" not in line]
+
+
+def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(
+    open_page: Callable[..., ChatPage],
+) -> None:
+    def authenticate(request: Request) -> str | None:
+        return {"Bearer ada-secret": "ada", "Bearer bob-secret": "bob"}.get(request.headers.get("authorization", ""))
+
+    async def agent(run: Run) -> None:
+        await run.say(f"Hello, {run.principal}.")
+
+    with serving(App(agent, page=True, authenticate=authenticate)) as server:
+        chat = open_page(server.url)
+        dialog = chat.page.get_by_role("dialog")
+        expect(dialog).to_contain_text("401: this server requires a bearer token.")
+        dialog.get_by_label("Bearer token").fill("wrong")
+        dialog.get_by_role("button", name="Use token").click()
+        expect(dialog).to_contain_text("401: the server does not accept this token.")
+        dialog.get_by_label("Bearer token").fill("ada-secret")
+        dialog.get_by_role("button", name="Use token").click()
+        expect(dialog).to_be_hidden()
+        chat.attach("note.txt", "text/plain", b"of Ada")
+        chat.write("A secret of Ada")
+        chat.sees("Hello, ada.")
+        chat.is_idle()
+        expect(chat.page.get_by_role("link", name="A secret of Ada")).to_be_visible()
+        stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+        assert "ada-secret" not in chat.page.evaluate(stored)
+        address = chat.page.url
+        chat.page.get_by_role("button", name="Change token").click()
+        dialog.get_by_label("Bearer token").fill("bob-secret")
+        dialog.get_by_role("button", name="Use token").click()
+        expect(chat.page.get_by_role("link", name="A secret of Ada")).to_have_count(0)
+        expect(chat.messages()).not_to_contain_text("Ada")
+        chat.page.reload()
+        expect(dialog).to_contain_text("401: this server requires a bearer token.")
+        assert chat.page.url == address
+        chat.console[:] = [line for line in chat.console if " 401 " not in line and " 404 " not in line]
+        assert json.dumps(chat.console).count("secret") == 0
