@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ if WHICH:
     from frontends_matrix import CHROMIUM_FLAGS
     from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
     from recipes import CHROMIUM, REPOSITORY
+    from serving import serving
 
     expect.set_options(timeout=60_000)
 
@@ -48,7 +50,13 @@ if WHICH:
         server.stop()
 
     @pytest.fixture
-    def open_page(built_page: None, browser: Browser) -> Iterator[Callable[..., ChatPage]]:
+    def serve() -> Iterator[Callable[[Any], str]]:
+        """Serve an app on a free port, until the pages are closed. Returns its address."""
+        with ExitStack() as servers:
+            yield lambda app: servers.enter_context(serving(app)).url
+
+    @pytest.fixture
+    def open_page(built_page: None, serve: object, browser: Browser) -> Iterator[Callable[..., ChatPage]]:
         """Open the page of a server in a browser of its own. Its console must stay clean to the end of the test."""
         contexts: list[BrowserContext] = []
         console: list[str] = []

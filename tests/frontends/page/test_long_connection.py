@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from cutting_proxy import CuttingProxy
 from playwright.sync_api import expect
-from serving import serving
 from starlette.applications import Starlette
 
 from aguila.cli.demo import agent as demo
@@ -89,14 +89,14 @@ def test_threads_are_renamed_archived_and_listed(server: AguilaProcess, open_pag
     expect(threads.get_by_role("link", name="Eagles")).to_be_visible()
 
 
-def test_the_page_works_below_a_mount_path(open_page: Callable[..., ChatPage]) -> None:
+def test_the_page_works_below_a_mount_path(serve: Callable[[Any], str], open_page: Callable[..., ChatPage]) -> None:
     app = App(demo, allow_anonymous=True, page=True)
     site = Starlette(lifespan=app.lifespan)
     app.mount_on(site, "/some/agent")
-    with serving(site) as server:
-        for path in ("/some/agent", "/some/agent/"):
-            chat = open_page(server.url + path)
-            chat.ask("generative please")
-            expect(chat.page.get_by_label("Surface").get_by_text("Book the flight?").first).to_be_visible()
-            chat.page.reload()
-            chat.sees("Three ways to say what to draw.")
+    url = serve(site)
+    for path in ("/some/agent", "/some/agent/"):
+        chat = open_page(url + path)
+        chat.ask("generative please")
+        expect(chat.page.get_by_label("Surface").get_by_text("Book the flight?").first).to_be_visible()
+        chat.page.reload()
+        chat.sees("Three ways to say what to draw.")

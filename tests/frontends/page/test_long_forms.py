@@ -8,7 +8,6 @@ from typing import Any
 
 from chat_page import ChatPage
 from playwright.sync_api import expect
-from serving import serving
 
 from aguila.agent import Question, Run
 from aguila.server import App
@@ -43,65 +42,71 @@ async def asks_every_kind(run: Run) -> None:
     await run.say(json.dumps(answer, sort_keys=True))
 
 
-def test_a_form_has_a_field_for_every_kind_of_schema(open_page: Callable[..., ChatPage]) -> None:
-    with serving(App(asks_every_kind, allow_anonymous=True, page=True)) as server:
-        chat = open_page(server.url)
-        chat.write("go")
-        form = chat.question()
-        form.get_by_role("button", name="Answer").click()
-        expect(form.get_by_role("alert")).to_contain_text("Your name is required")
-        form.get_by_label("Your name").fill("Ada")
-        form.get_by_label("age").fill("36")
-        form.get_by_label("height").fill("1.7")
-        form.get_by_label("colour").select_option("green")
-        form.get_by_label("size").select_option("large")
-        form.get_by_label("agreed").check()
-        address = form.get_by_role("group", name="address")
-        address.get_by_label("city").fill("London")
-        for tag in ("math", "birds", "none"):
-            form.get_by_role("button", name="Add to tags").click()
-            form.get_by_label("tags").last.fill(tag)
-        form.get_by_role("button", name="Remove tags 3").click()
-        form.get_by_role("button", name="Add to stops").click()
-        form.get_by_role("group", name="stops 1").get_by_label("city").fill("Turin")
-        form.get_by_label("extra").fill('{"any": [1, null]}')
-        form.get_by_role("button", name="Answer").click()
-        chat.is_idle()
-        expected = {
-            "name": "Ada",
-            "age": 36,
-            "height": 1.7,
-            "colour": "green",
-            "size": 2,
-            "agreed": True,
-            "address": {"city": "London"},
-            "tags": ["math", "birds"],
-            "stops": [{"city": "Turin"}],
-            "extra": {"any": [1, None]},
-        }
-        answered = chat.messages().locator(".markdown").last.inner_text()
-        assert json.loads(answered) == expected
+def test_a_form_has_a_field_for_every_kind_of_schema(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    url = serve(App(asks_every_kind, allow_anonymous=True, page=True))
+    chat = open_page(url)
+    chat.write("go")
+    form = chat.question()
+    form.get_by_role("button", name="Answer").click()
+    expect(form.get_by_role("alert")).to_contain_text("Your name is required")
+    form.get_by_label("Your name").fill("Ada")
+    form.get_by_label("age").fill("36")
+    form.get_by_label("height").fill("1.7")
+    form.get_by_label("colour").select_option("green")
+    form.get_by_label("size").select_option("large")
+    form.get_by_label("agreed").check()
+    address = form.get_by_role("group", name="address")
+    address.get_by_label("city").fill("London")
+    for tag in ("math", "birds", "none"):
+        form.get_by_role("button", name="Add to tags").click()
+        form.get_by_role("group", name="tags").get_by_role("textbox").last.fill(tag)
+    form.get_by_role("button", name="Remove tags 3").click()
+    form.get_by_role("button", name="Add to stops").click()
+    form.get_by_role("group", name="stops 1").get_by_label("city").fill("Turin")
+    form.get_by_label("extra").fill('{"any": [1, null]}')
+    form.get_by_role("button", name="Answer").click()
+    chat.is_idle()
+    expected = {
+        "name": "Ada",
+        "age": 36,
+        "height": 1.7,
+        "colour": "green",
+        "size": 2,
+        "agreed": True,
+        "address": {"city": "London"},
+        "tags": ["math", "birds"],
+        "stops": [{"city": "Turin"}],
+        "extra": {"any": [1, None]},
+    }
+    answered = chat.messages().locator(".markdown").last.inner_text()
+    assert json.loads(answered) == expected
 
 
 async def asks_several(run: Run) -> None:
-    first, second = await run.ask_all([Question("Which colour?"), Question("How many?", schema={"type": "integer"})])
+    first, second = await run.ask_all(
+        [Question(question="Which colour?"), Question(question="How many?", schema={"type": "integer"})]
+    )
     await run.say(f"{second} in {first}.")
 
 
-def test_several_questions_are_answered_together(open_page: Callable[..., ChatPage]) -> None:
-    with serving(App(asks_several, allow_anonymous=True, page=True)) as server:
-        chat = open_page(server.url)
-        chat.write("go")
-        expect(chat.question()).to_have_count(2)
-        send = chat.page.get_by_role("button", name="Send 2 answers")
-        expect(send).to_be_disabled()
-        chat.question().first.get_by_label("Answer").fill("green")
-        chat.question().first.get_by_role("button", name="Answer").click()
-        expect(chat.page.get_by_text("1 left to answer")).to_be_visible()
-        chat.question().last.get_by_label("Answer").fill("7")
-        chat.question().last.get_by_role("button", name="Answer").click()
-        send.click()
-        chat.sees("7 in green.")
+def test_several_questions_are_answered_together(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    url = serve(App(asks_several, allow_anonymous=True, page=True))
+    chat = open_page(url)
+    chat.write("go")
+    expect(chat.question()).to_have_count(2)
+    send = chat.page.get_by_role("button", name="Send 2 answers")
+    expect(send).to_be_disabled()
+    chat.question().first.get_by_label("Answer").fill("green")
+    chat.question().first.get_by_role("button", name="Answer").click()
+    expect(chat.page.get_by_text("1 left to answer")).to_be_visible()
+    chat.question().last.get_by_label("Answer").fill("7")
+    chat.question().last.get_by_role("button", name="Answer").click()
+    send.click()
+    chat.sees("7 in green.")
 
 
 async def asks_for_approval(run: Run) -> None:
@@ -110,14 +115,14 @@ async def asks_for_approval(run: Run) -> None:
     await run.say("Approved." if approval else f"Rejected: {approval.reason}")
 
 
-def test_a_call_is_rejected_with_a_reason(open_page: Callable[..., ChatPage]) -> None:
-    with serving(App(asks_for_approval, allow_anonymous=True, page=True)) as server:
-        chat = open_page(server.url)
-        chat.write("go")
-        chat.question().get_by_role("button", name="Reject…").click()
-        chat.question().get_by_label("Reason").fill("Too early.")
-        chat.question().get_by_role("button", name="Reject", exact=True).click()
-        chat.sees("Rejected: Too early.")
+def test_a_call_is_rejected_with_a_reason(serve: Callable[[Any], str], open_page: Callable[..., ChatPage]) -> None:
+    url = serve(App(asks_for_approval, allow_anonymous=True, page=True))
+    chat = open_page(url)
+    chat.write("go")
+    chat.question().get_by_role("button", name="Reject…").click()
+    chat.question().get_by_label("Reason").fill("Too early.")
+    chat.question().get_by_role("button", name="Reject", exact=True).click()
+    chat.sees("Rejected: Too early.")
 
 
 async def asks_for_a_short_word(run: Run) -> None:
@@ -125,14 +130,16 @@ async def asks_for_a_short_word(run: Run) -> None:
     await run.say(f"You said {answer}.")
 
 
-def test_an_answer_that_the_server_refuses_can_be_corrected(open_page: Callable[..., ChatPage]) -> None:
-    with serving(App(asks_for_a_short_word, allow_anonymous=True, page=True)) as server:
-        chat = open_page(server.url)
-        chat.write("go")
-        chat.question().get_by_label("Answer").fill("eagle")
-        chat.question().get_by_role("button", name="Answer").click()
-        expect(chat.page.get_by_role("alert")).to_contain_text("The answer was not sent.")
-        chat.console.clear()  # the browser reports the 422
-        chat.question().get_by_label("Answer").fill("owl")
-        chat.question().get_by_role("button", name="Answer").click()
-        chat.sees("You said owl.")
+def test_an_answer_that_the_server_refuses_can_be_corrected(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    url = serve(App(asks_for_a_short_word, allow_anonymous=True, page=True))
+    chat = open_page(url)
+    chat.write("go")
+    chat.question().get_by_label("Answer").fill("eagle")
+    chat.question().get_by_role("button", name="Answer").click()
+    expect(chat.page.get_by_role("alert")).to_contain_text("The answer was not sent.")
+    chat.console.clear()  # the browser reports the 422
+    chat.question().get_by_label("Answer").fill("owl")
+    chat.question().get_by_role("button", name="Answer").click()
+    chat.sees("You said owl.")

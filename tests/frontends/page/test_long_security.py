@@ -8,7 +8,6 @@ from typing import Any
 
 from chat_page import ChatPage
 from playwright.sync_api import expect
-from serving import serving
 
 from aguila.agent import Run
 from aguila.cli.demo import A2UI_CATALOG
@@ -120,35 +119,32 @@ def surface(surface_id: str, payload: str) -> list[dict[str, Any]]:
     return [create, fill]
 
 
-def test_hostile_content_executes_and_loads_nothing(open_page: Callable[..., ChatPage]) -> None:
+def test_hostile_content_executes_and_loads_nothing(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
     assert len(PAYLOADS) >= 60
-    with serving(App(hostile, allow_anonymous=True, page=True)) as server:
-        chat = open_page(server.url)
-        page = chat.page
-        page.on("dialog", lambda dialog: chat.console.append(f"dialog: {dialog.message}"))
-        chat.attach(f"<img src=x onerror={EVIL}>.png", "image/png", b"no image")
-        for payload in ("", PAYLOADS[0]):
-            chat.write(payload or "go")
-            break
-        expect(chat.question()).to_be_visible()
-        page.get_by_role("button", name="State").click()
-        for summary in page.locator("details:not([open]) > summary").all():
-            summary.click()
-        assert page.evaluate("window.pwned") is None
-        links = page.evaluate("[...document.querySelectorAll('a[href]')].map((link) => link.protocol)")
-        assert set(links) <= {"http:", "https:", "mailto:", "blob:"}
-        assert (
-            page.evaluate("document.querySelectorAll('.messages script, .messages iframe, .messages style').length")
-            == 0
-        )
-        chat.page.reload()
-        expect(chat.question()).to_be_visible()
-        assert page.evaluate("window.pwned") is None
-        # a part whose bytes are no image
-        chat.console[:] = [line for line in chat.console if "blob:" not in line]
+    url = serve(App(hostile, allow_anonymous=True, page=True))
+    chat = open_page(url)
+    page = chat.page
+    page.on("dialog", lambda dialog: chat.console.append(f"dialog: {dialog.message}"))
+    chat.attach(f"<img src=x onerror={EVIL}>.png", "image/png", b"no image")
+    chat.write(PAYLOADS[0])
+    expect(chat.question()).to_be_visible()
+    page.get_by_role("button", name="State").click()
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    assert page.evaluate("window.pwned") is None
+    links = page.evaluate("[...document.querySelectorAll('a[href]')].map((link) => link.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:", "blob:"}
+    assert page.evaluate("document.querySelectorAll('.messages script, .messages iframe, .messages style').length") == 0
+    chat.page.reload()
+    expect(chat.question()).to_be_visible()
+    assert page.evaluate("window.pwned") is None
+    # a part whose bytes are no image
+    chat.console[:] = [line for line in chat.console if "blob:" not in line]
 
 
 def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(
+    serve: Callable[[Any], str],
     open_page: Callable[..., ChatPage],
 ) -> None:
     def authenticate(request: Request) -> str | None:
@@ -157,31 +153,31 @@ def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(
     async def agent(run: Run) -> None:
         await run.say(f"Hello, {run.principal}.")
 
-    with serving(App(agent, page=True, authenticate=authenticate)) as server:
-        chat = open_page(server.url)
-        dialog = chat.page.get_by_role("dialog")
-        expect(dialog).to_contain_text("401: this server requires a bearer token.")
-        dialog.get_by_label("Bearer token").fill("wrong")
-        dialog.get_by_role("button", name="Use token").click()
-        expect(dialog).to_contain_text("401: the server does not accept this token.")
-        dialog.get_by_label("Bearer token").fill("ada-secret")
-        dialog.get_by_role("button", name="Use token").click()
-        expect(dialog).to_be_hidden()
-        chat.attach("note.txt", "text/plain", b"of Ada")
-        chat.write("A secret of Ada")
-        chat.sees("Hello, ada.")
-        chat.is_idle()
-        expect(chat.page.get_by_role("link", name="A secret of Ada")).to_be_visible()
-        stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
-        assert "ada-secret" not in chat.page.evaluate(stored)
-        address = chat.page.url
-        chat.page.get_by_role("button", name="Change token").click()
-        dialog.get_by_label("Bearer token").fill("bob-secret")
-        dialog.get_by_role("button", name="Use token").click()
-        expect(chat.page.get_by_role("link", name="A secret of Ada")).to_have_count(0)
-        expect(chat.messages()).not_to_contain_text("Ada")
-        chat.page.reload()
-        expect(dialog).to_contain_text("401: this server requires a bearer token.")
-        assert chat.page.url == address
-        chat.console[:] = [line for line in chat.console if " 401 " not in line and " 404 " not in line]
-        assert json.dumps(chat.console).count("secret") == 0
+    url = serve(App(agent, page=True, authenticate=authenticate))
+    chat = open_page(url)
+    dialog = chat.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("401: this server requires a bearer token.")
+    dialog.get_by_label("Bearer token").fill("wrong")
+    dialog.get_by_role("button", name="Use token").click()
+    expect(dialog).to_contain_text("401: the server does not accept this token.")
+    dialog.get_by_label("Bearer token").fill("ada-secret")
+    dialog.get_by_role("button", name="Use token").click()
+    expect(dialog).to_be_hidden()
+    chat.attach("note.txt", "text/plain", b"of Ada")
+    chat.write("A secret of Ada")
+    chat.sees("Hello, ada.")
+    chat.is_idle()
+    expect(chat.page.get_by_role("link", name="A secret of Ada")).to_be_visible()
+    stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    assert "ada-secret" not in chat.page.evaluate(stored)
+    address = chat.page.url
+    chat.page.get_by_role("button", name="Change token").click()
+    dialog.get_by_label("Bearer token").fill("bob-secret")
+    dialog.get_by_role("button", name="Use token").click()
+    expect(chat.page.get_by_role("link", name="A secret of Ada")).to_have_count(0)
+    expect(chat.messages()).not_to_contain_text("Ada")
+    chat.page.reload()
+    expect(dialog).to_contain_text("401: this server requires a bearer token.")
+    assert chat.page.url == address
+    chat.console[:] = [line for line in chat.console if " 401 " not in line and " 404 " not in line]
+    assert json.dumps(chat.console).count("secret") == 0

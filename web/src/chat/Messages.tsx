@@ -169,7 +169,7 @@ function RunBox({ session, runId, isLastOfTurn, byId, results }: Shared & { runI
     run !== null && run.usage.length > 0 && formatUsage(run.usage),
   ].filter((text) => text !== false);
   return (
-    <section class="run" aria-label="Answer" aria-busy={isRunning}>
+    <div role="group" class="run" aria-label="Answer" aria-busy={isRunning}>
       {layout !== undefined && <Entries entries={layout.entries} layout={layout} session={session} byId={byId} results={results} />}
       {isRunning && <p class="working soft">Working…</p>}
       {run?.error && (
@@ -185,7 +185,7 @@ function RunBox({ session, runId, isLastOfTurn, byId, results }: Shared & { runI
           <a href={hrefOf("inspect", session.id, runId)}>Inspect</a>
         </div>
       )}
-    </section>
+    </div>
   );
 }
 
@@ -228,20 +228,20 @@ function StepBox({ step, name, children }: { step: Step | undefined; name: strin
   const details = isObject(step?.metadata) && isObject(step.metadata["aguila"]) ? step.metadata["aguila"] : {};
   const status = step?.endedAt == null ? "running" : typeof details["status"] === "string" ? details["status"] : "done";
   return (
-    <section class="box step" aria-label={`Step ${name}`}>
+    <div role="group" class="box step" aria-label={`Step ${name}`}>
       <header>
         <strong>{name}</strong> <span class="soft">{["step", status, spanText(step)].filter(Boolean).join(" · ")}</span>
       </header>
       {children}
       {details["result"] !== undefined && <Result value={details["result"]} />}
-    </section>
+    </div>
   );
 }
 
 function SubagentBox({ subagent, children }: { subagent: Subagent | undefined; children: ComponentChildren }) {
   if (subagent === undefined) return <>{children}</>;
   return (
-    <section class="box subagent" aria-label={`Subagent ${subagent.name}`}>
+    <div role="group" class="box subagent" aria-label={`Subagent ${subagent.name}`}>
       <header>
         <strong>{subagent.name}</strong> <span class="soft">{["subagent", subagent.status, spanText(subagent)].filter(Boolean).join(" · ")}</span>
       </header>
@@ -249,7 +249,7 @@ function SubagentBox({ subagent, children }: { subagent: Subagent | undefined; c
       {children}
       {subagent.error !== null && <p class="is-bad">{subagent.error}</p>}
       {subagent.result !== null && <Result value={subagent.result} />}
-    </section>
+    </div>
   );
 }
 
@@ -353,15 +353,15 @@ function Activity({ session, message }: { session: ThreadSession; message: Activ
   const { content } = message;
   if (Array.isArray(content["a2ui_operations"])) {
     return (
-      <section class="box" aria-label="Surface">
+      <div role="group" class="box" aria-label="Surface">
         <A2ui session={session} operations={content["a2ui_operations"]} />
-      </section>
+      </div>
     );
   }
   const steps = content["steps"];
   if (Array.isArray(steps) && steps.every(isObject)) {
     return (
-      <section class="box activity" aria-label={titleCase(message.activityType)}>
+      <div role="group" class="box activity" aria-label={titleCase(message.activityType)}>
         <header>
           <strong>{titleCase(message.activityType)}</strong>
         </header>
@@ -376,7 +376,7 @@ function Activity({ session, message }: { session: ThreadSession; message: Activ
             );
           })}
         </ul>
-      </section>
+      </div>
     );
   }
   return <Fold summary={`Activity ${message.activityType}`} json={content} isOpen />;

@@ -45,7 +45,7 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
   const { interrupt, call, answer } = props;
   const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
   return (
-    <section class="card question" aria-label="Question">
+    <div role="group" class="card question" aria-label="Question">
       <h2 class="question-text">{interrupt.message ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</h2>
       {interrupt.expiresAt !== undefined && (
         <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
@@ -60,7 +60,7 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
       ) : (
         <AnswerForm schema={interrupt.responseSchema ?? { type: "string" }} onAnswer={props.onAnswer} />
       )}
-    </section>
+    </div>
   );
 }
 
@@ -174,7 +174,7 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
   switch (TOOLS.some((tool) => tool.name === call.function.name) ? call.function.name : "") {
     case "set_page_colour":
       return (
-        <section class="card question" aria-label="Page colour">
+        <div role="group" class="card question" aria-label="Page colour">
           <p>The agent wants the page to be {argument("colour")}.</p>
           <div class="row">
             <button class="primary" onClick={() => answer(setPageColour(args ?? null))}>
@@ -182,11 +182,11 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
             </button>
             <button onClick={() => answer("The user refused.")}>Refuse</button>
           </div>
-        </section>
+        </div>
       );
     case "confirm":
       return (
-        <section class="card question" aria-label="Confirmation">
+        <div role="group" class="card question" aria-label="Confirmation">
           <h2 class="question-text">{argument("question") || "Do you confirm?"}</h2>
           <div class="row">
             <button class="primary" onClick={() => answer("yes")}>
@@ -194,11 +194,11 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
             </button>
             <button onClick={() => answer("no")}>No</button>
           </div>
-        </section>
+        </div>
       );
     case "pick_file":
       return (
-        <section class="card question" aria-label="File">
+        <div role="group" class="card question" aria-label="File">
           <div class="field">
             <label for={id}>Pick a file{argument("purpose") && `: ${argument("purpose")}`}</label>
             <input
@@ -222,11 +222,11 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
           <div class="row">
             <button onClick={() => answer("The user picked no file.")}>No file</button>
           </div>
-        </section>
+        </div>
       );
   }
   return (
-    <section class="card question" aria-label="Pending call">
+    <div role="group" class="card question" aria-label="Pending call">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -246,7 +246,7 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
           </button>
         </div>
       </form>
-    </section>
+    </div>
   );
 }
 

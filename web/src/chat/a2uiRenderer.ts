@@ -3,10 +3,9 @@
 import { A2uiSurface, basicCatalog, Context } from "@a2ui/lit/v0_9";
 import { MessageProcessor } from "@a2ui/web_core/v0_9";
 import { ContextProvider } from "@lit/context";
-import { marked } from "marked";
 import type { Json } from "../protocol/types";
 import { isObject } from "./format";
-import { sanitise } from "./Markdown";
+import { toHtml } from "./Markdown";
 
 /** Name the catalog that the page has: the specification has given its basic catalog several addresses. */
 function useBasicCatalog(operation: Json): Json {
@@ -26,6 +25,6 @@ export function renderSurfaces(host: HTMLElement, operations: Json[], onAction: 
     surfaces.push(element);
   });
   processor.processMessages(operations.map(useBasicCatalog) as never);
-  new ContextProvider(host, { context: Context.markdown as never, initialValue: ((text: string) => Promise.resolve(sanitise(marked.parse(text, { async: false })))) as never });
+  new ContextProvider(host, { context: Context.markdown as never, initialValue: ((text: string) => Promise.resolve(toHtml(text))) as never });
   host.replaceChildren(...surfaces);
 }

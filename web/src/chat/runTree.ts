@@ -4,16 +4,6 @@ import type { RunRecord } from "../protocol/types";
 
 export type RunNode = { runId: string; parent: string | null; status: string };
 
-const RESTART = "restart-";
-
-/**
- * Make the id of a new run. A run that starts the thread again cannot name a parent, and the server lets a run without a
- * parent continue the latest one; so the id says that this run continues none.
- */
-export function newRunId(isRestart: boolean): string {
-  return `${isRestart ? RESTART : "run-"}${crypto.randomUUID()}`;
-}
-
 /** The runs of a thread, in the order in which they began. */
 export class RunTree {
   #nodes: RunNode[] = [];
@@ -32,9 +22,9 @@ export class RunTree {
     return this.#nodes.at(-1);
   }
 
-  /** Add a run. Without a named parent it continues the run before it, unless it restarts the thread. */
+  /** Add a run. Without a named parent it continues the run before it; a run that names itself continues none. */
   add(runId: string, parentRunId: string | null | undefined, status: string): RunNode {
-    const parent = parentRunId ?? (runId.startsWith(RESTART) ? null : (this.latest?.runId ?? null));
+    const parent = parentRunId === runId ? null : (parentRunId ?? this.latest?.runId ?? null);
     const node = { runId, parent, status };
     this.#nodes.push(node);
     this.#byId.set(runId, node);

@@ -9,16 +9,20 @@ import { signal } from "@preact/signals";
 import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
-import type { Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
+import type { Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
 import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
-import { newRunId, RunTree } from "./runTree";
+import { RunTree } from "./runTree";
 
 const POLL_MS = 2_000;
 const MAX_WAIT_MS = 5_000;
 const MAX_EVENTS = 300_000; // of a longer log the page shows the messages, without durations and steps
 
 const news = new BroadcastChannel("aguila-threads");
+
+function newRunId(): string {
+  return `run-${crypto.randomUUID()}`;
+}
 
 /** A request that was refused, as it is shown. */
 export type Problem = { title: string; message: string };
@@ -106,7 +110,7 @@ export class ThreadSession {
 
   /** Send a message of the user. */
   async send(content: string | Part[]): Promise<boolean> {
-    const runId = newRunId(false);
+    const runId = newRunId();
     const message: UserMessage = { id: `user-${runId}`, role: "user", content };
     const isFirst = this.conversation.messages.length === 0 && this.title.value === null;
     const isSent = await this.#start(runId, [...this.conversation.messages, message], this.tip);
@@ -119,17 +123,25 @@ export class ThreadSession {
     const run = this.turnOf(message);
     const messages = this.conversation.messages;
     const before = messages.slice(0, messages.findIndex((each) => each.id === message.id));
-    const parent = run === undefined ? null : (this.tree.get(run)?.parent ?? null);
-    const runId = newRunId(parent === null);
-    // A branch from the very beginning has no parent to name: the server finds it by the id of the message.
-    const isNewMessage = content !== undefined && parent !== null;
-    const sent: UserMessage = { ...message, content: content ?? message.content, id: isNewMessage ? `user-${runId}` : message.id };
-    return this.#start(runId, [...before, sent], parent);
+    const runId = newRunId();
+    const sent: UserMessage = content === undefined ? message : { ...message, content, id: `user-${runId}` };
+    // A run that names itself as its parent starts at the root of the thread.
+    const parent = (run === undefined ? null : this.tree.get(run)?.parent) ?? runId;
+    let state: Json = {};
+    if (parent !== runId) {
+      try {
+        state = (await getThread(this.id, parent)).state;
+      } catch (error) {
+        this.#report("The message was not sent", error);
+        return false;
+      }
+    }
+    return this.#start(runId, [...before, sent], parent, { state });
   }
 
   /** Answer the open interrupts. */
   async resume(answers: ResumeEntry[]): Promise<boolean> {
-    return this.#start(newRunId(false), [...this.conversation.messages], this.tip, answers);
+    return this.#start(newRunId(), [...this.conversation.messages], this.tip, { resume: answers });
   }
 
   /** Record the result of a front-end call. When all calls have one, the next run brings them to the agent. */
@@ -145,7 +157,7 @@ export class ThreadSession {
       while (messages[at]?.role === "tool") at++;
       messages.splice(at, 0, { id: `tool-${crypto.randomUUID()}`, role: "tool", toolCallId: id, content: results.get(id)! });
     }
-    await this.#start(newRunId(false), messages, this.tip);
+    await this.#start(newRunId(), messages, this.tip);
   }
 
   /** Stop the run in progress. */
@@ -304,12 +316,13 @@ export class ThreadSession {
   }
 
   /** Start a run. A request that is lost on the way is sent again: the server knows it by the id of its run. */
-  async #start(runId: string, messages: Message[], parent: string | null, resume?: ResumeEntry[]): Promise<boolean> {
+  async #start(runId: string, messages: Message[], parent: string | null, options: { resume?: ResumeEntry[]; state?: Json } = {}): Promise<boolean> {
     if (this.isRunning) return false;
+    const { resume, state = this.conversation.state } = options;
     const { conversation, tip, isPinned } = this;
     this.problem.value = null;
     this.#isStarting = true;
-    this.conversation = new Conversation({ messages, state: conversation.state });
+    this.conversation = new Conversation({ messages, state });
     this.tree.add(runId, parent, "running");
     this.ownRuns.add(runId);
     this.tip = runId;
@@ -320,7 +333,7 @@ export class ThreadSession {
       runId,
       ...(parent !== null && { parentRunId: parent }),
       messages: messages.filter((message) => message.role !== "activity"),
-      state: conversation.state,
+      state,
       tools: TOOLS,
       context: [],
       ...(resume !== undefined && { resume }),
