@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,10 +41,10 @@ if WHICH:
             yield browser
             browser.close()
 
-    @pytest.fixture
-    def server(built_page: None, tmp_path: Path) -> Iterator[AguilaProcess]:
-        """The demo in a process of its own."""
-        server = AguilaProcess(tmp_path, None)
+    @pytest.fixture(scope="module")
+    def server(built_page: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AguilaProcess]:
+        """The demo in a process of its own, for all tests of a module: each has its own threads."""
+        server = AguilaProcess(tmp_path_factory.mktemp("server"), None)
         yield server
         server.stop()
 
